@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::lease::leadership::Term;
-use crate::state_machine::CommittedLog;
+use crate::state_machine::CommitStateMachine;
 
 /// openraft with our types and our state machine.
-pub(crate) type Engine = openraft::Raft<TypeConfig, CommittedLog>;
+pub(crate) type Engine = openraft::Raft<TypeConfig, CommitStateMachine>;
 
 /// The engine's role and membership.
 #[derive(Debug, Clone)]

@@ -1,8 +1,8 @@
 //! One ring member's Raft over an unmodified openraft, generic over its log and its network.
 //!
 //! [`Member`] is the whole of it for its user. What it decides is pure and stands apart from the tasks
-//! that act: leadership (`leadership` decides, `observer` acts), transfers and handovers, admission of
-//! calls, the founding of a ring. Voters change only as the log says; `change_membership` of the engine
+//! that act: leadership (`leadership` decides, `observer` acts), leadership transfers, admission of
+//! calls, bootstrap. Voters change only as the log says; `change_membership` of the engine
 //! is never called, because it lacks the barrier that keeps two leaders from committing apart.
 
 pub(crate) mod bootstrap;
@@ -43,7 +43,7 @@ pub use crate::purge_floor::{
     NeededBy, PurgeFloor, RegionWatermark, purge_floor, region_watermarks,
 };
 pub use crate::reconfiguration::leader_tasks::LeaderTask;
-pub use crate::reconfiguration::members::RosterError;
+pub use crate::reconfiguration::members::ReconfigurationError;
 pub use crate::reconfiguration::membership_step::MoveError;
 pub use crate::reconfiguration::pause::{PauseError, PauseWish};
 pub use crate::reconfiguration::pinned_primary::{Primacy, RingPause};
@@ -56,8 +56,8 @@ pub use crate::repair::plan::{
 };
 pub use crate::repair::rejoin::{Agreement, Recollection, Rejoin};
 pub use crate::repair::returning::Returning;
-pub use crate::ring_view::{RingView, Standing};
-pub use crate::state_machine::{AppliedFloor, CommittedLog, MarkBuilder};
+pub use crate::ring_view::{RingMember, RingView};
+pub use crate::state_machine::{AppliedFloor, CommitStateMachine, MarkBuilder};
 pub use crate::transfer::fitness::SOON_THERE;
 pub use crate::transfer::leadership_transfer::{TransferError, TransferOutcome, TransferRefusal};
 pub use crate::transfer::mysqld::{Database, Writer};

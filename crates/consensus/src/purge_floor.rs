@@ -11,7 +11,7 @@ use raft_types::{MemberId, OpId, Region};
 use serde::{Deserialize, Serialize};
 
 use crate::quorum::majority::majority_of;
-use crate::ring_view::{RingView, Standing};
+use crate::ring_view::{RingMember, RingView};
 
 /// How far one region is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,21 +28,21 @@ pub struct RegionWatermark {
 
 /// Every region of a ring, as its leader sees it.
 pub fn region_watermarks(view: &RingView) -> Vec<RegionWatermark> {
-    let mut regions: BTreeMap<&Region, Vec<&Standing>> = BTreeMap::new();
-    for standing in &view.members {
-        let members = regions.entry(&standing.record.region).or_default();
-        members.push(standing);
+    let mut regions: BTreeMap<&Region, Vec<&RingMember>> = BTreeMap::new();
+    for peer in &view.members {
+        let members = regions.entry(&peer.record.region).or_default();
+        members.push(peer);
     }
     let watermarks = regions.into_iter().map(|(region, members)| {
-        let voting = members.iter().filter(|standing| standing.record.votes);
-        let mut held: Vec<Option<OpId>> = voting.map(|standing| standing.matched).collect();
+        let voting = members.iter().filter(|peer| peer.record.votes);
+        let mut held: Vec<Option<OpId>> = voting.map(|peer| peer.matched).collect();
         // The highest first: the one at the majority's place is held by a majority.
         held.sort_by(|one, other| other.cmp(one));
         RegionWatermark {
             region: region.clone(),
             voting: held.len(),
             majority: held.get(majority_of(held.len()) - 1).copied().flatten(),
-            any: members.iter().filter_map(|standing| standing.matched).max(),
+            any: members.iter().filter_map(|peer| peer.matched).max(),
         }
     });
     watermarks.collect()
@@ -86,8 +86,8 @@ pub fn purge_floor(view: &RingView, led_for: Duration, absent_after: Duration) -
     let members = view
         .members
         .iter()
-        .filter(|standing| standing.answered.unwrap_or(led_for) < absent_after)
-        .map(|standing| (standing.matched, NeededBy::Member(standing.id)));
+        .filter(|peer| peer.answered.unwrap_or(led_for) < absent_after)
+        .map(|peer| (peer.matched, NeededBy::Member(peer.id)));
     let lowest = regions.chain(members).min_by_key(|(held, _)| *held);
     match lowest {
         Some((held, needed_by)) => PurgeFloor {
@@ -114,7 +114,7 @@ mod tests {
     fn ring(held: &[(u64, Option<OpId>)]) -> Ring {
         let ring = Ring::new("a: 1d 2w 3w | b: 4d 5w 6w 7n | c: 8n");
         held.iter().fold(ring, |ring, (id, held)| {
-            ring.with(*id, |standing| standing.matched = *held)
+            ring.with(*id, |peer| peer.matched = *held)
         })
     }
 
@@ -154,7 +154,7 @@ mod tests {
         let hour = Duration::from_secs(3_600);
         let region = |name: &str| Some(NeededBy::Region(Region(name.to_owned())));
         let member = |id: u64| Some(NeededBy::Member(MemberId(id)));
-        let away = |ring: Ring, id: u64| ring.with(id, |standing| standing.answered = Some(hour));
+        let away = |ring: Ring, id: u64| ring.with(id, |peer| peer.answered = Some(hour));
         let rows = [
             (ring(&[]), at(9), None),
             // A member that answers, voting or not.
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_new_leader_waits_for_members_that_it_has_not_heard_yet() {
         let hour = Duration::from_secs(3_600);
-        let unheard = ring(&[(2, at(4))]).with(2, |standing| standing.answered = None);
+        let unheard = ring(&[(2, at(4))]).with(2, |peer| peer.answered = None);
         let floor = |led_for| purge_floor(&unheard.view(), led_for, hour).upto;
         assert_eq!(floor(Duration::ZERO), at(4));
         assert_eq!(floor(hour), at(9));

@@ -11,7 +11,7 @@ use crate::engine::{ProgressSnapshot, RoleSnapshot};
 
 /// One member as another one sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct RingMember {
     /// Its number in the ring.
     pub id: MemberId,
     /// What the membership says of it.
@@ -29,7 +29,7 @@ pub struct Standing {
     pub needs_purged_entries: bool,
 }
 
-impl Standing {
+impl RingMember {
     /// Whether it answered within `lease`.
     pub fn answers(&self, lease: Duration) -> bool {
         self.answered.is_some_and(|age| age < lease)
@@ -50,7 +50,7 @@ pub struct RingView {
     /// The voter sets in force; more than one while the quorum moves, or by policy.
     pub voter_sets: Vec<BTreeSet<MemberId>>,
     /// Every member of the membership in force, the one that looks included.
-    pub members: Vec<Standing>,
+    pub members: Vec<RingMember>,
 }
 
 impl RingView {
@@ -62,24 +62,24 @@ impl RingView {
             .membership
             .nodes()
             .map(|(&id, record)| {
-                let own_standing = id == own;
-                let matched = match own_standing {
+                let is_own = id == own;
+                let matched = match is_own {
                     // A leader counts its own log, too, only as far as it is durable.
                     true if leads => progress.matched.get(&id).copied().flatten(),
                     true => progress.last_log,
                     false => progress.matched.get(&id).copied().flatten(),
                 };
                 let behind = next_index(progress.last_log).saturating_sub(next_index(matched));
-                let answered = match own_standing {
+                let answered = match is_own {
                     true => Some(Duration::ZERO),
                     false => progress.answered.get(&id).copied().flatten(),
                 };
-                Standing {
+                RingMember {
                     id,
                     record: record.clone(),
                     voter: voter_sets.iter().any(|set| set.contains(&id)),
                     matched,
-                    behind: (leads || own_standing).then_some(behind),
+                    behind: (leads || is_own).then_some(behind),
                     answered,
                     needs_purged_entries: leads
                         && answered.is_some()
@@ -98,8 +98,8 @@ impl RingView {
     }
 
     /// Nothing for a number that is not in the membership.
-    pub fn member(&self, id: MemberId) -> Option<&Standing> {
-        self.members.iter().find(|standing| standing.id == id)
+    pub fn member(&self, id: MemberId) -> Option<&RingMember> {
+        self.members.iter().find(|peer| peer.id == id)
     }
 }
 
@@ -128,10 +128,10 @@ pub(crate) mod tests {
                 for member in list.split_whitespace() {
                     let (id, kind) = member.split_at(member.len() - 1);
                     let region = Region(name.trim().to_owned());
-                    members.push(standing(id.parse().unwrap(), region, kind));
+                    members.push(peer(id.parse().unwrap(), region, kind));
                 }
             }
-            members.sort_by_key(|standing| standing.id);
+            members.sort_by_key(|peer| peer.id);
             Self(RingView {
                 own: members[0].id,
                 leads: true,
@@ -151,27 +151,23 @@ pub(crate) mod tests {
         pub(crate) fn with_sets(mut self, sets: &[&[u64]]) -> Self {
             let set = |ids: &&[u64]| ids.iter().copied().map(MemberId).collect();
             self.0.voter_sets = sets.iter().map(set).collect();
-            for standing in &mut self.0.members {
-                standing.voter = self
-                    .0
-                    .voter_sets
-                    .iter()
-                    .any(|set| set.contains(&standing.id));
+            for peer in &mut self.0.members {
+                peer.voter = self.0.voter_sets.iter().any(|set| set.contains(&peer.id));
             }
             self
         }
 
         pub(crate) fn silent(mut self, ids: &[u64]) -> Self {
             for id in ids {
-                self = self.with(*id, |standing| standing.answered = Some(LEASE));
+                self = self.with(*id, |peer| peer.answered = Some(LEASE));
             }
             self
         }
 
-        pub(crate) fn with(&self, id: u64, change: impl FnOnce(&mut Standing)) -> Self {
+        pub(crate) fn with(&self, id: u64, change: impl FnOnce(&mut RingMember)) -> Self {
             let mut ring = self.clone();
             let mut members = ring.0.members.iter_mut();
-            change(members.find(|standing| standing.id.0 == id).unwrap());
+            change(members.find(|peer| peer.id.0 == id).unwrap());
             ring
         }
 
@@ -180,8 +176,8 @@ pub(crate) mod tests {
         }
     }
 
-    fn standing(id: u64, region: Region, kind: &str) -> Standing {
-        Standing {
+    fn peer(id: u64, region: Region, kind: &str) -> RingMember {
+        RingMember {
             id: MemberId(id),
             record: MemberRecord {
                 name: format!("member-{id}"),

@@ -77,7 +77,7 @@ impl PurgeGoal {
 }
 
 /// openraft's state machine over the mark.
-pub struct CommittedLog {
+pub struct CommitStateMachine {
     floor: AppliedFloor,
     mark: CommitMark,
     starts: Arc<dyn FileStarts>,
@@ -86,7 +86,7 @@ pub struct CommittedLog {
     marked: Option<SnapshotMetaOf<TypeConfig>>,
 }
 
-impl CommittedLog {
+impl CommitStateMachine {
     pub(crate) fn new(
         floor: AppliedFloor,
         mark: CommitMark,
@@ -134,16 +134,16 @@ fn mark_alone(meta: SnapshotMetaOf<TypeConfig>) -> SnapshotOf<TypeConfig, Offere
     }
 }
 
-impl std::fmt::Debug for CommittedLog {
+impl std::fmt::Debug for CommitStateMachine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CommittedLog")
+        f.debug_struct("CommitStateMachine")
             .field("floor", &self.floor)
             .field("goal", &self.goal)
             .finish_non_exhaustive()
     }
 }
 
-impl RaftStateMachine<TypeConfig> for CommittedLog {
+impl RaftStateMachine<TypeConfig> for CommitStateMachine {
     type SnapshotData = OfferedStart;
     type SnapshotBuilder = MarkBuilder;
 
@@ -256,10 +256,12 @@ mod conformance {
 
     struct InMemory;
 
-    impl StoreBuilder<TypeConfig, MemoryLog, CommittedLog> for InMemory {
-        async fn build(&self) -> Result<((), MemoryLog, CommittedLog), StorageError<TypeConfig>> {
+    impl StoreBuilder<TypeConfig, MemoryLog, CommitStateMachine> for InMemory {
+        async fn build(
+            &self,
+        ) -> Result<((), MemoryLog, CommitStateMachine), StorageError<TypeConfig>> {
             let disk = MemoryDisk::default();
-            let state_machine = CommittedLog::new(
+            let state_machine = CommitStateMachine::new(
                 AppliedFloor::default(),
                 CommitMark::new(None),
                 Arc::new(disk.clone()),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use binlog_store::{CutBackError, OpenError, StoreError};
 use consensus::{BootstrapError, Fault, IdentityError, StartError};
 use thiserror::Error;
-use transport::{FoundingError, ServeError, TlsError};
+use transport::{RingBootstrapError, ServeError, TlsError};
 
 use crate::data_directory::{IdentityFileError, LockError};
 
@@ -59,7 +59,7 @@ pub enum MemberError {
     },
     /// The ring could not be bootstrapped.
     #[error(transparent)]
-    Founding(#[from] FoundingError),
+    RingBootstrap(#[from] RingBootstrapError),
     /// The hard state beside the log cannot be opened.
     #[error("the hard state in {path} cannot be opened: {source}", path = path.display())]
     Meta {

@@ -21,6 +21,6 @@ pub use crate::replication::{
 };
 pub use crate::tls::{ClientCertificate, TlsConfigError, TlsMode, TlsOptions};
 pub use crate::versions::{
-    CRASH_SAFE_XA, GTIDS_IN_INNODB, Mechanism, PROVEN, Product, Proof, ServerVersion, Standing,
-    cannot_apply, foreign, may_take_over, product, standing,
+    CRASH_SAFE_XA, GTIDS_IN_INNODB, Mechanism, PROVEN, Product, Proof, ServerVersion,
+    VersionSupport, cannot_apply, foreign, may_take_over, product, version_support,
 };

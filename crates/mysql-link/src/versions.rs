@@ -75,7 +75,7 @@ pub const CRASH_SAFE_XA: ServerVersion = ServerVersion::new(8, 0, 30);
 
 /// What speaks against a server beside a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum VersionSupport {
     /// Everything was proven with its series.
     Proven,
     /// Not everything was proven: it needs the operator's word.
@@ -85,23 +85,27 @@ pub enum Standing {
 }
 
 /// How a server stands as a member's mysqld. `comment` is its `@@version_comment`.
-pub fn standing(version: ServerVersion, version_text: &str, comment: &str) -> Standing {
+pub fn version_support(
+    version: ServerVersion,
+    version_text: &str,
+    comment: &str,
+) -> VersionSupport {
     let product = product(version_text, comment);
     if let Some(Product {
         name,
         replicates_as_mysql: false,
     }) = product
     {
-        return Standing::Refused(foreign(name));
+        return VersionSupport::Refused(foreign(name));
     }
     if version < GTIDS_IN_INNODB {
-        return Standing::Refused(format!(
+        return VersionSupport::Refused(format!(
             "MySQL {version} keeps its GTIDs outside of InnoDB, so that a crash may leave them behind its data: a member needs \
              {GTIDS_IN_INNODB} at least"
         ));
     }
     if let Some(product) = product {
-        return Standing::Unproven(format!(
+        return VersionSupport::Unproven(format!(
             "it is {} {version}, with which nothing was proven",
             product.name
         ));
@@ -112,13 +116,13 @@ pub fn standing(version: ServerVersion, version_text: &str, comment: &str) -> St
     let lacking = Mechanism::ALL.iter().filter(|one| !proven.contains(one));
     let lacking: Vec<String> = lacking.map(Mechanism::to_string).collect();
     if lacking.is_empty() {
-        return Standing::Proven;
+        return VersionSupport::Proven;
     }
     let xa = match version < CRASH_SAFE_XA {
         true => format!("; XA transactions are not safe in a crash before {CRASH_SAFE_XA}"),
         false => String::new(),
     };
-    Standing::Unproven(format!(
+    VersionSupport::Unproven(format!(
         "with MySQL {}.{} these were not proven: {}{xa}",
         series.0,
         series.1,
@@ -275,14 +279,14 @@ impl FromStr for ServerVersion {
 mod tests {
     use super::*;
 
-    fn stands(text: &str, comment: &str) -> Standing {
-        standing(text.parse().unwrap(), text, comment)
+    fn stands(text: &str, comment: &str) -> VersionSupport {
+        version_support(text.parse().unwrap(), text, comment)
     }
 
     #[test]
     fn what_was_not_proven_needs_a_word_and_what_cannot_work_is_refused() {
         let community = "MySQL Community Server - GPL";
-        assert_eq!(stands("9.7.4-2", "(Debian)"), Standing::Proven);
+        assert_eq!(stands("9.7.4-2", "(Debian)"), VersionSupport::Proven);
         for (text, comment, words) in [
             (
                 "8.0.36",
@@ -299,7 +303,7 @@ mod tests {
             ),
         ] {
             match stands(text, comment) {
-                Standing::Unproven(found) => assert!(found.contains(words), "{found}"),
+                VersionSupport::Unproven(found) => assert!(found.contains(words), "{found}"),
                 other => panic!("{text}: {other:?}"),
             }
         }
@@ -320,7 +324,7 @@ mod tests {
             ("8.0.mysql_aurora.3.05.2", "", "it is Amazon Aurora"),
         ] {
             match stands(text, comment) {
-                Standing::Refused(found) => assert!(found.contains(words), "{found}"),
+                VersionSupport::Refused(found) => assert!(found.contains(words), "{found}"),
                 other => panic!("{text}: {other:?}"),
             }
         }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use consensus::{Identity, IdentityBook, LogOrigin, Member, Outcome, RingState, Timers};
 use hdrhistogram::Histogram;
 use raft_types::{MemberId, MemberKind, MemberRecord, RingId};
-use support::grpc_ring::{NoFile, Seat, listener, record, transaction, within};
+use support::grpc_ring::{NoFile, NodeSetup, listener, record, transaction, within};
 use support::memory_log::MemoryDisk;
 use tokio::runtime::{Builder, Handle, Runtime};
 use transport::TransportConfig;
@@ -80,7 +80,7 @@ impl Ring {
                 LogOrigin::default(),
                 Box::new(NoFile),
             ));
-            let seat = Seat {
+            let setup = NodeSetup {
                 book,
                 record: records[&id].clone(),
                 timers: Timers::default(),
@@ -89,7 +89,7 @@ impl Ring {
                 sends_on: None,
                 tls: None,
             };
-            let node = runtime.block_on(seat.start(listener, MemoryDisk::default()));
+            let node = runtime.block_on(setup.start(listener, MemoryDisk::default()));
             members.insert(id, (node.member.clone(), runtime.handle().clone()));
             thread::spawn(move || {
                 runtime.block_on(std::future::pending::<()>());

@@ -21,7 +21,7 @@ const BETWEEN_ROUNDS: Duration = Duration::from_millis(200);
 
 /// Why no ring was made.
 #[derive(Debug, Error)]
-pub enum FoundingError {
+pub enum RingBootstrapError {
     /// The members cannot become a ring.
     #[error("{refusal}{}", .last_error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default())]
     Refused {
@@ -53,8 +53,8 @@ pub enum FoundingError {
 /// with the plan's members, and tell the book that the ring is founded.
 ///
 /// # Errors
-/// [`FoundingError`], after `deadline` when members are not up by then.
-pub async fn found_ring(
+/// [`RingBootstrapError`], after `deadline` when members are not up by then.
+pub async fn bootstrap_ring(
     book: &IdentityBook,
     own_log_is_empty: bool,
     origin: &LogOrigin,
@@ -62,10 +62,10 @@ pub async fn found_ring(
     tls: Option<&TlsMaterial>,
     config: TransportConfig,
     deadline: Duration,
-) -> Result<BootstrapPlan, FoundingError> {
+) -> Result<BootstrapPlan, RingBootstrapError> {
     let until = Instant::now() + deadline;
     let plan = agree(book, own_log_is_empty, configured, tls, config, until).await?;
-    book.begin_founding(plan.ring, origin)?;
+    book.begin_bootstrap(plan.ring, origin)?;
     tracing::info!(ring = %plan.ring, members = plan.members.len(), "making a ring");
     let own = book.identity().member;
     let others = plan.members.iter().filter(|(id, _)| **id != own);
@@ -81,7 +81,7 @@ pub async fn found_ring(
                 Ok(client) => give_ring(&client, ring, party, origin, until).await,
                 Err(error) => Err(error),
             };
-            given.map_err(|source| FoundingError::NotAdopted {
+            given.map_err(|source| RingBootstrapError::NotAdopted {
                 member,
                 ring,
                 source,
@@ -100,7 +100,7 @@ async fn agree(
     tls: Option<&TlsMaterial>,
     config: TransportConfig,
     until: Instant,
-) -> Result<BootstrapPlan, FoundingError> {
+) -> Result<BootstrapPlan, RingBootstrapError> {
     let new_ring = RingId::random();
     let founder = book.identity();
     loop {
@@ -132,7 +132,7 @@ async fn agree(
             }
             Err(refusal) => {
                 let last_error = last_error.filter(|_| refusal.may_pass());
-                return Err(FoundingError::Refused {
+                return Err(RingBootstrapError::Refused {
                     refusal,
                     last_error,
                 });

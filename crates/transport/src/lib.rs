@@ -4,7 +4,7 @@
 //! bounded messages and a bounded window; heartbeats, votes and transfers on another, so that they
 //! never wait behind entries. The receiving end is [`serve`] over a [`LocalMember`]. Every call names
 //! the ring and both data directories, and is refused with its reason when they do not fit.
-//! [`found_ring`] makes a ring; [`AdminClient`] asks a member about itself and
+//! [`bootstrap_ring`] makes a ring; [`AdminClient`] asks a member about itself and
 //! gives it an operator's commands.
 
 mod bootstrap;
@@ -18,7 +18,7 @@ mod server;
 mod together;
 mod wire;
 
-pub use crate::bootstrap::{FoundingError, found_ring};
+pub use crate::bootstrap::{RingBootstrapError, bootstrap_ring};
 pub use crate::client::{
     AddressError, AdminClient, AdminError, CommandEvents, GrpcNetworkFactory, LinkBytes, LogPieces,
     PeerClient, PeerTrouble,

@@ -39,9 +39,9 @@ pub(crate) fn page(registry: &Registry) -> Response {
 
 /// Where the metrics of one scrape are written. Names are without the registry's prefix and without the suffixes of unit and
 /// type.
-pub(crate) struct Sheet<'a, 'e>(&'a mut DescriptorEncoder<'e>);
+pub(crate) struct MetricWriter<'a, 'e>(&'a mut DescriptorEncoder<'e>);
 
-impl<'a, 'e> Sheet<'a, 'e> {
+impl<'a, 'e> MetricWriter<'a, 'e> {
     pub(crate) fn new(encoder: &'a mut DescriptorEncoder<'e>) -> Self {
         Self(encoder)
     }

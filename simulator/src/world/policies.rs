@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use consensus::quorum::{QuorumPolicy, RingRules, VoterSets};
-use consensus::{Member, MoveError, RingView, RosterError, RulesWish};
+use consensus::{Member, MoveError, ReconfigurationError, RingView, RulesWish};
 use fastrand::Rng;
 use raft_types::{MemberId, MemberRecord, OpId, Region};
 
@@ -102,7 +102,7 @@ impl World {
                 ..RulesWish::default()
             };
             let outcome = member.set_rules(&rules, false).await;
-            let is_done = matches!(&outcome, Ok(_) | Err(RosterError::AsItIs));
+            let is_done = matches!(&outcome, Ok(_) | Err(ReconfigurationError::AsItIs));
             wish.done.fetch_or(is_done, Ordering::Relaxed);
             let outcome = outcome.map(|done| (done.after.policy, done.entry));
             record.note(&format!(
@@ -226,7 +226,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const BROKEN_PATIENCE: Duration = Duration::from_millis(400);
 
 /// What came of a removal, once it is known.
-type Outcome = Arc<Mutex<Option<Result<OpId, RosterError>>>>;
+type Outcome = Arc<Mutex<Option<Result<OpId, ReconfigurationError>>>>;
 
 /// A ring over three equal regions, in which a majority of all decides and everybody may lead.
 pub(super) fn with_a_majority(shape: &mut Shape, dice: &mut Rng) {
@@ -314,7 +314,7 @@ impl World {
         }
         let let_go = match told(&outcome) {
             // It is in the log, and counts from then on.
-            Some(Ok(_) | Err(RosterError::Move(MoveError::Uncommitted { .. }))) => true,
+            Some(Ok(_) | Err(ReconfigurationError::Move(MoveError::Uncommitted { .. }))) => true,
             Some(Err(refusal)) => {
                 self.record.note(&format!("it is refused: {refusal}"));
                 false
@@ -371,7 +371,8 @@ impl World {
                 let change = leading.engine().change_membership(left, false);
                 // What comes of it stands in the log.
                 let _ = tokio::time::timeout(patience, change).await;
-                let waited = RosterError::Move(MoveError::Uncommitted { waited: patience });
+                let waited =
+                    ReconfigurationError::Move(MoveError::Uncommitted { waited: patience });
                 *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(waited));
             });
         }

@@ -99,7 +99,7 @@ impl LogFile {
 
 /// Where to begin reading for an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ReadStart {
     pub(crate) file: FileNumber,
     /// An entry at or before the one that is looked for.
     pub(crate) point: Point,
@@ -140,7 +140,7 @@ impl FileIndex {
     }
 
     /// Where to look for an entry; `None` when no file has it.
-    pub(crate) fn locate(&self, index: u64) -> Option<Place> {
+    pub(crate) fn locate(&self, index: u64) -> Option<ReadStart> {
         let behind = self
             .files
             .partition_point(|file| file.first.is_some_and(|first| first <= index));
@@ -153,7 +153,7 @@ impl FileIndex {
             offset: file.header.end,
         };
         let known = file.points.as_ref().map(|points| points.before(index));
-        Some(Place {
+        Some(ReadStart {
             file: file.number(),
             point: known.flatten().unwrap_or(begin),
             end: file.end,

@@ -13,7 +13,9 @@ use raft_types::{DoubtedTail, Entry, OpId, StoredMembership, Vote};
 use crate::error::StoreError;
 use crate::format::{FileHeader, FileNumber, InvalidEntry, PreparedContent, PreparedEntry};
 pub use crate::log::file_index::LogPlace;
-pub(crate) use crate::log::file_index::{FileIndex, LogFile, Place, Point, Points, WrittenTail};
+pub(crate) use crate::log::file_index::{
+    FileIndex, LogFile, Point, Points, ReadStart, WrittenTail,
+};
 pub(crate) use crate::log::recent::{Memberships, RecentEntries, TermRuns};
 use crate::meta::hard_state::PurgeFloor;
 
@@ -56,7 +58,7 @@ pub(crate) enum ReadPlan {
 /// Entries to be read from one file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DiskRead {
-    pub(crate) place: Place,
+    pub(crate) place: ReadStart,
     pub(crate) start: u64,
     /// The first index that is not wanted.
     pub(crate) end: u64,

@@ -39,7 +39,8 @@ pub enum RingState {
     #[default]
     Fresh,
     /// This member makes the ring and has not finished. It goes on where it was, also after a restart.
-    Founding {
+    #[serde(rename = "founding")] // the name in identity files
+    Bootstrapping {
         /// The ring in the making.
         ring: RingId,
     },
@@ -55,7 +56,7 @@ impl RingState {
     pub fn ring(&self) -> Option<RingId> {
         match self {
             Self::Fresh => None,
-            Self::Founding { ring } | Self::Belongs { ring } => Some(*ring),
+            Self::Bootstrapping { ring } | Self::Belongs { ring } => Some(*ring),
         }
     }
 }
@@ -153,7 +154,9 @@ impl IdentityBook {
                     ours,
                     theirs: ring,
                 }),
-                RingState::Founding { ring: ours } => Err(IdentityError::Founder { member, ours }),
+                RingState::Bootstrapping { ring: ours } => {
+                    Err(IdentityError::Founder { member, ours })
+                }
             }
         })
     }
@@ -162,11 +165,11 @@ impl IdentityBook {
     ///
     /// # Errors
     /// [`IdentityError`] when the directory belongs to another ring or the file cannot be written.
-    pub fn begin_founding(&self, ring: RingId, origin: &LogOrigin) -> Result<(), IdentityError> {
+    pub fn begin_bootstrap(&self, ring: RingId, origin: &LogOrigin) -> Result<(), IdentityError> {
         self.change(Some(origin), |identity| match identity.ring {
-            RingState::Fresh => Ok(RingState::Founding { ring }),
-            RingState::Founding { ring: ours } if ours == ring => Ok(identity.ring),
-            RingState::Founding { ring: ours } | RingState::Belongs { ring: ours } => {
+            RingState::Fresh => Ok(RingState::Bootstrapping { ring }),
+            RingState::Bootstrapping { ring: ours } if ours == ring => Ok(identity.ring),
+            RingState::Bootstrapping { ring: ours } | RingState::Belongs { ring: ours } => {
                 Err(IdentityError::OtherRing {
                     member: identity.member,
                     ours,
@@ -180,9 +183,9 @@ impl IdentityBook {
     ///
     /// # Errors
     /// [`IdentityError::File`].
-    pub fn founded(&self) -> Result<(), IdentityError> {
+    pub fn bootstrapped(&self) -> Result<(), IdentityError> {
         self.change(None, |identity| match identity.ring {
-            RingState::Founding { ring } => Ok(RingState::Belongs { ring }),
+            RingState::Bootstrapping { ring } => Ok(RingState::Belongs { ring }),
             RingState::Fresh | RingState::Belongs { .. } => Ok(identity.ring),
         })
     }
@@ -322,8 +325,8 @@ mod tests {
     fn a_founder_joins_no_other_ring_and_ends_in_its_own() {
         let (book, _disk) = book();
         let ring = RingId::random();
-        book.begin_founding(ring, &origin()).unwrap();
-        book.begin_founding(ring, &origin()).unwrap();
+        book.begin_bootstrap(ring, &origin()).unwrap();
+        book.begin_bootstrap(ring, &origin()).unwrap();
         let refusal = book
             .adopt(RingId::random(), &origin())
             .unwrap_err()
@@ -332,8 +335,8 @@ mod tests {
             refusal.contains("start only one member with --bootstrap"),
             "{refusal}"
         );
-        book.founded().unwrap();
+        book.bootstrapped().unwrap();
         assert_eq!(book.identity().ring, RingState::Belongs { ring });
-        assert!(book.begin_founding(RingId::random(), &origin()).is_err());
+        assert!(book.begin_bootstrap(RingId::random(), &origin()).is_err());
     }
 }

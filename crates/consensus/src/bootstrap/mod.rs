@@ -114,7 +114,7 @@ pub fn plan_bootstrap(
     check_list(founder.member, configured)?;
     let begun = match founder.ring {
         RingState::Fresh => None,
-        RingState::Founding { ring } => Some(ring),
+        RingState::Bootstrapping { ring } => Some(ring),
         RingState::Belongs { ring } => {
             let member = founder.member;
             return Err(BootstrapRefusal::FounderBelongs { member, ring });
@@ -163,10 +163,10 @@ fn check_fresh(
     }
     match found.ring {
         RingState::Fresh => return Ok(()),
-        RingState::Founding { .. } if id != founder => {
+        RingState::Bootstrapping { .. } if id != founder => {
             return Err(BootstrapRefusal::OtherFounder(id));
         }
-        RingState::Founding { .. } => {}
+        RingState::Bootstrapping { .. } => {}
         // It joined in an earlier attempt of the same founder.
         RingState::Belongs { ring } if begun == Some(ring) => {}
         RingState::Belongs { ring } => {
@@ -273,8 +273,8 @@ mod tests {
     fn an_interrupted_founder_goes_on_with_its_ring() {
         let mut scene = scene();
         let ring = RingId::random();
-        scene.founder.ring = RingState::Founding { ring };
-        scene.introduction(1).identity.ring = RingState::Founding { ring };
+        scene.founder.ring = RingState::Bootstrapping { ring };
+        scene.introduction(1).identity.ring = RingState::Bootstrapping { ring };
         scene.introduction(1).log_is_empty = Some(true);
         scene.introduction(2).identity.ring = RingState::Belongs { ring };
         scene.introduction(2).log_is_empty = Some(true);
@@ -335,7 +335,7 @@ mod tests {
             ),
             (
                 |scene| {
-                    scene.introduction(2).identity.ring = RingState::Founding {
+                    scene.introduction(2).identity.ring = RingState::Bootstrapping {
                         ring: RingId::random(),
                     }
                 },
@@ -351,7 +351,7 @@ mod tests {
             (
                 |scene| {
                     let ring = RingId::random();
-                    scene.founder.ring = RingState::Founding { ring };
+                    scene.founder.ring = RingState::Bootstrapping { ring };
                     scene.introduction(2).identity.ring = RingState::Belongs { ring };
                     scene.introduction(2).log_is_empty = Some(false);
                 },

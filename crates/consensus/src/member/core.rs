@@ -50,7 +50,7 @@ pub(crate) struct MemberCore {
     pub(crate) tenure: Tenure,
     started_transfer: Mutex<Option<StartedTransfer>>,
     /// Held by whoever changes the members, the quorum or the leader, from its decision to the end of its act.
-    pub(crate) course: AsyncMutex<()>,
+    pub(crate) reconfiguration_lock: AsyncMutex<()>,
     /// Wakes the observer when a transfer starts.
     pub(crate) transfer_started: Notify,
     pub(crate) writer: WriterSlot,
@@ -78,7 +78,7 @@ impl MemberCore {
             mark,
             heard: LastHeard::never(),
             tenure: Tenure::default(),
-            course: AsyncMutex::new(()),
+            reconfiguration_lock: AsyncMutex::new(()),
             failed: OnceLock::new(),
             started_transfer: Mutex::new(None),
             transfer_started: Notify::new(),
@@ -163,7 +163,7 @@ impl MemberCore {
         members
     }
 
-    /// Changes the voter sets and nothing else, in the present leadership. The caller holds the course.
+    /// Changes the voter sets and nothing else, in the present leadership. The caller holds the reconfiguration lock.
     pub(crate) async fn move_quorum(&self, sets: VoterSets) -> Result<(), MoveError> {
         let role = self.role();
         let step = MembershipStep {

@@ -12,7 +12,7 @@ use crate::lease::leadership::{Leadership, Term};
 use crate::quorum::{QuorumHealth, QuorumPlan, RegionQuorum, RingRules, majority_of, plan};
 use crate::reconfiguration::leader_tasks::LeaderTask;
 use crate::reconfiguration::pinned_primary::RingPause;
-use crate::ring_view::{RingView, Standing};
+use crate::ring_view::{RingMember, RingView};
 
 /// Whether one member could win an election now, for `witness status --explain`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,10 +39,10 @@ pub struct Explanation {
 /// Explains the ring from its leader's view; `None` when this member does not lead.
 pub fn explain(view: &RingView, rules: &RingRules, lease: Duration) -> Option<Explanation> {
     let own = view.member(view.own).filter(|_| view.leads)?;
-    let members = view.members.iter().map(|standing| {
-        let (could_win, because) = prospects(view, standing, lease);
+    let members = view.members.iter().map(|peer| {
+        let (could_win, because) = prospects(view, peer, lease);
         Prospects {
-            member: standing.id,
+            member: peer.id,
             could_win,
             because,
         }
@@ -66,9 +66,9 @@ pub fn explain(view: &RingView, rules: &RingRules, lease: Duration) -> Option<Ex
     })
 }
 
-fn prospects(view: &RingView, standing: &Standing, lease: Duration) -> (bool, String) {
-    let record = &standing.record;
-    if standing.id == view.own {
+fn prospects(view: &RingView, peer: &RingMember, lease: Duration) -> (bool, String) {
+    let record = &peer.record;
+    if peer.id == view.own {
         return (true, "it leads".to_owned());
     }
     if !record.votes {
@@ -77,14 +77,14 @@ fn prospects(view: &RingView, standing: &Standing, lease: Duration) -> (bool, St
             "it only receives the log: it does not vote".to_owned(),
         );
     }
-    if !standing.voter {
+    if !peer.voter {
         let because = format!(
             "it is outside the quorum, which is {}; promote it, and the quorum moves there",
             sets(&view.voter_sets)
         );
         return (false, because);
     }
-    if !standing.answers(lease) {
+    if !peer.answers(lease) {
         return (false, "it does not answer; bring it back".to_owned());
     }
     // Who is behind the candidate elects it; the leader itself is taken as gone.
@@ -94,7 +94,7 @@ fn prospects(view: &RingView, standing: &Standing, lease: Duration) -> (bool, St
         for voter in set.iter().filter(|voter| **voter != view.own) {
             match view.member(*voter) {
                 Some(voter) if !voter.answers(lease) => silent.push(voter.id),
-                Some(voter) if voter.matched > standing.matched => ahead.push(voter.id),
+                Some(voter) if voter.matched > peer.matched => ahead.push(voter.id),
                 Some(_) => granting += 1,
                 None => silent.push(*voter),
             }
@@ -128,7 +128,7 @@ fn commit(view: &RingView, lease: Duration) -> String {
     }
     let waits = view.voter_sets.iter().map(|set| {
         let required = majority_of(set.len());
-        let mut voters: Vec<&Standing> = set.iter().filter_map(|id| view.member(*id)).collect();
+        let mut voters: Vec<&RingMember> = set.iter().filter_map(|id| view.member(*id)).collect();
         voters.sort_by_key(|voter| (!voter.answers(lease), std::cmp::Reverse(voter.matched)));
         let deciding = voters.get(required - 1);
         let names = list(&set.iter().copied().collect::<Vec<_>>());
@@ -160,7 +160,7 @@ fn one_region(view: &RingView, set: &BTreeSet<MemberId>) -> Option<String> {
     let mut regions = set
         .iter()
         .filter_map(|id| view.member(*id))
-        .map(|standing| &standing.record.region);
+        .map(|peer| &peer.record.region);
     let first = regions.next()?;
     regions
         .all(|region| region == first)
@@ -278,8 +278,7 @@ mod tests {
             "{because}"
         );
 
-        let lagging =
-            explained(&ring().with(2, |standing| standing.matched = Some(OpId::new(2, 5))));
+        let lagging = explained(&ring().with(2, |peer| peer.matched = Some(OpId::new(2, 5))));
         let (could_win, because) = of(&lagging, 2);
         assert!(
             !could_win && because.contains("member 3 has a longer log"),
@@ -295,9 +294,9 @@ mod tests {
             commit(&ring()),
             "a commit waits for 2 of the 3 voters of region a (members 1, 2, 3)"
         );
-        let lagging = |standing: &mut Standing| {
-            standing.matched = Some(OpId::new(2, 5));
-            standing.behind = Some(4);
+        let lagging = |peer: &mut RingMember| {
+            peer.matched = Some(OpId::new(2, 5));
+            peer.behind = Some(4);
         };
         let behind = ring().with(2, lagging).with(3, lagging);
         assert!(

@@ -44,7 +44,7 @@ use crate::reconfiguration::leader_tasks;
 use crate::reconfiguration::leader_tasks::LeaderTask;
 use crate::reconfiguration::pinned_primary::Primacy;
 use crate::ring_view::RingView;
-use crate::state_machine::{AppliedFloor, CommitMark, CommittedLog, PurgeGoal};
+use crate::state_machine::{AppliedFloor, CommitMark, CommitStateMachine, PurgeGoal};
 
 /// A handle on one running member; clones share it.
 #[derive(Debug, Clone)]
@@ -103,7 +103,7 @@ impl Member {
         let mark = CommitMark::new(floor.last_applied.map(OpId::from));
         let purge_goal = PurgeGoal::default();
         let state_machine =
-            CommittedLog::new(floor, mark.clone(), starts.clone(), purge_goal.clone());
+            CommitStateMachine::new(floor, mark.clone(), starts.clone(), purge_goal.clone());
         let contacts = Contacts::default();
         let network = LeaseNetwork::new(network, contacts.clone());
         let raft = Engine::new(config.id, engine_config, network, log, state_machine)
@@ -265,9 +265,7 @@ impl Member {
         let lease = core.timers.lease;
         let quorum = ring_view.leads.then(|| {
             QuorumHealth::judge(role.voter_sets(), |id| {
-                ring_view
-                    .member(id)
-                    .is_some_and(|standing| standing.answers(lease))
+                ring_view.member(id).is_some_and(|peer| peer.answers(lease))
             })
         });
         let available = self.0.proposals.available_permits() as u64;
@@ -394,7 +392,7 @@ impl Member {
 
     /// The engine itself, for those who measure it and for the simulator, which breaks it on purpose. A membership that is
     /// changed through it goes past every rule of this crate.
-    pub fn engine(&self) -> &openraft::Raft<TypeConfig, CommittedLog> {
+    pub fn engine(&self) -> &openraft::Raft<TypeConfig, CommitStateMachine> {
         self.raft()
     }
 

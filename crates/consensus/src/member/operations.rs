@@ -17,7 +17,7 @@ use crate::engine::Fault;
 use crate::member::Member;
 use crate::purge_floor::PurgeFloor;
 use crate::quorum::{PolicyGap, QuorumPolicy, RingRules, policy};
-use crate::reconfiguration::members::RosterError;
+use crate::reconfiguration::members::ReconfigurationError;
 use crate::reconfiguration::pause::{PauseError, PauseWish};
 use crate::reconfiguration::pinned_primary::RingPause;
 use crate::reconfiguration::promotion::{
@@ -122,33 +122,37 @@ impl Member {
     /// Whether the ring could take this member in. Changes nothing.
     ///
     /// # Errors
-    /// [`RosterError`], as [`Member::add_member`] would answer it.
-    pub fn check_new_member(&self, id: MemberId, record: &MemberRecord) -> Result<(), RosterError> {
+    /// [`ReconfigurationError`], as [`Member::add_member`] would answer it.
+    pub fn check_new_member(
+        &self,
+        id: MemberId,
+        record: &MemberRecord,
+    ) -> Result<(), ReconfigurationError> {
         members::check_add(&self.0.core.ring_view(), id, record)
     }
 
     /// Takes a member in. It receives the log, and its vote when it is caught up and its region's turn comes.
     ///
     /// # Errors
-    /// [`RosterError`].
+    /// [`ReconfigurationError`].
     pub async fn add_member(
         &self,
         id: MemberId,
         record: MemberRecord,
-    ) -> Result<OpId, RosterError> {
+    ) -> Result<OpId, ReconfigurationError> {
         members::add(&self.0.core, id, record).await
     }
 
     /// Changes what the log says of a member, but for what makes it this one. With `dry_run`, only says what would be.
     ///
     /// # Errors
-    /// [`RosterError`].
+    /// [`ReconfigurationError`].
     pub async fn update_member(
         &self,
         id: MemberId,
         wish: &RecordWish,
         dry_run: bool,
-    ) -> Result<Amendment<MemberRecord>, RosterError> {
+    ) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
         let done = updates::update_member(&self.0.core, id, wish, dry_run).await?;
         if done.entry.is_some() {
             // The engine keeps its clients for as long as it leads, and they follow the newest record that anybody has
@@ -165,20 +169,20 @@ impl Member {
     /// Changes the rules of the ring. With `dry_run`, only says what would be.
     ///
     /// # Errors
-    /// [`RosterError`].
+    /// [`ReconfigurationError`].
     pub async fn set_rules(
         &self,
         wish: &RulesWish,
         dry_run: bool,
-    ) -> Result<Amendment<RingRules>, RosterError> {
+    ) -> Result<Amendment<RingRules>, ReconfigurationError> {
         updates::set_rules(&self.0.core, wish, dry_run).await
     }
 
     /// Lets a member go. Its data directory is of no use to this ring any more.
     ///
     /// # Errors
-    /// [`RosterError`].
-    pub async fn remove_member(&self, id: MemberId) -> Result<OpId, RosterError> {
+    /// [`ReconfigurationError`].
+    pub async fn remove_member(&self, id: MemberId) -> Result<OpId, ReconfigurationError> {
         members::remove(&self.0.core, id).await
     }
 

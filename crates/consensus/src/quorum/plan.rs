@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::quorum::majority::majority_of;
 use crate::quorum::policy::{PolicyGap, RingRules, VoterSets};
-use crate::ring_view::{RingView, Standing};
+use crate::ring_view::{RingMember, RingView};
 
 /// What to do about the quorum.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,8 +85,8 @@ fn in_region(region: &Option<Region>) -> String {
 pub(crate) const MOST_BEHIND: u64 = 4096;
 
 /// Whether a member answers and has nearly all that the leader has.
-pub(crate) fn is_near(standing: &Standing, lease: Duration) -> bool {
-    standing.answers(lease) && standing.behind.is_some_and(|behind| behind <= MOST_BEHIND)
+pub(crate) fn is_near(peer: &RingMember, lease: Duration) -> bool {
+    peer.answers(lease) && peer.behind.is_some_and(|behind| behind <= MOST_BEHIND)
 }
 
 /// After which part of the lease, in percent, a region that has not answered is exchanged for another one. It has to come
@@ -104,7 +104,7 @@ pub(crate) fn wanted_sets(
     let members: BTreeMap<MemberId, MemberRecord> = view
         .members
         .iter()
-        .map(|standing| (standing.id, standing.record.clone()))
+        .map(|peer| (peer.id, peer.record.clone()))
         .collect();
     rules.voter_sets_among(&members, home, |voters| {
         let is_theirs = |set: &BTreeSet<MemberId>| set.intersection(voters).count() * 2 > set.len();
@@ -128,10 +128,7 @@ pub(crate) fn plan(
             };
         }
     };
-    let near = |id: &MemberId| {
-        view.member(*id)
-            .is_some_and(|standing| is_near(standing, lease))
-    };
+    let near = |id: &MemberId| view.member(*id).is_some_and(|peer| is_near(peer, lease));
     let wanted = with_newcomers_one_by_one(&view.voter_sets, wanted, near);
     let keep = set_to_keep(view, lease);
     let Some(next) = next_step(&view.voter_sets, &wanted, keep) else {
@@ -193,12 +190,11 @@ pub(crate) fn obstacle(
     lease: Duration,
 ) -> Option<MoveObstacle> {
     let required = majority_of(set.len());
-    let standings: Vec<&Standing> = set.iter().filter_map(|id| view.member(*id)).collect();
-    let (answering, silent): (Vec<&Standing>, Vec<&Standing>) = standings
-        .iter()
-        .partition(|standing| standing.answers(lease));
+    let peers: Vec<&RingMember> = set.iter().filter_map(|id| view.member(*id)).collect();
+    let (answering, silent): (Vec<&RingMember>, Vec<&RingMember>) =
+        peers.iter().partition(|peer| peer.answers(lease));
     let region = {
-        let mut regions = standings.iter().map(|standing| &standing.record.region);
+        let mut regions = peers.iter().map(|peer| &peer.record.region);
         let first = regions.next().cloned();
         first.filter(|first| regions.all(|region| region == first))
     };
@@ -208,15 +204,15 @@ pub(crate) fn obstacle(
             voters: set.len(),
             answering: answering.len(),
             required,
-            silent: silent.first().map_or(MemberId(0), |standing| standing.id),
+            silent: silent.first().map_or(MemberId(0), |peer| peer.id),
         });
     }
-    let (near, far): (Vec<&Standing>, Vec<&Standing>) = answering
+    let (near, far): (Vec<&RingMember>, Vec<&RingMember>) = answering
         .iter()
         .copied()
-        .partition(|standing| is_near(standing, lease));
+        .partition(|peer| is_near(peer, lease));
     if near.len() < required {
-        let nearest = far.iter().min_by_key(|standing| standing.behind)?;
+        let nearest = far.iter().min_by_key(|peer| peer.behind)?;
         return Some(MoveObstacle::Behind {
             region,
             voters: set.len(),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::majority::majority_of;
 use crate::purge_floor::region_watermarks;
-use crate::ring_view::{RingView, Standing};
+use crate::ring_view::{RingMember, RingView};
 
 /// One region's part in the quorum.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,37 +33,37 @@ pub struct RegionQuorum {
 
 /// Every region of a ring as its leader sees it.
 pub fn region_quorums(view: &RingView, lease: Duration) -> Vec<RegionQuorum> {
-    let mut regions: BTreeMap<&Region, Vec<&Standing>> = BTreeMap::new();
-    for standing in &view.members {
-        let members = regions.entry(&standing.record.region).or_default();
-        if standing.record.votes {
-            members.push(standing);
+    let mut regions: BTreeMap<&Region, Vec<&RingMember>> = BTreeMap::new();
+    for peer in &view.members {
+        let members = regions.entry(&peer.record.region).or_default();
+        if peer.record.votes {
+            members.push(peer);
         }
     }
     let watermarks = region_watermarks(view);
     let quorums = regions.into_iter().map(|(region, mut voters)| {
         let watermark = watermarks.iter().find(|of| of.region == *region);
         let required = majority_of(voters.len());
-        let ids = |of: &[&Standing]| of.iter().map(|standing| standing.id).collect::<Vec<_>>();
-        let healthy: Vec<&Standing> = voters
+        let ids = |of: &[&RingMember]| of.iter().map(|peer| peer.id).collect::<Vec<_>>();
+        let healthy: Vec<&RingMember> = voters
             .iter()
             .copied()
-            .filter(|standing| standing.answers(lease))
+            .filter(|peer| peer.answers(lease))
             .collect();
         let voter_ids = ids(&voters);
         // The most advanced first: the one at the majority's place decides how far the region is.
-        voters.sort_by_key(|standing| std::cmp::Reverse((standing.matched, standing.id)));
+        voters.sort_by_key(|peer| std::cmp::Reverse((peer.matched, peer.id)));
         let deciding = voters.get(required - 1).copied();
         RegionQuorum {
             region: region.clone(),
             healthy: ids(&healthy),
             required,
-            in_force: voters.iter().any(|standing| standing.voter),
+            in_force: voters.iter().any(|peer| peer.voter),
             held_by_majority: watermark.and_then(|watermark| watermark.majority),
             held_by_any: watermark.and_then(|watermark| watermark.any),
             held_back_by: deciding
-                .filter(|standing| standing.matched < view.last_log)
-                .map(|standing| standing.id),
+                .filter(|peer| peer.matched < view.last_log)
+                .map(|peer| peer.id),
             voters: voter_ids,
         }
     });

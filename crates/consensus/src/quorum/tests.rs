@@ -323,8 +323,8 @@ fn case(line: &str) -> PlanCase {
     for trouble in troubles.split_whitespace() {
         ring = match (trouble.strip_suffix('?'), trouble.split_once('<')) {
             (Some(id), _) => ring.silent(&[id.parse().unwrap()]),
-            (None, Some((id, behind))) => ring.with(id.parse().unwrap(), |standing| {
-                standing.behind = Some(behind.parse().unwrap());
+            (None, Some((id, behind))) => ring.with(id.parse().unwrap(), |peer| {
+                peer.behind = Some(behind.parse().unwrap());
             }),
             (None, None) => panic!("no trouble `{trouble}`"),
         };

@@ -46,7 +46,7 @@ pub enum LeaderTask {
 
 /// The decision about one view of the ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Course {
+pub(crate) enum NextTask {
     /// All is as it should be, or this member does not lead.
     Stay,
     Move {
@@ -61,7 +61,7 @@ pub(crate) enum Course {
     Wait(String),
 }
 
-/// What the leader of this view should do, with what the databases say of themselves. Heirs in `failed` come last.
+/// What the leader of this view should do, with what the databases say of themselves. Transfer targets in `failed` come last.
 pub(crate) fn decide(
     view: &RingView,
     rules: &RingRules,
@@ -69,19 +69,19 @@ pub(crate) fn decide(
     failed: &[MemberId],
     said: &DatabaseStates,
     now: UnixSeconds,
-) -> Course {
+) -> NextTask {
     let Some(own) = view.member(view.own).filter(|_| view.leads) else {
-        return Course::Stay;
+        return NextTask::Stay;
     };
     if view.pause().is_some_and(|paused| paused.pause.is_over(now)) {
-        return Course::EndPause;
+        return NextTask::EndPause;
     }
     let home = &own.record.region;
-    let settle = |idle: Course| match plan(rules, view, home, lease) {
+    let settle = |idle: NextTask| match plan(rules, view, home, lease) {
         QuorumPlan::Settled => idle,
-        QuorumPlan::Step { next } => Course::Move { next, target: None },
+        QuorumPlan::Step { next } => NextTask::Move { next, target: None },
         QuorumPlan::Blocked { why } => match idle {
-            Course::Stay => Course::Wait(format!(
+            NextTask::Stay => NextTask::Wait(format!(
                 "the quorum should move to region {home}, but cannot: {why}"
             )),
             idle => idle,
@@ -89,23 +89,23 @@ pub(crate) fn decide(
     };
     // While another one's place is kept, a database member takes care of the ring as a witness does.
     if !gives_away(view) {
-        return settle(Course::Stay);
+        return settle(NextTask::Stay);
     }
     let target = match target::choose(view, rules, lease, failed, said) {
         Ok(target) => target,
-        Err(why) => return settle(Course::Wait(why)),
+        Err(why) => return settle(NextTask::Wait(why)),
     };
     let there = view.member(target).map(|target| &target.record.region);
     match plan(rules, view, there.unwrap_or(home), lease) {
-        QuorumPlan::Step { next } => Course::Move {
+        QuorumPlan::Step { next } => NextTask::Move {
             next,
             target: Some(target),
         },
         // A target whose region is blocked is not chosen.
         QuorumPlan::Settled | QuorumPlan::Blocked { .. } => {
             match leadership_transfer::verify(view, target, lease) {
-                Ok(()) => Course::Transfer(target),
-                Err(refusal) => Course::Wait(refusal.to_string()),
+                Ok(()) => NextTask::Transfer(target),
+                Err(refusal) => NextTask::Wait(refusal.to_string()),
             }
         }
     }
@@ -115,8 +115,9 @@ pub(crate) fn decide(
 fn gives_away(view: &RingView) -> bool {
     let own = view.member(view.own);
     view.leads
-        && own
-            .is_some_and(|own| own.record.kind == MemberKind::Witness || view.keeps_a_place(own.id))
+        && own.is_some_and(|own| {
+            own.record.kind == MemberKind::Witness || view.pins_another_primary_than(own.id)
+        })
 }
 
 /// What the databases said last, and when: a leader that waits for something does not ask them without a pause.
@@ -139,8 +140,8 @@ impl Said {
         self.states = fitness::ask(core, calls, &core.ring_view()).await;
         let until = Instant::now() + pause;
         let answers = |view: &RingView, id| {
-            let standing = view.member(id);
-            standing.is_some_and(|standing| standing.answers(core.timers.lease))
+            let peer = view.member(id);
+            peer.is_some_and(|peer| peer.answers(core.timers.lease))
         };
         loop {
             let view = core.ring_view();
@@ -188,12 +189,12 @@ async fn look_after(
     while leadership.borrow_and_update().leading_term().is_some() {
         said.renew(core, calls).await;
         // A promotion or a change of members is under way: what it leaves behind is looked at after it.
-        let course_lock = core.course.lock().await;
+        let reconfiguration_lock = core.reconfiguration_lock.lock().await;
         let (view, lease) = (core.ring_view(), core.timers.lease);
         let rules = core.rules();
         match decide(&view, &rules, lease, &failed, &said.states, pause::now()) {
-            Course::Stay => {
-                drop(course_lock);
+            NextTask::Stay => {
+                drop(reconfiguration_lock);
                 publish(state, None);
                 tokio::select! {
                     _ = leadership.changed() => {}
@@ -202,7 +203,7 @@ async fn look_after(
                     () = tokio::time::sleep(pause_between_looks(&rules, core.timers.heartbeat)) => {}
                 }
             }
-            Course::Move { next, target } => {
+            NextTask::Move { next, target } => {
                 let moving = LeaderTask::MovingQuorum {
                     next: next.clone(),
                     target,
@@ -210,30 +211,30 @@ async fn look_after(
                 publish(state, Some(moving));
                 if let Err(error) = core.move_quorum(next).await {
                     publish_wait(state, error.to_string());
-                    drop(course_lock);
+                    drop(reconfiguration_lock);
                     tokio::time::sleep(core.timers.heartbeat / 4).await;
                 }
             }
-            Course::Transfer(to) => {
+            NextTask::Transfer(to) => {
                 publish(state, Some(LeaderTask::Transferring { to }));
                 if let Err(why) = give_to(core, calls, to).await {
                     if !failed.contains(&to) {
                         failed.push(to);
                     }
                     publish_wait(state, why);
-                    drop(course_lock);
+                    drop(reconfiguration_lock);
                     tokio::time::sleep(core.timers.heartbeat / 4).await;
                 }
             }
-            Course::EndPause => {
+            NextTask::EndPause => {
                 if let Err(error) = pause::write(core, None).await {
                     publish_wait(state, error.to_string());
-                    drop(course_lock);
+                    drop(reconfiguration_lock);
                     tokio::time::sleep(core.timers.heartbeat / 4).await;
                 }
             }
-            Course::Wait(why) => {
-                drop(course_lock);
+            NextTask::Wait(why) => {
+                drop(reconfiguration_lock);
                 publish_wait(state, why);
                 tokio::select! {
                     _ = progress.changed() => {}
@@ -329,7 +330,7 @@ mod tests {
 
     const NOW: UnixSeconds = UnixSeconds(1_000);
 
-    fn course(ring: &Ring) -> Course {
+    fn next_task(ring: &Ring) -> NextTask {
         decide(
             &ring.view(),
             &RingRules::default(),
@@ -351,17 +352,20 @@ mod tests {
 
     #[test]
     fn a_database_member_in_its_own_quorum_stays() {
-        assert_eq!(course(&ring()), Course::Stay);
+        assert_eq!(next_task(&ring()), NextTask::Stay);
     }
 
     #[test]
     fn a_witness_hands_over_in_its_region_if_it_can() {
-        assert_eq!(course(&ring().led_by(2)), Course::Transfer(MemberId(1)));
+        assert_eq!(
+            next_task(&ring().led_by(2)),
+            NextTask::Transfer(MemberId(1))
+        );
     }
 
     fn paused(ring: &Ring, primary: u64, until: Option<u64>) -> Ring {
-        ring.with(primary, |standing| {
-            standing.record.pause = PauseMark(Some(Box::new(Pause {
+        ring.with(primary, |peer| {
+            peer.record.pause = PauseMark(Some(Box::new(Pause {
                 since: UnixSeconds(900),
                 until: until.map(UnixSeconds),
                 by: "anna".to_owned(),
@@ -374,14 +378,14 @@ mod tests {
     fn while_failover_is_paused_the_leadership_goes_back_and_nowhere_else() {
         let ring = Ring::new("a: 1d 2w 3d | b: 4d 5w 6w").with_sets(&[&[1, 2, 3]]);
         let paused_ring = paused(&ring, 1, None);
-        assert_eq!(course(&paused_ring), Course::Stay);
+        assert_eq!(next_task(&paused_ring), NextTask::Stay);
         // Another database member, which would otherwise stay, and a witness give it back.
         for leader in [2, 3] {
             let back = paused_ring.clone().led_by(leader);
-            assert_eq!(course(&back), Course::Transfer(MemberId(1)));
+            assert_eq!(next_task(&back), NextTask::Transfer(MemberId(1)));
             let gone = back.silent(&[1]);
-            let Course::Wait(why) = course(&gone) else {
-                panic!("{:?}", course(&gone));
+            let NextTask::Wait(why) = next_task(&gone) else {
+                panic!("{:?}", next_task(&gone));
             };
             assert!(
                 why.contains("failover is paused until member 1 is the primary again")
@@ -393,7 +397,7 @@ mod tests {
         let elsewhere = paused_ring.led_by(4).with_sets(&[&[4, 5, 6]]);
         let target = Some(MemberId(1));
         let next = sets(&[&[4, 5, 6], &[1, 2, 3]]);
-        assert_eq!(course(&elsewhere), Course::Move { next, target });
+        assert_eq!(next_task(&elsewhere), NextTask::Move { next, target });
     }
 
     #[test]
@@ -401,9 +405,9 @@ mod tests {
         let ring = ring();
         for leader in [1, 2, 4] {
             let over = paused(&ring, 1, Some(1_000)).led_by(leader);
-            assert_eq!(course(&over), Course::EndPause);
+            assert_eq!(next_task(&over), NextTask::EndPause);
         }
-        assert_eq!(course(&paused(&ring, 1, Some(1_001))), Course::Stay);
+        assert_eq!(next_task(&paused(&ring, 1, Some(1_001))), NextTask::Stay);
     }
 
     #[test]
@@ -411,34 +415,34 @@ mod tests {
         let target = Some(MemberId(4));
         let bereft = ring().led_by(2).silent(&[1]);
         let next = sets(&[&[1, 2, 3], &[4, 5, 6]]);
-        assert_eq!(course(&bereft), Course::Move { next, target });
+        assert_eq!(next_task(&bereft), NextTask::Move { next, target });
         let joint = bereft.clone().with_sets(&[&[1, 2, 3], &[4, 5, 6]]);
         let next = sets(&[&[4, 5, 6]]);
-        assert_eq!(course(&joint), Course::Move { next, target });
+        assert_eq!(next_task(&joint), NextTask::Move { next, target });
         let moved = bereft.with_sets(&[&[4, 5, 6]]);
-        assert_eq!(course(&moved), Course::Transfer(MemberId(4)));
+        assert_eq!(next_task(&moved), NextTask::Transfer(MemberId(4)));
     }
 
     #[test]
     fn a_quorum_that_was_left_between_two_regions_comes_home() {
         let joint = ring().with_sets(&[&[1, 2, 3], &[4, 5, 6]]);
         let next = sets(&[&[1, 2, 3]]);
-        assert_eq!(course(&joint), Course::Move { next, target: None });
+        assert_eq!(next_task(&joint), NextTask::Move { next, target: None });
         let away = ring().with_sets(&[&[4, 5, 6]]);
         let next = sets(&[&[4, 5, 6], &[1, 2, 3]]);
-        assert_eq!(course(&away), Course::Move { next, target: None });
+        assert_eq!(next_task(&away), NextTask::Move { next, target: None });
     }
 
     #[test]
     fn what_cannot_be_done_is_said() {
         let alone = ring().led_by(2).silent(&[1, 4]);
-        let Course::Wait(why) = course(&alone) else {
-            panic!("{:?}", course(&alone));
+        let NextTask::Wait(why) = next_task(&alone) else {
+            panic!("{:?}", next_task(&alone));
         };
         assert!(why.contains("does not answer"), "{why}");
         let away = ring().with_sets(&[&[4, 5, 6]]).silent(&[2, 3]);
-        let Course::Wait(why) = course(&away) else {
-            panic!("{:?}", course(&away));
+        let NextTask::Wait(why) = next_task(&away) else {
+            panic!("{:?}", next_task(&away));
         };
         assert!(
             why.contains("the quorum should move to region a, but cannot"),

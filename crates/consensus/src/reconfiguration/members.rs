@@ -16,12 +16,12 @@ use crate::quorum::{
 };
 use crate::reconfiguration::membership_step;
 use crate::reconfiguration::membership_step::{MembershipStep, MoveError};
-use crate::ring_view::{RingView, Standing};
+use crate::ring_view::{RingMember, RingView};
 
 /// Why a member was not added or removed.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RosterError {
+pub enum ReconfigurationError {
     /// Only the leader changes the members.
     #[error("this member does not lead{}", match .leader {
         Some(leader) => format!("; ask member {leader}"),
@@ -112,23 +112,23 @@ pub(crate) fn check_add(
     view: &RingView,
     id: MemberId,
     record: &MemberRecord,
-) -> Result<(), RosterError> {
+) -> Result<(), ReconfigurationError> {
     let same = |what: &str, is_same: fn(&MemberRecord, &MemberRecord) -> bool| {
         let mut members = view.members.iter();
-        let found = members.find(|standing| is_same(&standing.record, record));
-        found.map_or(Ok(()), |standing| {
-            Err(RosterError::Same {
-                with: standing.id,
+        let found = members.find(|peer| is_same(&peer.record, record));
+        found.map_or(Ok(()), |peer| {
+            Err(ReconfigurationError::Same {
+                with: peer.id,
                 what: what.to_owned(),
             })
         })
     };
     if view.member(id).is_some() {
-        return Err(RosterError::NumberTaken(id));
+        return Err(ReconfigurationError::NumberTaken(id));
     }
-    let records = view.members.iter().map(|standing| &standing.record);
+    let records = view.members.iter().map(|peer| &peer.record);
     if of(records).contains(&id) {
-        return Err(RosterError::NumberUsed(id));
+        return Err(ReconfigurationError::NumberUsed(id));
     }
     same("name", |one, other| one.name == other.name)?;
     same("address", |one, other| one.address == other.address)?;
@@ -143,29 +143,31 @@ fn check_remove(
     id: MemberId,
     rules: &RingRules,
     lease: Duration,
-) -> Result<(), RosterError> {
-    let leaving = view.member(id).ok_or(RosterError::NoSuchMember(id))?;
+) -> Result<(), ReconfigurationError> {
+    let leaving = view
+        .member(id)
+        .ok_or(ReconfigurationError::NoSuchMember(id))?;
     if id == view.own {
-        return Err(RosterError::Leads(id));
+        return Err(ReconfigurationError::Leads(id));
     }
     if !leaving.record.pause.is_none() {
-        return Err(RosterError::PausedPrimary(id));
+        return Err(ReconfigurationError::PausedPrimary(id));
     }
     if view.voter_sets.iter().any(|set| set.iter().eq([&id])) {
-        return Err(RosterError::LastVoter(id));
+        return Err(ReconfigurationError::LastVoter(id));
     }
     let can_be_primary =
-        |one: &&Standing| one.record.kind == MemberKind::Database && one.record.votes;
+        |one: &&RingMember| one.record.kind == MemberKind::Database && one.record.votes;
     let mut primaries = view.members.iter().filter(can_be_primary);
     if can_be_primary(&leaving) && primaries.all(|one| one.id == id) {
-        return Err(RosterError::LastDatabase(id));
+        return Err(ReconfigurationError::LastDatabase(id));
     }
     // Who does not answer helps nobody; without it every majority is easier to reach.
     if !leaving.answers(lease) {
         return Ok(());
     }
     match majority_lost(view, leaving, rules, lease) {
-        Some(why) => Err(RosterError::LeavesNoMajority { member: id, why }),
+        Some(why) => Err(ReconfigurationError::LeavesNoMajority { member: id, why }),
         None => Ok(()),
     }
 }
@@ -175,7 +177,7 @@ fn check_remove(
 /// the quorum moves with the leader, the voters of its region, which are needed as soon as the leader is there.
 fn majority_lost(
     view: &RingView,
-    leaving: &Standing,
+    leaving: &RingMember,
     rules: &RingRules,
     lease: Duration,
 ) -> Option<MoveObstacle> {
@@ -258,7 +260,7 @@ pub(crate) async fn add(
     core: &MemberCore,
     id: MemberId,
     record: MemberRecord,
-) -> Result<OpId, RosterError> {
+) -> Result<OpId, ReconfigurationError> {
     change(core, |view, members| {
         check_add(view, id, &record)?;
         members.insert(id, record);
@@ -267,7 +269,7 @@ pub(crate) async fn add(
     .await
 }
 
-pub(crate) async fn remove(core: &MemberCore, id: MemberId) -> Result<OpId, RosterError> {
+pub(crate) async fn remove(core: &MemberCore, id: MemberId) -> Result<OpId, ReconfigurationError> {
     let lease = core.timers.lease;
     change(core, |view, members| {
         check_remove(view, id, &core.rules(), lease)?;
@@ -278,13 +280,14 @@ pub(crate) async fn remove(core: &MemberCore, id: MemberId) -> Result<OpId, Rost
 }
 
 /// The ring as a serving leader sees it.
-pub(crate) fn leading_view(core: &MemberCore) -> Result<RingView, RosterError> {
+pub(crate) fn leading_view(core: &MemberCore) -> Result<RingView, ReconfigurationError> {
     let view = core.ring_view();
     if !view.leads {
         let leader = view.leader;
-        return Err(RosterError::NotLeader { leader });
+        return Err(ReconfigurationError::NotLeader { leader });
     }
-    core.ensure_serving().map_err(RosterError::NotServing)?;
+    core.ensure_serving()
+        .map_err(ReconfigurationError::NotServing)?;
     Ok(view)
 }
 
@@ -294,16 +297,16 @@ pub(crate) async fn change(
     decide: impl FnOnce(
         &RingView,
         &mut BTreeMap<MemberId, MemberRecord>,
-    ) -> Result<VoterSets, RosterError>,
-) -> Result<OpId, RosterError> {
-    let course = tokio::time::timeout(core.timers.lease, core.course.lock());
-    let _course = course.await.map_err(|_| RosterError::Busy)?;
+    ) -> Result<VoterSets, ReconfigurationError>,
+) -> Result<OpId, ReconfigurationError> {
+    let lock = tokio::time::timeout(core.timers.lease, core.reconfiguration_lock.lock());
+    let _lock = lock.await.map_err(|_| ReconfigurationError::Busy)?;
     let view = leading_view(core)?;
     let role = core.role();
     let mut members = core.members_to_be(&role);
     let sets = decide(&view, &mut members)?;
     if !is_safe_step(&view.voter_sets, &sets) {
-        return Err(RosterError::Busy);
+        return Err(ReconfigurationError::Busy);
     }
     let step = MembershipStep {
         term: role.term,

@@ -1,6 +1,6 @@
 //! Failover is paused and resumed. A pause stands in the membership, in the record of the member whose mysqld is the
 //! primary. The ring goes on electing leaders, so that it knows what is committed and can be ordered about; but a leader
-//! that is not that member only takes care of the ring ([`RingView::keeps_a_place`]): no database beside it opens, and it
+//! that is not that member only takes care of the ring ([`RingView::pins_another_primary_than`]): no database beside it opens, and it
 //! gives the leadership back once that member is fit. Only the leader ends a pause whose time is over.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -89,10 +89,10 @@ fn pause_to_be(
             });
         }
     }
-    let standing = view.pause();
+    let peer = view.pause();
     let leads_as = view.member(view.own).map(|own| own.record.kind);
-    let primary = match &standing {
-        Some(standing) => standing.primary,
+    let primary = match &peer {
+        Some(peer) => peer.primary,
         None if leads_as == Some(MemberKind::Database) => view.own,
         None => return Err(PauseError::NoPrimary(view.own)),
     };
@@ -100,7 +100,7 @@ fn pause_to_be(
     Ok(RingPause {
         primary,
         pause: Pause {
-            since: standing.map_or(now, |standing| standing.pause.since),
+            since: peer.map_or(now, |peer| peer.pause.since),
             until: seconds.map(|span| now.after(span)),
             by: wish.by.clone(),
             reason: wish.reason.clone(),
@@ -113,8 +113,8 @@ pub(crate) async fn pause(
     core: &MemberCore,
     wish: &PauseWish,
 ) -> Result<(RingPause, OpId), PauseError> {
-    let course = tokio::time::timeout(core.timers.lease, core.course.lock());
-    let _course = course.await.map_err(|_| PauseError::Busy)?;
+    let lock = tokio::time::timeout(core.timers.lease, core.reconfiguration_lock.lock());
+    let _lock = lock.await.map_err(|_| PauseError::Busy)?;
     let view = leading_view(core)?;
     let paused = pause_to_be(&view, wish, now())?;
     let op_id = write(core, Some(&paused)).await?;
@@ -123,15 +123,15 @@ pub(crate) async fn pause(
 
 /// Ends the pause. Says which it was.
 pub(crate) async fn resume(core: &MemberCore) -> Result<(RingPause, OpId), PauseError> {
-    let course = tokio::time::timeout(core.timers.lease, core.course.lock());
-    let _course = course.await.map_err(|_| PauseError::Busy)?;
+    let lock = tokio::time::timeout(core.timers.lease, core.reconfiguration_lock.lock());
+    let _lock = lock.await.map_err(|_| PauseError::Busy)?;
     let view = leading_view(core)?;
     let paused = view.pause().ok_or(PauseError::NotPaused)?;
     let op_id = write(core, None).await?;
     Ok((paused, op_id))
 }
 
-/// Keeps the primary's place for `primary` from now on. The caller holds the course.
+/// Keeps the primary's place for `primary` from now on. The caller holds the reconfiguration lock.
 pub(crate) async fn keep_for(
     core: &MemberCore,
     paused: &RingPause,
@@ -151,7 +151,7 @@ fn leading_view(core: &MemberCore) -> Result<RingView, PauseError> {
     Ok(view)
 }
 
-/// Has this pause in the membership and no other, in the present leadership. The caller holds the course.
+/// Has this pause in the membership and no other, in the present leadership. The caller holds the reconfiguration lock.
 pub(crate) async fn write(
     core: &MemberCore,
     paused: Option<&RingPause>,
@@ -203,8 +203,8 @@ mod tests {
         assert_eq!(first.primary, MemberId(1));
         assert_eq!(first.pause.until, Some(UnixSeconds(1_060)));
         // Whoever leads meanwhile, the place stays; only the terms change.
-        let paused = ring.with(1, |standing| {
-            standing.record.pause = PauseMark(Some(Box::new(first.pause.clone())))
+        let paused = ring.with(1, |peer| {
+            peer.record.pause = PauseMark(Some(Box::new(first.pause.clone())))
         });
         let later = UnixSeconds(1_030);
         for leader in [1, 2, 3] {
@@ -212,14 +212,17 @@ mod tests {
             let again = pause_to_be(&view, &wish(None, ""), later).unwrap();
             let (since, until) = (again.pause.since, again.pause.until);
             assert_eq!((again.primary, since, until), (MemberId(1), NOW, None));
-            assert_eq!(view.keeps_a_place(MemberId(leader)), leader != 1);
+            assert_eq!(
+                view.pins_another_primary_than(MemberId(leader)),
+                leader != 1
+            );
         }
         let witness = ring.led_by(2).view();
         assert_eq!(
             pause_to_be(&witness, &wish(None, ""), NOW),
             Err(PauseError::NoPrimary(MemberId(2)))
         );
-        assert!(!witness.keeps_a_place(MemberId(2)));
+        assert!(!witness.pins_another_primary_than(MemberId(2)));
     }
 
     #[test]

@@ -20,15 +20,11 @@ pub struct RingPause {
 impl RingView {
     /// The pause that stands, if one does.
     pub fn pause(&self) -> Option<RingPause> {
-        standing_pause(
-            self.members
-                .iter()
-                .map(|standing| (standing.id, &standing.record)),
-        )
+        standing_pause(self.members.iter().map(|peer| (peer.id, &peer.record)))
     }
 
     /// Whether a pause keeps the place of the primary for another member than this one.
-    pub fn keeps_a_place(&self, other_than: MemberId) -> bool {
+    pub fn pins_another_primary_than(&self, other_than: MemberId) -> bool {
         self.pause()
             .is_some_and(|paused| paused.primary != other_than)
     }
@@ -120,9 +116,9 @@ mod tests {
             reason: String::new(),
         };
         let mut view = Ring::new(ring).view();
-        for standing in &mut view.members {
-            if Some(standing.id.0) == place_of {
-                standing.record.pause = PauseMark(Some(Box::new(pause.clone())));
+        for peer in &mut view.members {
+            if Some(peer.id.0) == place_of {
+                peer.record.pause = PauseMark(Some(Box::new(pause.clone())));
             }
         }
         let members = view.members.iter();
@@ -136,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_keeps_a_place_is_none_to_its_database() {
+    fn a_caretaker_leader_is_none_to_its_database() {
         let term = Term(3);
         let serving = Leadership::Serving { term };
         let silent = Leadership::LeaderNotServing {

@@ -288,8 +288,8 @@ pub(crate) async fn promote(
     };
     clock.enter(PromotionPhase::Check);
     // Whoever works on the ring is done within an election, or is stuck.
-    let course = tokio::time::timeout(core.timers.lease, core.course.lock());
-    let _course = course.await.map_err(|_| PromotionRefusal::Busy)?;
+    let lock = tokio::time::timeout(core.timers.lease, core.reconfiguration_lock.lock());
+    let _lock = lock.await.map_err(|_| PromotionRefusal::Busy)?;
     let view = core.ring_view();
     let paused = view.pause().filter(|paused| paused.primary != to);
     if let Some(paused) = paused.as_ref().filter(|_| view.leads && to == core.id) {
@@ -298,10 +298,7 @@ pub(crate) async fn promote(
     check(&view, to, core)?;
     core.ensure_serving()
         .map_err(PromotionRefusal::NotServing)?;
-    let region_of = |id| {
-        view.member(id)
-            .map(|standing| standing.record.region.clone())
-    };
+    let region_of = |id| view.member(id).map(|peer| peer.record.region.clone());
     let home = region_of(core.id).unwrap_or_default();
     let there = region_of(to).unwrap_or_default();
 
@@ -400,8 +397,8 @@ async fn take_the_place(
     mut clock: Clock<'_>,
 ) -> Result<Promoted, PromotionError> {
     let (view, own) = (core.ring_view(), core.id);
-    let standing = view.member(own).ok_or(TransferRefusal::NoSuchMember(own));
-    let record = &standing.map_err(PromotionRefusal::from)?.record;
+    let peer = view.member(own).ok_or(TransferRefusal::NoSuchMember(own));
+    let record = &peer.map_err(PromotionRefusal::from)?.record;
     if record.kind == MemberKind::Witness {
         return Err(PromotionRefusal::Witness(own).into());
     }

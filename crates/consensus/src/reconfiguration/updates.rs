@@ -14,7 +14,7 @@ use crate::quorum::{
     wanted_sets,
 };
 use crate::reconfiguration::members;
-use crate::reconfiguration::members::RosterError;
+use crate::reconfiguration::members::ReconfigurationError;
 use crate::ring_view::RingView;
 
 /// What an operator wants the log to say of a member; what is not given stays.
@@ -75,9 +75,11 @@ fn amended_record(
     id: MemberId,
     wish: &RecordWish,
     lease: Duration,
-) -> Result<Amendment<MemberRecord>, RosterError> {
-    let standing = view.member(id).ok_or(RosterError::NoSuchMember(id))?;
-    let before = standing.record.clone();
+) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
+    let peer = view
+        .member(id)
+        .ok_or(ReconfigurationError::NoSuchMember(id))?;
+    let before = peer.record.clone();
     let mut after = before.clone();
     wish.name.clone_into_some(&mut after.name);
     wish.region.clone_into_some(&mut after.region);
@@ -85,22 +87,22 @@ fn amended_record(
     wish.priority.clone_into_some(&mut after.priority);
     wish.address.clone_into_some(&mut after.address);
     if after.says_the_same(&before) {
-        return Err(RosterError::AsItIs);
+        return Err(ReconfigurationError::AsItIs);
     }
     check_words(view, id, &after)?;
     let others_count = after.region != before.region || after.votes != before.votes;
     let mut then = view.clone();
-    for standing in &mut then.members {
-        if standing.id == id {
-            standing.record = after.clone();
+    for peer in &mut then.members {
+        if peer.id == id {
+            peer.record = after.clone();
         }
     }
     if others_count {
         if id == view.own {
-            return Err(RosterError::Leads(id));
+            return Err(ReconfigurationError::Leads(id));
         }
         if !after.votes && !before.pause.is_none() {
-            return Err(RosterError::PausedPrimary(id));
+            return Err(ReconfigurationError::PausedPrimary(id));
         }
         check_quorum(view, rules, &then, rules, lease)?;
     }
@@ -114,16 +116,20 @@ fn amended_record(
 }
 
 /// Name and address are well formed, and nobody else's.
-fn check_words(view: &RingView, id: MemberId, record: &MemberRecord) -> Result<(), RosterError> {
+fn check_words(
+    view: &RingView,
+    id: MemberId,
+    record: &MemberRecord,
+) -> Result<(), ReconfigurationError> {
     let port = record
         .address
         .rsplit_once(':')
         .filter(|(host, _)| !host.is_empty());
     if !port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0)) {
-        return Err(RosterError::NotAnAddress(record.address.clone()));
+        return Err(ReconfigurationError::NotAnAddress(record.address.clone()));
     }
     if record.name.trim().is_empty() {
-        return Err(RosterError::NoName);
+        return Err(ReconfigurationError::NoName);
     }
     for other in view.members.iter().filter(|other| other.id != id) {
         let same = [
@@ -132,7 +138,7 @@ fn check_words(view: &RingView, id: MemberId, record: &MemberRecord) -> Result<(
         ];
         if let Some((what, _)) = same.into_iter().find(|(_, same)| *same) {
             let (with, what) = (other.id, what.to_owned());
-            return Err(RosterError::Same { with, what });
+            return Err(ReconfigurationError::Same { with, what });
         }
     }
     Ok(())
@@ -144,7 +150,7 @@ fn amended_rules(
     before: &RingRules,
     wish: &RulesWish,
     lease: Duration,
-) -> Result<Amendment<RingRules>, RosterError> {
+) -> Result<Amendment<RingRules>, ReconfigurationError> {
     let mut after = before.clone();
     wish.policy.clone_into_some(&mut after.policy);
     wish.region_preference
@@ -152,16 +158,16 @@ fn amended_rules(
     after.expected_voters.extend(wish.expected_voters.clone());
     after.expected_voters.retain(|_, voters| *voters > 0);
     if after == *before {
-        return Err(RosterError::AsItIs);
+        return Err(ReconfigurationError::AsItIs);
     }
     if let QuorumPolicy::Unknown(words) = &after.policy {
         let why = MoveObstacle::Policy(PolicyGap::UnknownPolicy(words.clone()));
-        return Err(RosterError::QuorumCannotFollow(why));
+        return Err(ReconfigurationError::QuorumCannotFollow(why));
     }
     let regions: BTreeSet<&Region> = view
         .members
         .iter()
-        .map(|standing| &standing.record.region)
+        .map(|peer| &peer.record.region)
         .collect();
     let policy_regions = match &after.policy {
         QuorumPolicy::Regions(named) | QuorumPolicy::SomeRegions { regions: named, .. } => {
@@ -172,12 +178,12 @@ fn amended_rules(
     let named = policy_regions.into_iter().chain(&after.region_preference);
     let mut named = named.chain(after.expected_voters.keys());
     if let Some(unknown) = named.find(|region| !regions.contains(region)) {
-        return Err(RosterError::NoSuchRegion(unknown.clone()));
+        return Err(ReconfigurationError::NoSuchRegion(unknown.clone()));
     }
     check_quorum(view, before, view, &after, lease)?;
     let wanted = wanted(view, &after, lease);
     if !wanted.iter().any(|set| set.contains(&view.own)) {
-        return Err(RosterError::OutsideTheQuorum(view.own));
+        return Err(ReconfigurationError::OutsideTheQuorum(view.own));
     }
     Ok(Amendment {
         before: before.clone(),
@@ -195,13 +201,13 @@ fn check_quorum(
     then: &RingView,
     rules_then: &RingRules,
     lease: Duration,
-) -> Result<(), RosterError> {
+) -> Result<(), ReconfigurationError> {
     let planned = |view: &RingView, rules: &RingRules| plan(rules, view, &home_of(view), lease);
     match (planned(then, rules_then), planned(view, rules)) {
         (QuorumPlan::Blocked { why }, QuorumPlan::Blocked { why: before }) if why == before => {
             Ok(())
         }
-        (QuorumPlan::Blocked { why }, _) => Err(RosterError::QuorumCannotFollow(why)),
+        (QuorumPlan::Blocked { why }, _) => Err(ReconfigurationError::QuorumCannotFollow(why)),
         _ => Ok(()),
     }
 }
@@ -235,7 +241,7 @@ pub(crate) async fn update_member(
     id: MemberId,
     wish: &RecordWish,
     dry_run: bool,
-) -> Result<Amendment<MemberRecord>, RosterError> {
+) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
     let lease = core.timers.lease;
     let decide = |view: &RingView| amended_record(view, &core.rules(), id, wish, lease);
     if dry_run {
@@ -257,7 +263,7 @@ pub(crate) async fn set_rules(
     core: &MemberCore,
     wish: &RulesWish,
     dry_run: bool,
-) -> Result<Amendment<RingRules>, RosterError> {
+) -> Result<Amendment<RingRules>, ReconfigurationError> {
     let lease = core.timers.lease;
     let decide = |view: &RingView| amended_rules(view, &core.rules(), wish, lease);
     if dry_run {
@@ -274,8 +280,11 @@ pub(crate) async fn set_rules(
     done(decided, entry)
 }
 
-fn done<T>(decided: Option<Amendment<T>>, entry: OpId) -> Result<Amendment<T>, RosterError> {
-    let decided = decided.ok_or(RosterError::Busy)?;
+fn done<T>(
+    decided: Option<Amendment<T>>,
+    entry: OpId,
+) -> Result<Amendment<T>, ReconfigurationError> {
+    let decided = decided.ok_or(ReconfigurationError::Busy)?;
     Ok(Amendment {
         entry: Some(entry),
         ..decided
@@ -294,9 +303,9 @@ mod tests {
         let mut ring =
             Ring::new("a: 1d 2w 3w | b: 4d 5w 6w | c: 7d 8w 9n").with_sets(&[&[1, 2, 3]]);
         for id in 1..=9 {
-            ring = ring.with(id, |standing| {
-                standing.record.address = format!("host{id}:7400");
-                standing.record.incarnation = Incarnation::random();
+            ring = ring.with(id, |peer| {
+                peer.record.address = format!("host{id}:7400");
+                peer.record.incarnation = Incarnation::random();
             });
         }
         ring

@@ -47,21 +47,19 @@ pub(crate) async fn ask(
     view: &RingView,
 ) -> DatabaseStates {
     let (lease, heartbeat) = (core.timers.lease, core.timers.heartbeat);
-    let candidates = view.members.iter().filter(|standing| {
-        standing.record.kind == MemberKind::Database
-            && standing.record.votes
-            && standing.id != view.own
+    let candidates = view.members.iter().filter(|peer| {
+        peer.record.kind == MemberKind::Database && peer.record.votes && peer.id != view.own
     });
     // A witness has none, and does not know which one the last primary's was.
     let primary = core.database.version();
-    let asked = candidates.map(|standing| {
+    let asked = candidates.map(|peer| {
         let primary = primary.clone();
-        let deadline = patience(standing.answers(lease), heartbeat);
+        let deadline = patience(peer.answers(lease), heartbeat);
         async move {
             let question = Question::Database { primary };
-            let answer = calls.ask(standing.id, &standing.record, question, deadline);
+            let answer = calls.ask(peer.id, &peer.record, question, deadline);
             match answer.await {
-                Ok(Answer::Database(state)) => Some((standing.id, state)),
+                Ok(Answer::Database(state)) => Some((peer.id, state)),
                 // One of an earlier version, without a mysqld, or too slow: nothing is known of it.
                 Ok(_) | Err(_) => None,
             }

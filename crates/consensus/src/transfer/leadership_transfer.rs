@@ -15,7 +15,7 @@ use crate::engine;
 use crate::engine::Fault;
 use crate::lease::leadership::Term;
 use crate::member::core::{MemberCore, StartedTransfer};
-use crate::ring_view::{RingView, Standing};
+use crate::ring_view::{RingMember, RingView};
 
 /// How many entries a target may be behind. They have to reach it and its disk before it campaigns,
 /// and the ring takes none meanwhile.
@@ -143,18 +143,18 @@ pub(crate) fn verify(
 
 /// The voters to ask to campaign when `failed` did not take over: database members first, the best
 /// log first, the failed target last.
-pub(crate) fn ways_out(view: &RingView, failed: MemberId) -> Vec<&Standing> {
-    let mut voters: Vec<&Standing> = view
+pub(crate) fn ways_out(view: &RingView, failed: MemberId) -> Vec<&RingMember> {
+    let mut voters: Vec<&RingMember> = view
         .members
         .iter()
-        .filter(|standing| standing.voter && standing.id != view.own)
+        .filter(|peer| peer.voter && peer.id != view.own)
         .collect();
-    voters.sort_by_key(|standing| {
+    voters.sort_by_key(|peer| {
         (
-            standing.id == failed,
-            standing.record.kind != raft_types::MemberKind::Database,
-            standing.behind,
-            standing.id,
+            peer.id == failed,
+            peer.record.kind != raft_types::MemberKind::Database,
+            peer.behind,
+            peer.id,
         )
     });
     voters
@@ -254,8 +254,8 @@ pub(crate) mod tests {
 
     pub(crate) const LEASE: Duration = Duration::from_millis(800);
 
-    pub(crate) fn standing(id: u64, kind: MemberKind) -> Standing {
-        Standing {
+    pub(crate) fn peer(id: u64, kind: MemberKind) -> RingMember {
+        RingMember {
             id: MemberId(id),
             record: MemberRecord {
                 name: format!("member-{id}"),
@@ -281,9 +281,9 @@ pub(crate) mod tests {
             last_log: Some(OpId::new(2, 9)),
             voter_sets: vec![BTreeSet::from([MemberId(1), MemberId(2), MemberId(3)])],
             members: vec![
-                standing(1, MemberKind::Witness),
-                standing(2, MemberKind::Witness),
-                standing(3, MemberKind::Database),
+                peer(1, MemberKind::Witness),
+                peer(2, MemberKind::Witness),
+                peer(3, MemberKind::Database),
             ],
         }
     }
@@ -352,7 +352,7 @@ pub(crate) mod tests {
         let order = |failed| -> Vec<u64> {
             let view = view();
             let asked = ways_out(&view, MemberId(failed));
-            asked.iter().map(|standing| standing.id.0).collect()
+            asked.iter().map(|peer| peer.id.0).collect()
         };
         assert_eq!(order(3), [2, 3]);
         assert_eq!(order(2), [3, 2]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use raft_types::{MemberId, MemberKind};
 
 use crate::quorum::{QuorumPlan, RingRules, is_near, plan};
-use crate::ring_view::{RingView, Standing};
+use crate::ring_view::{RingMember, RingView};
 use crate::transfer::fitness::{DatabaseStates, Fitness, SOON_THERE};
 
 /// Chooses the target: a voting database member that answers, whose log is caught up, and in whose region commits are possible.
@@ -26,25 +26,25 @@ pub(crate) fn choose(
     databases_say: &DatabaseStates,
 ) -> Result<MemberId, String> {
     let own_region = view.member(view.own).map(|own| &own.record.region);
-    let databases: Vec<&Standing> = view
+    let databases: Vec<&RingMember> = view
         .members
         .iter()
-        .filter(|standing| {
-            standing.record.kind == MemberKind::Database
-                && standing.record.votes
-                && standing.id != view.own
-                && !view.keeps_a_place(standing.id)
+        .filter(|peer| {
+            peer.record.kind == MemberKind::Database
+                && peer.record.votes
+                && peer.id != view.own
+                && !view.pins_another_primary_than(peer.id)
         })
         .collect();
     let fit = databases
         .iter()
-        .filter(|standing| obstacle(view, rules, lease, standing).is_none());
-    let target = fit.min_by_key(|standing| {
-        let record = &standing.record;
-        let state = databases_say.get(&standing.id);
+        .filter(|peer| obstacle(view, rules, lease, peer).is_none());
+    let target = fit.min_by_key(|peer| {
+        let record = &peer.record;
+        let state = databases_say.get(&peer.id);
         let lacks = state.and_then(|state| state.behind).unwrap_or(0);
         (
-            failed.contains(&standing.id),
+            failed.contains(&peer.id),
             Fitness::of(state),
             record.priority == 0,
             own_region != Some(&record.region),
@@ -53,8 +53,8 @@ pub(crate) fn choose(
             lacks > SOON_THERE,
             std::cmp::Reverse(record.priority),
             lacks,
-            standing.behind,
-            standing.id,
+            peer.behind,
+            peer.id,
         )
     });
     match target {
@@ -68,25 +68,25 @@ pub(crate) fn obstacle(
     view: &RingView,
     rules: &RingRules,
     lease: Duration,
-    standing: &Standing,
+    peer: &RingMember,
 ) -> Option<String> {
-    let (id, name) = (standing.id, &standing.record.name);
-    if !standing.answers(lease) {
+    let (id, name) = (peer.id, &peer.record.name);
+    if !peer.answers(lease) {
         return Some(format!(
             "database member {id} ({name}) does not answer; bring it back"
         ));
     }
-    if !is_near(standing, lease) {
+    if !is_near(peer, lease) {
         return Some(format!(
             "database member {id} ({name}) is {} entries behind; it is catching up",
-            standing.behind.unwrap_or(u64::MAX),
+            peer.behind.unwrap_or(u64::MAX),
         ));
     }
-    match plan(rules, view, &standing.record.region, lease) {
+    match plan(rules, view, &peer.record.region, lease) {
         QuorumPlan::Blocked { why } => Some(format!(
             "database member {id} ({name}) could not commit: {why}"
         )),
-        QuorumPlan::Settled if !standing.voter => Some(format!(
+        QuorumPlan::Settled if !peer.voter => Some(format!(
             "database member {id} ({name}) is outside the quorum that the policy {} wants",
             rules.policy
         )),
@@ -98,11 +98,11 @@ fn why_nobody(
     view: &RingView,
     rules: &RingRules,
     lease: Duration,
-    databases: &[&Standing],
+    databases: &[&RingMember],
 ) -> String {
     let nearest = databases
         .iter()
-        .min_by_key(|standing| (!standing.answers(lease), standing.behind, standing.id));
+        .min_by_key(|peer| (!peer.answers(lease), peer.behind, peer.id));
     let why = nearest.and_then(|nearest| obstacle(view, rules, lease, nearest));
     let why = why.unwrap_or_else(|| {
         "the ring has no voting database member that could lead; add one".to_owned()
@@ -153,9 +153,9 @@ mod tests {
     #[test]
     fn the_state_of_each_mysqld_is_part_of_the_choice() {
         let five = Ring::new("a: 1d 2d 3d 4w 5w").with_sets(&[&[1, 2, 3, 4, 5]]);
-        let behind_log = five.with(3, |standing| standing.behind = Some(4));
-        let prefers_2 = five.with(2, |standing| standing.record.priority = 101);
-        let never_3 = five.with(3, |standing| standing.record.priority = 0);
+        let behind_log = five.with(3, |peer| peer.behind = Some(4));
+        let prefers_2 = five.with(2, |peer| peer.record.priority = 101);
+        let never_3 = five.with(3, |peer| peer.record.priority = 0);
         let two_regions = Ring::new("a: 1d 2d 4w | b: 3d 5w 6w").with_sets(&[&[1, 2, 4]]);
         let table = [
             (
@@ -250,12 +250,12 @@ mod tests {
             ..RingRules::default()
         };
         assert_eq!(chosen(&without_1, &prefers_c, &[]), Ok(7));
-        let prefers_8 = without_1.with(8, |standing| standing.record.priority = 101);
+        let prefers_8 = without_1.with(8, |peer| peer.record.priority = 101);
         assert_eq!(chosen(&prefers_8, &prefers_c, &[]), Ok(8));
         let never_7_and_8 = ring()
             .silent(&[1])
-            .with(7, |standing| standing.record.priority = 0)
-            .with(8, |standing| standing.record.priority = 0);
+            .with(7, |peer| peer.record.priority = 0)
+            .with(8, |peer| peer.record.priority = 0);
         assert_eq!(chosen(&never_7_and_8, &prefers_c, &[]), Ok(4));
         assert_eq!(chosen(&never_7_and_8, &prefers_c, &[4]), Ok(7));
     }
@@ -266,9 +266,7 @@ mod tests {
             region_preference: vec![Region("c".to_owned())],
             ..RingRules::default()
         };
-        let ring = ring()
-            .silent(&[1])
-            .with(7, |standing| standing.behind = Some(9));
+        let ring = ring().silent(&[1]).with(7, |peer| peer.behind = Some(9));
         assert_eq!(chosen(&ring, &rules, &[]), Ok(8));
     }
 
@@ -284,9 +282,9 @@ mod tests {
         let why = |ring: &Ring| chosen(ring, &rules, &[]).unwrap_err();
         let nobody_answers = ring().silent(&[1, 4, 7, 8]);
         assert!(why(&nobody_answers).contains("database member 1 (member-1) does not answer"));
-        let behind = nobody_answers.with(7, |standing| {
-            standing.answered = Some(Duration::ZERO);
-            standing.behind = Some(100_000);
+        let behind = nobody_answers.with(7, |peer| {
+            peer.answered = Some(Duration::ZERO);
+            peer.behind = Some(100_000);
         });
         assert!(why(&behind).contains("database member 7 (member-7) is 100000 entries behind"));
         let no_majority = ring().silent(&[1, 5, 6, 7, 8]);

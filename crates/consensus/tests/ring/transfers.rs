@@ -45,7 +45,7 @@ async fn targets_that_could_not_lead_are_refused_and_nothing_changes() {
     within("the silence of a crashed member", async {
         loop {
             match member.status().ring_view.member(others[0]) {
-                Some(standing) if standing.answers(crate::support::ring::TIMERS.lease) => {}
+                Some(peer) if peer.answers(crate::support::ring::TIMERS.lease) => {}
                 _ => return,
             }
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;

@@ -171,9 +171,9 @@ impl Work {
             })
         };
         Ok(match command {
-            OperatorCommand::Found { origin } => {
-                CommandResult::Founded(mysqld_orders::found(&self.member.state, &origin).await?)
-            }
+            OperatorCommand::Bootstrap { origin } => CommandResult::Bootstrapped(
+                mysqld_orders::bootstrap(&self.member.state, &origin).await?,
+            ),
             OperatorCommand::Mysqld { order } => {
                 let answer = mysqld_orders::carry_out(&self.member.state, &order).await?;
                 CommandResult::Mysqld(Box::new(answer))

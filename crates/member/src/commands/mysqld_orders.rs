@@ -17,7 +17,7 @@ use crate::data_directory::HandsOff;
 use crate::mysqld::{MOST_BEHIND, Steering, connect_options, requirements};
 use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind, ReplicateFrom};
 use crate::settings::{MysqlSettings, PasswordSource};
-use crate::state::{FoundOrder, MemberState};
+use crate::state::{BootstrapOrder, MemberState};
 use crate::status::MysqlView;
 
 /// How long making the ring may take here, everybody being up.
@@ -65,29 +65,29 @@ pub(crate) async fn carry_out(
 ///
 /// # Errors
 /// The refusal, with what to do.
-pub(crate) async fn found(
+pub(crate) async fn bootstrap(
     member_state: &Arc<MemberState>,
     origin: &str,
 ) -> Result<RingId, Refusal> {
-    let mut founding = None;
+    let mut bootstrap = None;
     let until = tokio::time::Instant::now() + FOUNDING_LIMIT;
     loop {
         match member_state.book.identity().ring {
             RingState::Belongs { ring } => return Ok(ring),
             // Begun, and going on by itself since a restart, or waiting to be told again.
-            RingState::Fresh | RingState::Founding { .. } if founding.is_none() => {
+            RingState::Fresh | RingState::Bootstrapping { .. } if bootstrap.is_none() => {
                 let (answer, answered) = oneshot::channel();
-                let order = FoundOrder {
+                let order = BootstrapOrder {
                     origin: LogOrigin::behind(origin),
                     answer,
                 };
-                if member_state.order_founding(order) {
-                    founding = Some(answered);
+                if member_state.order_bootstrap(order) {
+                    bootstrap = Some(answered);
                 }
             }
-            RingState::Fresh | RingState::Founding { .. } => {}
+            RingState::Fresh | RingState::Bootstrapping { .. } => {}
         }
-        if let Some(answered) = &mut founding
+        if let Some(answered) = &mut bootstrap
             && let Ok(Err(cause)) = answered.try_recv()
         {
             return Err(Refusal::new(
@@ -170,7 +170,7 @@ impl<'a> Mysqld<'a> {
         Ok(MysqldAnswer {
             ring: match self.member_state.book.identity().ring {
                 RingState::Belongs { ring } => Some(ring),
-                RingState::Fresh | RingState::Founding { .. } => None,
+                RingState::Fresh | RingState::Bootstrapping { .. } => None,
             },
             origin: self.member_state.book.origin().gtids().to_owned(),
             hands_off: note,

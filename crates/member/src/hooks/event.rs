@@ -86,12 +86,12 @@ fn primary_of(view: &MemberView, own: bool) -> Option<MemberId> {
         return None;
     }
     let leader = view.leader?;
-    let seat = view.members.iter().find(|seat| seat.id == leader)?;
+    let member = view.members.iter().find(|member| member.id == leader)?;
     let takes_care = view
         .pause
         .as_ref()
         .is_some_and(|pause| pause.primary != leader);
-    (seat.record.kind == MemberKind::Database && !takes_care).then_some(leader)
+    (member.record.kind == MemberKind::Database && !takes_care).then_some(leader)
 }
 
 fn environment(
@@ -102,13 +102,13 @@ fn environment(
     primary: Option<MemberId>,
     mysqld: Option<&OwnMysqld>,
 ) -> Vec<(&'static str, String)> {
-    let seat = |id: Option<MemberId>| {
+    let member = |id: Option<MemberId>| {
         let id = id?;
-        view.members.iter().find(|seat| seat.id == id)
+        view.members.iter().find(|member| member.id == id)
     };
-    let name = |id| seat(id).map_or_else(String::new, |seat| seat.record.name.clone());
+    let name = |id| member(id).map_or_else(String::new, |member| member.record.name.clone());
     let host = |id| {
-        let address = seat(id).map(|seat| seat.record.address.as_str());
+        let address = member(id).map(|member| member.record.address.as_str());
         let host = address.and_then(|address| address.rsplit_once(':'));
         host.map_or_else(String::new, |(host, _)| host.to_owned())
     };

@@ -14,13 +14,13 @@ use binlog_store::{
 use consensus::{IdentityBook, LogOrigin, MemberCalls, Recollection, Rejoin, Returning, RingState};
 use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
 use tokio::sync::mpsc;
-use transport::{GrpcNetworkFactory, found_ring};
+use transport::{GrpcNetworkFactory, bootstrap_ring};
 
 use crate::error::MemberError;
 use crate::phases::base::Base;
 use crate::ring_handle::now_in_seconds;
 use crate::settings::{Durability, MemberEntry, Settings};
-use crate::state::{FoundOrder, Phase};
+use crate::state::{BootstrapOrder, Phase};
 
 /// How often a waiting member looks whether it was taken into a ring.
 const LOOK: Duration = Duration::from_millis(50);
@@ -50,7 +50,7 @@ pub struct Joined {
 pub(super) struct Joining<'a> {
     pub(super) base: &'a Base,
     /// Orders to make the ring.
-    pub(super) founding: &'a mut mpsc::Receiver<FoundOrder>,
+    pub(super) bootstrap_orders: &'a mut mpsc::Receiver<BootstrapOrder>,
     pub(super) bootstrap: bool,
 }
 
@@ -84,11 +84,11 @@ impl Joining<'_> {
                 }
                 self.open(ring, None).await
             }
-            RingState::Founding { ring } => {
+            RingState::Bootstrapping { ring } => {
                 // Stopped before or after the first entry was written: the log tells.
                 let log = self.open_log(ring).await?;
                 if log.bounds().is_some() {
-                    self.base.book.founded()?;
+                    self.base.book.bootstrapped()?;
                     return Ok((ring, log, None));
                 }
                 drop(log.close());
@@ -110,15 +110,15 @@ impl Joining<'_> {
         loop {
             let order = tokio::select! {
                 ring = taken_in(&self.base.book) => return self.open(ring, None).await,
-                order = self.founding.recv() => order,
+                order = self.bootstrap_orders.recv() => order,
             };
-            let Some(FoundOrder { origin, answer }) = order else {
+            let Some(BootstrapOrder { origin, answer }) = order else {
                 let ring = taken_in(&self.base.book).await;
                 return self.open(ring, None).await;
             };
             // Begun already, it is still the same ring.
             let origin = match self.base.book.identity().ring {
-                RingState::Founding { .. } => self.base.book.origin(),
+                RingState::Bootstrapping { .. } => self.base.book.origin(),
                 _ => origin,
             };
             // Whoever ordered it may have left; that changes nothing here.
@@ -137,7 +137,7 @@ impl Joining<'_> {
 
     async fn found(&self, origin: &LogOrigin, patience: Duration) -> Result<Come, MemberError> {
         let configured = configured_members(&self.base.settings);
-        let plan = found_ring(
+        let plan = bootstrap_ring(
             &self.base.book,
             true,
             origin,

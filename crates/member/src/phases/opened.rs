@@ -14,13 +14,13 @@ use crate::commands::Commands;
 use crate::data_directory::{Claim, DirectoryLock, open_identity};
 use crate::error::MemberError;
 use crate::settings::{Settings, TlsSettings};
-use crate::state::{FoundOrder, MemberState};
+use crate::state::{BootstrapOrder, MemberState};
 use crate::status::ViewSource;
 
 /// A member that has its data directory and answers calls, and is on its way to its ring.
 pub struct Opened {
     base: Base,
-    founding: mpsc::Receiver<FoundOrder>,
+    bootstrap_orders: mpsc::Receiver<BootstrapOrder>,
 }
 
 impl Opened {
@@ -48,7 +48,7 @@ impl Opened {
         };
         let transport = TransportConfig::for_timers(&timers);
         let settings = Arc::new(settings);
-        let (orders, founding) = mpsc::channel(1);
+        let (orders, bootstrap_orders) = mpsc::channel(1);
         let state = Arc::new(MemberState::new(settings.clone(), book.clone(), orders));
         let local = Arc::new(LocalMember::new(book.clone(), state.clone()));
         let tasks = Tasks::default();
@@ -71,7 +71,10 @@ impl Opened {
             tasks,
             _lock: lock,
         };
-        Ok(Self { base, founding })
+        Ok(Self {
+            base,
+            bootstrap_orders,
+        })
     }
 
     /// What the member says of itself, in this phase and in all that come.
@@ -96,7 +99,7 @@ impl Opened {
     pub async fn join(&mut self, bootstrap: bool) -> Result<Joined, MemberError> {
         let joining = Joining {
             base: &self.base,
-            founding: &mut self.founding,
+            bootstrap_orders: &mut self.bootstrap_orders,
             bootstrap,
         };
         let joined = joining.join().await;

@@ -158,7 +158,7 @@ async fn begin(
     base.local.attach(member.inbound());
     if let Some(members) = joined.first_members {
         member.bootstrap(members).await?;
-        base.book.founded()?;
+        base.book.bootstrapped()?;
     }
     base.local.serve_log(Arc::new(ReadableLog(ring.clone())));
     let serving = match &settings.binlog_server {

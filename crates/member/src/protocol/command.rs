@@ -80,7 +80,8 @@ pub enum OperatorCommand {
         dry_run: bool,
     },
     /// Makes the ring of the configured members. To a member beside the server that is to be the primary.
-    Found {
+    #[serde(rename = "found")] // as members of version 0.1 know it
+    Bootstrap {
         /// What its log begins behind, a GTID set in MySQL's words.
         origin: String,
     },
@@ -133,7 +134,7 @@ impl OperatorCommand {
             | Self::UpdateMember { dry_run, .. }
             | Self::SetRules { dry_run, .. } => !dry_run,
             Self::Mysqld { order } => order.changes_something(),
-            Self::OfferClone { .. } | Self::Found { .. } | Self::WithdrawClone { .. } => true,
+            Self::OfferClone { .. } | Self::Bootstrap { .. } | Self::WithdrawClone { .. } => true,
             Self::Promote { .. }
             | Self::Pause { .. }
             | Self::Resume
@@ -160,7 +161,7 @@ impl fmt::Display for OperatorCommand {
             Self::Resume => write!(f, "the end of the pause of failover"),
             Self::Evidence => write!(f, "asking for evidence"),
             Self::PurgeLog { .. } => write!(f, "the purge of a log"),
-            Self::Found { .. } => write!(f, "making the ring"),
+            Self::Bootstrap { .. } => write!(f, "making the ring"),
             Self::Mysqld { order } => write!(f, "the order {order}"),
             Self::Provision { donor, .. } => {
                 write!(f, "the provisioning of a mysqld from member {donor}")

@@ -90,7 +90,8 @@ pub enum CommandResult {
     /// Which files of its log are gone.
     Purged(PurgeReport),
     /// The ring that was made, or that the member belongs to.
-    Founded(RingId),
+    #[serde(rename = "founded")] // as members of version 0.1 know it
+    Bootstrapped(RingId),
     /// How a member's mysqld is.
     Mysqld(Box<MysqldAnswer>),
     /// What replacing the data of a mysqld would take away.

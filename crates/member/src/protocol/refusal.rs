@@ -1,7 +1,7 @@
 //! Why a command was not carried out, or not to its end, as a member says it: how things stand, a sentence, and what to do.
 
 use consensus::{
-    MoveError, PauseError, PromotionError, PromotionRefusal, RepairRefusal, RosterError,
+    MoveError, PauseError, PromotionError, PromotionRefusal, ReconfigurationError, RepairRefusal,
     TransferRefusal,
 };
 use raft_types::MemberId;
@@ -183,13 +183,13 @@ impl From<MoveError> for Refusal {
 
 const STOPPED: &str = "look at that member's log, and start it again";
 
-impl From<RosterError> for Refusal {
-    fn from(error: RosterError) -> Self {
+impl From<ReconfigurationError> for Refusal {
+    fn from(error: ReconfigurationError) -> Self {
         let (kind, advice) = match error {
-            RosterError::NotLeader { leader } => return Self::not_leader(leader),
-            RosterError::Move(error) => return error.into(),
-            RosterError::Busy => (RefusalKind::Busy, ""),
-            RosterError::NotServing(_) => (RefusalKind::NoQuorum, BRING_BACK),
+            ReconfigurationError::NotLeader { leader } => return Self::not_leader(leader),
+            ReconfigurationError::Move(error) => return error.into(),
+            ReconfigurationError::Busy => (RefusalKind::Busy, ""),
+            ReconfigurationError::NotServing(_) => (RefusalKind::NoQuorum, BRING_BACK),
             _ => (RefusalKind::Refused, ""),
         };
         Self::new(kind, error.to_string(), advice)

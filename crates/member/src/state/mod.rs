@@ -20,11 +20,12 @@ use crate::ring_handle::{RingHandle, now_in_seconds};
 use crate::settings::Settings;
 use crate::state::status_view::{Observer, StatusView};
 use crate::status::{
-    ActivityView, ConsumerView, LogView, MemberView, MysqlView, ScrubView, TravelView, ViewSource,
+    ActivityView, ConsumerView, LogView, MemberView, MysqlView, ReplicationRoutesView, ScrubView,
+    ViewSource,
 };
 
 /// An order to make a ring of the configured members.
-pub(crate) struct FoundOrder {
+pub(crate) struct BootstrapOrder {
     /// What its log begins behind.
     pub(crate) origin: LogOrigin,
     /// Whether that came about, or why not.
@@ -67,17 +68,17 @@ pub(crate) struct MemberState {
     pub(crate) observer: Observer,
     started: Instant,
     phase: RwLock<Phase>,
-    founding: mpsc::Sender<FoundOrder>,
+    bootstrap_orders: mpsc::Sender<BootstrapOrder>,
     fault: Mutex<Option<String>>,
     pub(crate) hooks: Arc<HookFigures>,
 }
 
 impl MemberState {
-    /// `founding` goes to whoever brings the member to its ring.
+    /// `bootstrap_orders` goes to whoever brings the member to its ring.
     pub(crate) fn new(
         settings: Arc<Settings>,
         book: Arc<IdentityBook>,
-        founding: mpsc::Sender<FoundOrder>,
+        bootstrap_orders: mpsc::Sender<BootstrapOrder>,
     ) -> Self {
         Self {
             settings,
@@ -85,7 +86,7 @@ impl MemberState {
             observer: Observer::new(),
             started: Instant::now(),
             phase: RwLock::new(Phase::Opened),
-            founding,
+            bootstrap_orders,
             fault: Mutex::new(None),
             hooks: Arc::default(),
         }
@@ -115,8 +116,8 @@ impl MemberState {
     }
 
     /// Has the member make a ring. False while it does not wait for that.
-    pub(crate) fn order_founding(&self, order: FoundOrder) -> bool {
-        self.founding.try_send(order).is_ok()
+    pub(crate) fn order_bootstrap(&self, order: BootstrapOrder) -> bool {
+        self.bootstrap_orders.try_send(order).is_ok()
     }
 
     /// The member has stopped working. The first reason stays.
@@ -172,9 +173,9 @@ impl Parts {
         })
     }
 
-    fn travel_view(&self) -> TravelView {
+    fn routes_view(&self) -> ReplicationRoutesView {
         let counted = self.routes.traffic().counted();
-        TravelView::new(self.routes.routes(), counted, &self.network)
+        ReplicationRoutesView::new(self.routes.routes(), counted, &self.network)
     }
 }
 
@@ -228,7 +229,7 @@ impl ViewSource for MemberState {
             quorum_lost_for: remembered.quorum_lost_for,
             mysql: parts.and_then(Parts::mysql_view),
             consumers: parts.and_then(|parts| Some(parts.consumers.as_ref()?())),
-            travel: parts.map(Parts::travel_view),
+            routes: parts.map(Parts::routes_view),
             hooks: self.settings.hooks.any().then(|| self.hooks.view()),
             fault,
             now: UnixSeconds(u64::from(now_in_seconds())),

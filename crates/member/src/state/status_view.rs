@@ -3,13 +3,13 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use consensus::{Identity, Leadership, Member, MemberStatus, Standing};
+use consensus::{Identity, Leadership, Member, MemberStatus, RingMember};
 use raft_types::{MemberId, UnixSeconds};
 
 use crate::settings::{MemberEntry, Settings};
 use crate::status::{
-    ActivityView, ConsumerView, HooksView, LogView, MemberName, MemberView, MysqlView, PauseView,
-    PeerView, QuorumView, RingName, Role, RosterView, TravelView,
+    ActivityView, ConsumerView, HooksView, LogView, LoggedMember, MemberName, MemberView,
+    MysqlView, PauseView, PeerView, QuorumView, ReplicationRoutesView, RingName, Role,
 };
 
 /// What the parts of a member say at one moment.
@@ -27,7 +27,7 @@ pub(crate) struct StatusView<'a> {
     /// None without a binlog server.
     pub(crate) consumers: Option<Vec<ConsumerView>>,
     /// None before the member takes part.
-    pub(crate) travel: Option<TravelView>,
+    pub(crate) routes: Option<ReplicationRoutesView>,
     pub(crate) fault: Option<String>,
     pub(crate) hooks: Option<HooksView>,
     pub(crate) now: UnixSeconds,
@@ -74,7 +74,7 @@ impl StatusView<'_> {
                 .unwrap_or_default(),
             regions: raft.map(|raft| raft.regions.clone()).unwrap_or_default(),
             explanation: raft.and_then(|raft| raft.explanation.clone()),
-            members: raft.map(roster).unwrap_or_default(),
+            members: raft.map(members).unwrap_or_default(),
             peers: raft.map(|raft| peers(raft, own.id)).unwrap_or_default(),
             fault: self
                 .fault
@@ -89,12 +89,12 @@ impl StatusView<'_> {
             pause: raft
                 .and_then(|raft| raft.pause.clone())
                 .map(|paused| PauseView::new(paused, self.now)),
-            replication_routes: self.travel.map(|travel| match raft.map(role) {
-                Some(Role::Leader) => travel,
+            replication_routes: self.routes.map(|routes| match raft.map(role) {
+                Some(Role::Leader) => routes,
                 // What is left of an earlier leadership.
-                _ => TravelView {
+                _ => ReplicationRoutesView {
                     routes: Vec::new(),
-                    ..travel
+                    ..routes
                 },
             }),
             mysql: self.mysql,
@@ -176,7 +176,7 @@ fn role(raft: &MemberStatus) -> Role {
         Leadership::Follower { .. } => {
             let own = raft.ring_view.member(raft.member);
             match own {
-                Some(standing) if standing.voter => Role::Follower,
+                Some(peer) if peer.voter => Role::Follower,
                 _ => Role::Learner,
             }
         }
@@ -210,33 +210,33 @@ fn not_serving(raft: &MemberStatus) -> Option<String> {
         })
 }
 
-fn roster(raft: &MemberStatus) -> Vec<RosterView> {
+fn members(raft: &MemberStatus) -> Vec<LoggedMember> {
     let members = raft.ring_view.members.iter();
-    let seat = |standing: &Standing| RosterView {
-        id: standing.id,
-        voter: standing.voter,
-        record: standing.record.clone(),
+    let logged = |peer: &RingMember| LoggedMember {
+        id: peer.id,
+        voter: peer.voter,
+        record: peer.record.clone(),
     };
-    members.map(seat).collect()
+    members.map(logged).collect()
 }
 
 fn peers(raft: &MemberStatus, own: MemberId) -> Vec<PeerView> {
-    let peer = |standing: &Standing| PeerView {
-        id: standing.id,
-        name: standing.record.name.clone(),
-        region: standing.record.region.clone(),
-        kind: standing.record.kind,
-        address: standing.record.address.clone(),
-        voter: standing.voter,
-        matched: standing.matched,
-        behind_entries: standing.behind,
-        answered_seconds: standing.answered.map(|age| age.as_secs_f64()),
+    let peer_view = |peer: &RingMember| PeerView {
+        id: peer.id,
+        name: peer.record.name.clone(),
+        region: peer.record.region.clone(),
+        kind: peer.record.kind,
+        address: peer.record.address.clone(),
+        voter: peer.voter,
+        matched: peer.matched,
+        behind_entries: peer.behind,
+        answered_seconds: peer.answered.map(|age| age.as_secs_f64()),
     };
     raft.ring_view
         .members
         .iter()
-        .filter(|standing| standing.id != own)
-        .map(peer)
+        .filter(|peer| peer.id != own)
+        .map(peer_view)
         .collect()
 }
 

@@ -2,15 +2,17 @@
 
 mod answers;
 mod pause;
+mod replication_routes;
 #[cfg(any(test, feature = "samples"))]
 pub mod sample;
-mod travel;
 mod view;
 
 pub use crate::status::answers::{Answer, Question, answer};
 pub use crate::status::pause::PauseView;
-pub use crate::status::travel::{FallbackView, LinkView, RelayedView, SentView, TravelView};
+pub use crate::status::replication_routes::{
+    FallbackView, LinkView, RelayedView, ReplicationRoutesView, SentView,
+};
 pub use crate::status::view::{
-    ActivityView, ConsumerView, HooksView, LogView, MemberName, MemberView, MysqlView, NotTheRings,
-    PeerView, QuorumView, RingName, Role, RosterView, ScrubView, ViewSource,
+    ActivityView, ConsumerView, HooksView, LogView, LoggedMember, MemberName, MemberView,
+    MysqlView, NotTheRings, PeerView, QuorumView, RingName, Role, ScrubView, ViewSource,
 };

@@ -3,10 +3,10 @@
 use consensus::quorum::{RegionQuorum, RingRules};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
 
-use crate::status::travel::{FallbackView, LinkView, SentView, TravelView};
+use crate::status::replication_routes::{FallbackView, LinkView, ReplicationRoutesView, SentView};
 use crate::status::view::{
-    ActivityView, ConsumerView, HooksView, LogView, MemberName, MemberView, MysqlView, PeerView,
-    QuorumView, RingName, Role, RosterView, ScrubView,
+    ActivityView, ConsumerView, HooksView, LogView, LoggedMember, MemberName, MemberView,
+    MysqlView, PeerView, QuorumView, RingName, Role, ScrubView,
 };
 
 /// A database member that leads, with everything in order.
@@ -62,7 +62,7 @@ pub fn database_leader() -> MemberView {
         errant: None,
         applied_total: 0,
     });
-    view.replication_routes = Some(TravelView {
+    view.replication_routes = Some(ReplicationRoutesView {
         sent: vec![SentView {
             member: MemberId(2),
             direct_entries_total: 40,
@@ -81,7 +81,7 @@ pub fn database_leader() -> MemberView {
             reason: "silent".into(),
             times_total: 1,
         }],
-        ..TravelView::default()
+        ..ReplicationRoutesView::default()
     });
     view.hooks = Some(HooksView::default());
     view.consumers = Some(vec![ConsumerView {
@@ -169,8 +169,8 @@ pub fn witness_follower() -> MemberView {
     }
 }
 
-fn roster(id: u64, name: &str, kind: MemberKind) -> RosterView {
-    RosterView {
+fn roster(id: u64, name: &str, kind: MemberKind) -> LoggedMember {
+    LoggedMember {
         id: MemberId(id),
         voter: true,
         record: MemberRecord {

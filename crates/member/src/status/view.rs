@@ -11,7 +11,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::status::pause::PauseView;
-use crate::status::travel::TravelView;
+use crate::status::replication_routes::ReplicationRoutesView;
 
 /// One member at one moment.
 // `remote` makes functions in place of the two implementations, which are below.
@@ -69,12 +69,12 @@ pub struct MemberView {
     pub explanation: Option<Explanation>,
     /// All members of the ring, itself included, as its log says; empty before it takes part.
     #[serde(default)]
-    pub members: Vec<RosterView>,
+    pub members: Vec<LoggedMember>,
     /// The other members, as far as it sees them.
     pub peers: Vec<PeerView>,
     /// By which routes entries reach the members; nothing before it takes part.
     #[serde(default)]
-    pub replication_routes: Option<TravelView>,
+    pub replication_routes: Option<ReplicationRoutesView>,
     /// The mysqld beside it; none for a witness.
     pub mysql: Option<MysqlView>,
     /// Who reads its binlog server; none when it has no such server.
@@ -237,7 +237,7 @@ pub struct ActivityView {
 
 /// A member as the ring's log describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RosterView {
+pub struct LoggedMember {
     /// The member's number, unique in the ring.
     pub id: MemberId,
     /// Whether it counts in the quorum now.

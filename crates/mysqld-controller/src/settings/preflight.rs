@@ -1,6 +1,6 @@
 //! The judgement, pure: from what was seen to what is wrong with it.
 
-use mysql_link::Standing;
+use mysql_link::VersionSupport;
 
 use crate::settings::finding::{Check, Finding, Fix, Requirements, Severity};
 use crate::settings::grants::Privilege;
@@ -33,9 +33,9 @@ impl Findings<'_> {
         let text = self.observed.variable("version").unwrap_or_default();
         let comment = self.observed.variable("version_comment");
         let found = format!("the server's version is {version}");
-        match mysql_link::standing(version, text, comment.unwrap_or_default()) {
-            Standing::Proven => {}
-            Standing::Unproven(why) => {
+        match mysql_link::version_support(version, text, comment.unwrap_or_default()) {
+            VersionSupport::Proven => {}
+            VersionSupport::Unproven(why) => {
                 let severity = match requirements.accept_unproven {
                     true => Severity::Advice,
                     false => Severity::Blocks,
@@ -49,7 +49,7 @@ impl Findings<'_> {
                     Fix::Manual(words.to_owned()),
                 );
             }
-            Standing::Refused(why) => self.add(
+            VersionSupport::Refused(why) => self.add(
                 Check::Version,
                 Severity::Blocks,
                 found,

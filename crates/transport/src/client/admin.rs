@@ -274,7 +274,7 @@ fn introduction(answer: &schema::IdentifyAnswer) -> Option<Introduction> {
     let ring = || answer.ring.parse::<RingId>().ok();
     let ring = match answer.ring_state() {
         schema::RingState::Fresh => RingState::Fresh,
-        schema::RingState::Founding => RingState::Founding { ring: ring()? },
+        schema::RingState::Founding => RingState::Bootstrapping { ring: ring()? },
         schema::RingState::Belongs => RingState::Belongs { ring: ring()? },
         schema::RingState::Unspecified => return None,
     };

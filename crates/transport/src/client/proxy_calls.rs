@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::network::GrpcNetworkFactory;
 use super::peers::Peer;
-use super::proxy_line::{Frames, OpenLine, Said, Seat};
+use super::proxy_line::{Frames, OpenLine, Said, SessionHandle};
 use crate::wire::{AnswerReader, RequestWriter};
 
 impl ProxyCalls for GrpcNetworkFactory {
@@ -29,16 +29,16 @@ impl ProxyCalls for GrpcNetworkFactory {
                 return Ok(stream::empty().boxed());
             };
             let line = &peer.proxy_line;
-            let (seat, said) = line.session(&peer.counters, |frames, line| {
+            let (handle, said) = line.session(&peer.counters, |frames, line| {
                 carry(peer.clone(), frames, line)
             });
-            let writer = RequestWriter::new(seat.session, onward);
+            let writer = RequestWriter::new(handle.session, onward);
             let reader = AnswerReader::new(&first.vote);
-            let seat = Arc::new(seat);
+            let handle = Arc::new(handle);
             let requests = stream::iter([first]).chain(requests).boxed();
-            let sending = tokio::spawn(send(writer, requests, seat.clone()));
+            let sending = tokio::spawn(send(writer, requests, handle.clone()));
             let session = Session {
-                seat,
+                handle,
                 said,
                 reader,
                 sending,
@@ -76,21 +76,21 @@ async fn carry(peer: Arc<Peer>, frames: Frames, line: Weak<OpenLine>) -> String 
 async fn send(
     mut writer: RequestWriter,
     mut requests: BoxStream<'static, ProxyRequest>,
-    seat: Arc<Seat>,
+    handle: Arc<SessionHandle>,
 ) {
     while let Some(request) = requests.next().await {
         let Some(part) = writer.write(&request) else {
             break;
         };
-        if !seat.send(part) {
+        if !handle.send(part) {
             return;
         }
     }
-    seat.send(writer.end());
+    handle.send(writer.end());
 }
 
 struct Session {
-    seat: Arc<Seat>,
+    handle: Arc<SessionHandle>,
     said: mpsc::UnboundedReceiver<Said>,
     reader: AnswerReader,
     sending: tokio::task::JoinHandle<()>,
@@ -108,7 +108,7 @@ impl Session {
             Some(Ok(part)) => part,
             Some(Err(broken)) => return Some((Err(broken), None)),
             None => {
-                let session = self.seat.session;
+                let session = self.handle.session;
                 let lost = LineBroken(format!("session {session} has lost its line"));
                 return Some((Err(lost), None));
             }

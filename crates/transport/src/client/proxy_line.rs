@@ -75,19 +75,19 @@ impl OpenLine {
 }
 
 /// Takes a session out of its line, however it ends. Shared by who listens and who sends: when it is gone, nothing more is sent.
-pub(super) struct Seat {
+pub(super) struct SessionHandle {
     line: Arc<OpenLine>,
     pub(super) session: u32,
 }
 
-impl Seat {
+impl SessionHandle {
     /// Sends a part of the session. False when the line is broken.
     pub(super) fn send(&self, part: ProxyPart) -> bool {
         self.line.parts.send(part).is_ok()
     }
 }
 
-impl Drop for Seat {
+impl Drop for SessionHandle {
     fn drop(&mut self) {
         if let Some(sessions) = self.line.sessions().as_mut() {
             sessions.remove(&self.session);
@@ -111,7 +111,7 @@ impl ProxyLine {
         &self,
         counters: &Arc<LinkCounters>,
         carry: impl FnOnce(Frames, Weak<OpenLine>) -> F,
-    ) -> (Seat, mpsc::UnboundedReceiver<Said>)
+    ) -> (SessionHandle, mpsc::UnboundedReceiver<Said>)
     where
         F: Future<Output = String> + Send + 'static,
     {
@@ -122,7 +122,7 @@ impl ProxyLine {
         if let Some(line) = state.open.upgrade()
             && line.takes(session, &answers)
         {
-            return (Seat { line, session }, said);
+            return (SessionHandle { line, session }, said);
         }
         let (parts, queue) = mpsc::unbounded_channel();
         let line = Arc::new(OpenLine {
@@ -141,7 +141,7 @@ impl ProxyLine {
             }
         });
         state.open = Arc::downgrade(&line);
-        (Seat { line, session }, said)
+        (SessionHandle { line, session }, said)
     }
 }
 

@@ -32,7 +32,7 @@ impl Admin for AdminService {
         let identity = self.local.book.identity();
         let ring_state = match identity.ring {
             RingState::Fresh => schema::RingState::Fresh,
-            RingState::Founding { .. } => schema::RingState::Founding,
+            RingState::Bootstrapping { .. } => schema::RingState::Founding,
             RingState::Belongs { .. } => schema::RingState::Belongs,
         };
         let log_is_empty = match self.local.inbound() {

@@ -6,12 +6,12 @@
 mod support;
 
 mod another_address;
+mod bootstrap;
 mod campaign_on_request;
 mod commands;
 mod commits_and_restarts;
 mod damaged_on_the_way;
 mod entry_in_pieces;
-mod founding;
 mod frozen_connection;
 mod greetings;
 mod memberships_of_another_version;

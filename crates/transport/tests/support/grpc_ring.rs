@@ -213,7 +213,7 @@ impl GrpcRing {
 
     /// Starts a member over its disk.
     pub(crate) async fn start(&mut self, id: MemberId, listener: TcpListener, disk: MemoryDisk) {
-        let seat = Seat {
+        let setup = NodeSetup {
             book: self.book(id),
             record: self.records[&id].clone(),
             timers: self.timers,
@@ -222,7 +222,7 @@ impl GrpcRing {
             sends_on: self.sends_on.clone(),
             tls: self.tls.clone(),
         };
-        let node = seat.start(listener, disk).await;
+        let node = setup.start(listener, disk).await;
         self.nodes.insert(id, node);
     }
 
@@ -281,7 +281,7 @@ impl GrpcRing {
 }
 
 /// What a member is before it runs.
-pub(crate) struct Seat {
+pub(crate) struct NodeSetup {
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) record: MemberRecord,
     pub(crate) timers: Timers,
@@ -291,7 +291,7 @@ pub(crate) struct Seat {
     pub(crate) tls: Option<TlsMaterial>,
 }
 
-impl Seat {
+impl NodeSetup {
     /// Starts the member behind its server.
     pub(crate) async fn start(self, listener: TcpListener, disk: MemoryDisk) -> Node {
         let Self {

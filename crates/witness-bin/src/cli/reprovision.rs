@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::{Consent, Phases, Session, another_answer, block_on, milliseconds};
 use crate::config::duration_of;
-use crate::operator::{Directory, MemberReport, Place, RingReport};
+use crate::operator::{Directory, MemberAddress, MemberReport, RingReport};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// Arguments of `witness reprovision`.
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &ReprovisionArgs, format: Format) -> Result<(), Failure>
 
 async fn plan(
     session: &Session,
-    place: &Place,
+    place: &MemberAddress,
     directory: &Directory,
     donor: MemberId,
 ) -> Result<ProvisionPlan, Failure> {

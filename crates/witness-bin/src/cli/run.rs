@@ -190,7 +190,7 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
         MemberError::Identity(IdentityError::OtherRing { .. } | IdentityError::Founder { .. }) => {
             (Exit::Refused, "")
         }
-        MemberError::Founding(_) | MemberError::Bootstrap(_) => (Exit::Refused, ""),
+        MemberError::RingBootstrap(_) | MemberError::Bootstrap(_) => (Exit::Refused, ""),
         MemberError::Open(binlog_store::OpenError::ForeignRing { .. }) => (Exit::Refused, ""),
         MemberError::Open(open) if open.is_corruption() => (Exit::Corrupt, damage_advice(open)),
         MemberError::Store(binlog_store::StoreError::Corrupt(_)) => (Exit::Corrupt, ""),

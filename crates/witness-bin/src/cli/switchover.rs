@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::{Consent, Patience, Session, another_answer, block_on, milliseconds};
-use crate::operator::Place;
+use crate::operator::MemberAddress;
 use crate::terminal::{Failure, Format, print_json, print_text};
 
 /// Arguments of `witness switchover`.
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &SwitchoverArgs, format: Format) -> Result<(), Failure> 
     })
 }
 
-fn show(place: &Place, promoted: &Promoted, format: Format) -> Result<(), Failure> {
+fn show(place: &MemberAddress, promoted: &Promoted, format: Format) -> Result<(), Failure> {
     let phases = promoted.phases.iter().map(|(phase, took)| PhaseTime {
         phase: phase.name(),
         seconds: took.as_secs_f64(),

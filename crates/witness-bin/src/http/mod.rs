@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 pub use crate::http::metrics::{FlushMetrics, registry};
-pub use crate::http::orders::{OrderDesk, OrderTaker};
+pub use crate::http::orders::{OrderApi, OrderTaker};
 pub use crate::http::questions::Endpoints;
 use crate::http::questions::{cluster, metrics, question, replica, status};
 
@@ -49,7 +49,7 @@ pub async fn serve_member(
         source,
     })?;
     let registry = registry(member.view(), flushes);
-    let orders = OrderDesk::new(Arc::new(member.commands()), token);
+    let orders = OrderApi::new(Arc::new(member.commands()), token);
     let endpoints = Endpoints::new(member.view(), registry, orders);
     let end = member.end();
     tokio::spawn(async move {

@@ -38,12 +38,12 @@ impl OrderTaker for Commands {
 
 /// Orders and the token that they need.
 #[derive(Clone)]
-pub struct OrderDesk {
+pub struct OrderApi {
     taker: Arc<dyn OrderTaker>,
     token: Option<Arc<str>>,
 }
 
-impl OrderDesk {
+impl OrderApi {
     /// Without a token nobody may order anything.
     pub fn new(taker: Arc<dyn OrderTaker>, token: Option<String>) -> Self {
         Self {
@@ -71,17 +71,17 @@ impl OrderDesk {
 }
 
 /// Who takes orders, for a request that brings the token; any other is answered before its body is looked at.
-pub(super) struct Allowed(OrderDesk);
+pub(super) struct Allowed(OrderApi);
 
 impl<S> FromRequestParts<S> for Allowed
 where
-    OrderDesk: FromRef<S>,
+    OrderApi: FromRef<S>,
     S: Send + Sync,
 {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, served_from: &S) -> Result<Self, Response> {
-        let orders = OrderDesk::from_ref(served_from);
+        let orders = OrderApi::from_ref(served_from);
         match orders.allows(&parts.headers) {
             Ok(()) => Ok(Self(orders)),
             Err((code, why)) => Err(no(code, why)),
@@ -166,8 +166,11 @@ pub(super) async fn switchover(
 /// The member that is meant, if what is said of the ring is so.
 fn chosen(body: &SwitchoverBody, view: &MemberView) -> Result<MemberId, (StatusCode, String)> {
     let named = |name: &str| {
-        let seat = view.members.iter().find(|seat| seat.record.name == name);
-        seat.map(|seat| seat.id).ok_or_else(|| {
+        let logged = view
+            .members
+            .iter()
+            .find(|logged| logged.record.name == name);
+        logged.map(|logged| logged.id).ok_or_else(|| {
             let why = format!("the ring has no member `{name}`; GET /cluster names them");
             (StatusCode::PRECONDITION_FAILED, why)
         })
@@ -186,7 +189,7 @@ fn chosen(body: &SwitchoverBody, view: &MemberView) -> Result<MemberId, (StatusC
     named(candidate)
 }
 
-impl OrderDesk {
+impl OrderApi {
     async fn carry_out(&self, command: OperatorCommand) -> Response {
         match self.taker.order(command).await {
             Ok(
@@ -252,12 +255,12 @@ mod tests {
     #[test]
     fn only_the_token_opens() {
         let allowed = |token: Option<&str>, given: Option<&str>| {
-            let desk = OrderDesk::new(Arc::new(Nobody), token.map(str::to_owned));
+            let orders = OrderApi::new(Arc::new(Nobody), token.map(str::to_owned));
             let mut headers = HeaderMap::new();
             if let Some(given) = given {
                 headers.insert(header::AUTHORIZATION, given.parse().unwrap());
             }
-            desk.allows(&headers).err().map(|(code, _)| code.as_u16())
+            orders.allows(&headers).err().map(|(code, _)| code.as_u16())
         };
         let table = [
             (None, None, Some(403)),

@@ -12,7 +12,7 @@ use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::http::orders::OrderDesk;
+use crate::http::orders::OrderApi;
 use crate::openmetrics;
 
 /// What the endpoints are served from.
@@ -20,12 +20,12 @@ use crate::openmetrics;
 pub struct Endpoints {
     pub(super) source: Arc<dyn ViewSource>,
     pub(super) registry: Arc<Registry>,
-    pub(super) orders: OrderDesk,
+    pub(super) orders: OrderApi,
 }
 
 impl Endpoints {
     /// Endpoints over a member's view, its metrics, and who carries orders out.
-    pub fn new(source: Arc<dyn ViewSource>, registry: Registry, orders: OrderDesk) -> Self {
+    pub fn new(source: Arc<dyn ViewSource>, registry: Registry, orders: OrderApi) -> Self {
         Self {
             source,
             registry: Arc::new(registry),
@@ -34,7 +34,7 @@ impl Endpoints {
     }
 }
 
-impl FromRef<Endpoints> for OrderDesk {
+impl FromRef<Endpoints> for OrderApi {
     fn from_ref(endpoints: &Endpoints) -> Self {
         endpoints.orders.clone()
     }

@@ -3,7 +3,7 @@
 
 use consensus::quorum::RingRules;
 use member::settings::MemberEntry;
-use member::status::{MemberView, RosterView};
+use member::status::{LoggedMember, MemberView};
 
 use crate::operator::asker::{Asked, latest};
 
@@ -17,14 +17,14 @@ pub(super) fn differences(asked: &[Asked]) -> Vec<String> {
     told.extend(views().flat_map(|view| file_differs(view, ring)));
     for asked in asked {
         let entry = &asked.entry;
-        let seat = ring.members.iter().find(|seat| seat.id == entry.id);
-        told.extend(match (asked.configured, seat) {
+        let logged = ring.members.iter().find(|logged| logged.id == entry.id);
+        told.extend(match (asked.configured, logged) {
             (true, None) => Some(format!(
                 "`{}` is in this configuration and not in the ring; add it with `witness members add`, or remove \
                  it from [[members]]",
                 entry.name
             )),
-            (true, Some(seat)) => differs(entry, seat),
+            (true, Some(logged)) => differs(entry, logged),
             (false, Some(_)) => Some(format!(
                 "`{}` (member {}, {}) is in the ring and not in this configuration; add it to [[members]] in every \
                  member's file",
@@ -65,8 +65,8 @@ fn file_differs(view: &MemberView, ring: &MemberView) -> Vec<String> {
 }
 
 /// The log's word counts; the configuration only helps to find the members.
-fn differs(entry: &MemberEntry, seat: &RosterView) -> Option<String> {
-    let record = &seat.record;
+fn differs(entry: &MemberEntry, logged: &LoggedMember) -> Option<String> {
+    let record = &logged.record;
     let (ring, here) = [
         ("name", record.name.clone(), entry.name.clone()),
         (

@@ -3,7 +3,7 @@
 
 mod asker;
 mod differences;
-mod place;
+mod directory;
 #[cfg(test)]
 mod refusal_sentences;
 mod ring_report;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use transport::AdminError;
 
 pub use crate::operator::asker::{Asked, Asker};
-pub use crate::operator::place::{Directory, Place};
+pub use crate::operator::directory::{Directory, MemberAddress};
 pub use crate::operator::ring_report::{MemberReport, RingReport};
 use crate::terminal::{Exit, Failure};
 
@@ -29,7 +29,7 @@ const BETWEEN_REDIRECTS: Duration = Duration::from_millis(300);
 #[derive(Debug, Clone, PartialEq)]
 pub enum Told {
     /// It goes to this member.
-    Asking(Place),
+    Asking(MemberAddress),
     /// A phase of this name began.
     Began(String),
     /// A phase is done, and took this many seconds.
@@ -121,7 +121,7 @@ impl Operator {
     /// As [`Self::lead`].
     pub async fn at(
         &self,
-        place: &Place,
+        place: &MemberAddress,
         directory: &Directory,
         command: &OperatorCommand,
         until: Instant,
@@ -138,7 +138,7 @@ impl Operator {
 
     async fn ask(
         &self,
-        place: &Place,
+        place: &MemberAddress,
         command: &OperatorCommand,
         directory: &Directory,
         tell: &mut impl FnMut(Told),
@@ -181,7 +181,7 @@ impl Operator {
 }
 
 /// Who leads with a quorum behind it.
-fn leader(report: &RingReport, directory: &Directory) -> Result<Place, Failure> {
+fn leader(report: &RingReport, directory: &Directory) -> Result<MemberAddress, Failure> {
     let place = report.leader.and_then(|leader| directory.get(leader));
     place.cloned().ok_or_else(|| {
         let quorum = &report.quorum;

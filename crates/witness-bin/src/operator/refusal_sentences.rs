@@ -6,12 +6,12 @@ use std::time::Duration;
 use consensus::quorum::{MoveObstacle, PolicyGap};
 use consensus::{
     Fault, MockElection, MockVote, MoveError, PauseError, PromotionError, PromotionRefusal,
-    RepairRefusal, RosterError, Term, TransferRefusal,
+    ReconfigurationError, RepairRefusal, Term, TransferRefusal,
 };
 use member::protocol::Refusal;
 use raft_types::{MemberId, OpId, Region};
 
-use super::place::Directory;
+use super::directory::Directory;
 use crate::terminal::{Exit, Failure};
 
 const TWO: MemberId = MemberId(2);
@@ -196,28 +196,28 @@ fn refused_changes_of_the_members_say_what_to_do() {
     let waited = Duration::from_secs(2);
     check([
         (
-            RosterError::NotLeader { leader: Some(TWO) },
+            ReconfigurationError::NotLeader { leader: Some(TWO) },
             Exit::NoQuorum,
             "this member does not lead; member 2 does | ask that one",
         ),
         (
-            RosterError::NotServing("no quorum answers".into()),
+            ReconfigurationError::NotServing("no quorum answers".into()),
             Exit::NoQuorum,
             "the leader does not serve: no quorum answers | bring members back until a quorum answers; `witness status` \
              says which",
         ),
         (
-            RosterError::NumberTaken(TWO),
+            ReconfigurationError::NumberTaken(TWO),
             Exit::Refused,
             "the ring has a member 2 already; give the new one a number that was never used | ",
         ),
         (
-            RosterError::NumberUsed(TWO),
+            ReconfigurationError::NumberUsed(TWO),
             Exit::Refused,
             "a member 2 was in the ring before; give the new one a number that was never used | ",
         ),
         (
-            RosterError::Same {
+            ReconfigurationError::Same {
                 with: TWO,
                 what: "address".into(),
             },
@@ -225,27 +225,27 @@ fn refused_changes_of_the_members_say_what_to_do() {
             "member 2 has the same address; give the new member its own | ",
         ),
         (
-            RosterError::NoSuchMember(TWO),
+            ReconfigurationError::NoSuchMember(TWO),
             Exit::Refused,
             "the ring has no member 2; see `witness members list` | ",
         ),
         (
-            RosterError::Leads(TWO),
+            ReconfigurationError::Leads(TWO),
             Exit::Refused,
             "member 2 leads; promote another member first | ",
         ),
         (
-            RosterError::LastVoter(TWO),
+            ReconfigurationError::LastVoter(TWO),
             Exit::Refused,
             "member 2 is the only voter of a quorum that is in force; add or promote another member first | ",
         ),
         (
-            RosterError::LastDatabase(TWO),
+            ReconfigurationError::LastDatabase(TWO),
             Exit::Refused,
             "member 2 is the only database member that may vote: without it nobody can be the primary; add another one first | ",
         ),
         (
-            RosterError::LeavesNoMajority {
+            ReconfigurationError::LeavesNoMajority {
                 member: TWO,
                 why: MoveObstacle::Silent {
                     region: Some(north()),
@@ -260,22 +260,22 @@ fn refused_changes_of_the_members_say_what_to_do() {
              remove it first | ",
         ),
         (
-            RosterError::Busy,
+            ReconfigurationError::Busy,
             Exit::Refused,
             "another change of the quorum, the members or the leader is under way; wait for its end | ",
         ),
         (
-            RosterError::Move(MoveError::Transferring),
+            ReconfigurationError::Move(MoveError::Transferring),
             Exit::Refused,
             "the leadership is being transferred; wait for its end | ",
         ),
         (
-            RosterError::Move(MoveError::Overtaken),
+            ReconfigurationError::Move(MoveError::Overtaken),
             Exit::Refused,
             "the membership has been changed meanwhile; look at it again | ",
         ),
         (
-            RosterError::Move(MoveError::NotBegun {
+            ReconfigurationError::Move(MoveError::NotBegun {
                 waited,
                 what: "no quorum answered".into(),
             }),
@@ -283,13 +283,13 @@ fn refused_changes_of_the_members_say_what_to_do() {
             "nothing was changed: within 2s no quorum answered; bring the voters back that do not answer | ",
         ),
         (
-            RosterError::Move(MoveError::Uncommitted { waited }),
+            ReconfigurationError::Move(MoveError::Uncommitted { waited }),
             Exit::Unknown,
             "the change is in the log, but not committed within 2s; it takes effect when the voters that do not answer \
              are back | ",
         ),
         (
-            RosterError::Move(MoveError::Stopped(Fault::Stopped)),
+            ReconfigurationError::Move(MoveError::Stopped(Fault::Stopped)),
             Exit::Error,
             "the member was shut down | look at that member's log, and start it again",
         ),
@@ -379,7 +379,7 @@ fn pauses_that_are_refused() {
         ),
     ]);
     check([(
-        RosterError::PausedPrimary(TWO),
+        ReconfigurationError::PausedPrimary(TWO),
         Exit::Refused,
         "failover is paused for member 2; run `witness resume`, or promote another member first | ",
     )]);

@@ -94,7 +94,7 @@ impl RingReport {
         let mut warnings = differences(&asked);
         warnings.extend(pause.as_ref().and_then(PauseView::warning));
         let roster: Option<BTreeSet<_>> =
-            latest(&asked).map(|view| view.members.iter().map(|seat| seat.id).collect());
+            latest(&asked).map(|view| view.members.iter().map(|logged| logged.id).collect());
         let members = asked.into_iter().map(|asked| MemberReport {
             in_ring: roster
                 .as_ref()
@@ -218,15 +218,15 @@ fn strangers(asked: &[Asked]) -> Vec<MemberEntry> {
         .map(|view| view.members.iter())
         .into_iter()
         .flatten()
-        .filter(|seat| !known(seat.id))
-        .map(|seat| MemberEntry {
-            id: seat.id,
-            name: seat.record.name.clone(),
-            region: seat.record.region.clone(),
-            kind: seat.record.kind,
-            votes: seat.record.votes,
-            priority: seat.record.priority,
-            address: seat.record.address.clone(),
+        .filter(|logged| !known(logged.id))
+        .map(|logged| MemberEntry {
+            id: logged.id,
+            name: logged.record.name.clone(),
+            region: logged.record.region.clone(),
+            kind: logged.record.kind,
+            votes: logged.record.votes,
+            priority: logged.record.priority,
+            address: logged.record.address.clone(),
         })
         .collect()
 }

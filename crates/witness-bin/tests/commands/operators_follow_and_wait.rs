@@ -12,7 +12,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use member::protocol::{CommandEvent, CommandResult, OperatorCommand, Refusal};
 use member::status::{
-    ActivityView, LogView, MemberName, MemberView, QuorumView, RingName, Role, RosterView,
+    ActivityView, LogView, LoggedMember, MemberName, MemberView, QuorumView, RingName, Role,
 };
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
 use rustix::process::{Pid, Signal, kill_process};
@@ -104,7 +104,7 @@ impl IdentityFile for NoFile {
     }
 }
 
-fn view(id: u64, roster: &[RosterView]) -> MemberView {
+fn view(id: u64, roster: &[LoggedMember]) -> MemberView {
     let own = roster[id as usize - 1].record.clone();
     MemberView {
         ring: RingName {
@@ -174,7 +174,7 @@ impl Stage {
             for (id, name) in [(1, "db-1"), (2, "db-2")] {
                 let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
                 let address = listener.local_addr().expect("an address").to_string();
-                roster.push(RosterView {
+                roster.push(LoggedMember {
                     id: MemberId(id),
                     voter: true,
                     record: MemberRecord {
@@ -224,13 +224,13 @@ impl Stage {
     }
 }
 
-fn configure(scratch: &Scratch, roster: &[RosterView]) {
+fn configure(scratch: &Scratch, roster: &[LoggedMember]) {
     let lines: Vec<_> = roster
         .iter()
-        .map(|seat| {
+        .map(|logged| {
             format!(
                 "{{ id = {}, name = \"{}\", region = \"north\", kind = \"database\", address = \"{}\" }}",
-                seat.id, seat.record.name, seat.record.address
+                logged.id, logged.record.name, logged.record.address
             )
         })
         .collect();

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::run::options::BatchSize;
-use crate::run::plan::pacing::Way;
+use crate::run::plan::pacing::PacingMode;
 use crate::run::plan::visibility::Turns;
-use crate::run::plan::worker_slot::{Hand, Held, WorkerId};
+use crate::run::plan::worker_slot::{Held, WorkerId, WorkerSlot};
 use crate::run::plan::{Plan, State};
 use crate::transaction::{Body, Seq};
 
@@ -17,16 +17,16 @@ impl Plan {
     /// how many they are then.
     pub(super) fn begin(&mut self, now: Duration) -> Option<(WorkerId, (Seq, usize))> {
         let seq = *self.ready.first()?;
-        let free = self.hands.iter().filter(|hand| hand.is_free()).count();
-        let worker = WorkerId(self.hands.iter().position(Hand::is_free)?);
+        let free = self.slots.iter().filter(|slot| slot.is_free()).count();
+        let worker = WorkerId(self.slots.iter().position(WorkerSlot::is_free)?);
         let allowed = self.pace.allowed(now);
         if allowed == 0 || self.begin_upto.is_some_and(|upto| seq > upto) {
             return None;
         }
         let base = self.scheduler.base();
-        let alone = self.way(now) == Way::Alone;
+        let alone = self.way(now) == PacingMode::Alone;
         // The first one is begun whatever the others do: they may wait for it.
-        if alone && free < self.hands.len() && seq != base {
+        if alone && free < self.slots.len() && seq != base {
             return None;
         }
         let entry = self.entry(seq)?;
@@ -63,21 +63,21 @@ impl Plan {
             self.begun.push(seq);
         }
         if count == 1 {
-            self.hands[worker.0].held = Some(Held::new(seq));
+            self.slots[worker.0].held = Some(Held::new(seq));
         }
         Some((worker, (seq, count)))
     }
 
     /// How the workers go on now.
-    fn way(&mut self, now: Duration) -> Way {
+    fn way(&mut self, now: Duration) -> PacingMode {
         match &self.turns {
-            Turns::Log if self.hands.len() > 1 && self.batch.transactions > 1 => {
+            Turns::Log if self.slots.len() > 1 && self.batch.transactions > 1 => {
                 let backlog = self.entries.len() >= self.batch.transactions * BACKLOG_BATCHES;
-                let way = self.tempo.look(now, self.scheduler.base().0, backlog);
-                self.passing.set_on(backlog && way == Way::Beside);
+                let way = self.pacing.look(now, self.scheduler.base().0, backlog);
+                self.passing.set_on(backlog && way == PacingMode::All);
                 way
             }
-            _ => Way::Beside,
+            _ => PacingMode::All,
         }
     }
 

@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use crate::backend::{Finished, Refusal, Then};
 use crate::run::options::{BatchSize, Options, Pace};
-use crate::run::plan::pacing::Tempo;
+use crate::run::plan::pacing::Pacing;
 use crate::run::plan::visibility::{Passing, Turns};
-use crate::run::plan::worker_slot::{Call, Hand, Running};
+use crate::run::plan::worker_slot::{Call, Running, WorkerSlot};
 pub use crate::run::plan::worker_slot::{Failure, Order, Report, WorkerId};
 use crate::scheduler::Scheduler;
 use crate::transaction::{Body, Seq, Transaction};
@@ -57,13 +57,13 @@ pub struct Plan {
     batch: BatchSize,
     stall_after: Duration,
     pace: Pace,
-    tempo: Tempo,
+    pacing: Pacing,
     passing: Passing,
     /// From the scheduler's base on.
     entries: VecDeque<Entry>,
     /// Waiting transactions that may begin.
     ready: BTreeSet<Seq>,
-    hands: Vec<Hand>,
+    slots: Vec<WorkerSlot>,
     /// The last transaction that was begun.
     last_begun: Seq,
     /// Those that were begun since somebody asked.
@@ -88,11 +88,13 @@ impl Plan {
             batch: options.batch,
             stall_after: options.stall_after,
             pace: Pace::new(),
-            tempo: Tempo::new(),
+            pacing: Pacing::new(),
             passing: Passing::default(),
             entries: VecDeque::new(),
             ready: BTreeSet::new(),
-            hands: (0..options.workers).map(|_| Hand::default()).collect(),
+            slots: (0..options.workers)
+                .map(|_| WorkerSlot::default())
+                .collect(),
             last_begun: before,
             begun: Vec::new(),
             last_commit: before,
@@ -163,7 +165,7 @@ impl Plan {
     pub fn orders(&mut self, now: Duration) -> Vec<(WorkerId, Order)> {
         let mut orders = Vec::new();
         let lost_from = self.lost_from();
-        for worker in (0..self.hands.len()).map(WorkerId) {
+        for worker in (0..self.slots.len()).map(WorkerId) {
             let order = match lost_from {
                 Some(from) if self.holds_from(worker, from) => self.leave_off(worker, now),
                 _ => self.go_on(worker, now),
@@ -185,9 +187,9 @@ impl Plan {
 
     /// When [`Self::orders`], [`Self::stalled`] or [`Self::prefix_point`] may have something new without another event.
     pub fn next_moment(&self, now: Duration) -> Option<Duration> {
-        let pauses = self.hands.iter().filter_map(|hand| match &hand.running {
+        let pauses = self.slots.iter().filter_map(|slot| match &slot.running {
             Some(running) => Some(running.ask_at),
-            None => hand.held.as_ref().map(|held| held.not_before),
+            None => slot.held.as_ref().map(|held| held.not_before),
         });
         let point = match &self.turns {
             Turns::Log => None,
@@ -236,7 +238,7 @@ impl Plan {
 
     /// Whether a worker is at something.
     pub fn is_busy(&self) -> bool {
-        self.hands.iter().any(|hand| hand.running.is_some())
+        self.slots.iter().any(|slot| slot.running.is_some())
     }
 
     /// Transactions that came in and are not committed, or stand behind one that is not.
@@ -281,24 +283,24 @@ impl Plan {
     }
 
     fn holds_from(&self, worker: WorkerId, from: Seq) -> bool {
-        let held = self.hands.get(worker.0).and_then(|hand| hand.held.as_ref());
+        let held = self.slots.get(worker.0).and_then(|slot| slot.held.as_ref());
         held.is_some_and(|held| held.seq >= from)
     }
 
     /// Takes back what is open. It may be in the way of a call that is to end.
     fn leave_off(&mut self, worker: WorkerId, now: Duration) -> Option<Order> {
-        let hand = self.hands.get(worker.0)?;
-        let is_open = hand.held.as_ref().is_some_and(|held| held.written > 0);
-        (is_open && hand.running.is_none())
+        let slot = self.slots.get(worker.0)?;
+        let is_open = slot.held.as_ref().is_some_and(|held| held.written > 0);
+        (is_open && slot.running.is_none())
             .then(|| self.run(worker, Call::RollBack, now))
             .flatten()
     }
 
-    /// The next step of a transaction that a worker has in hand.
+    /// The next step of a transaction that a worker holds.
     fn go_on(&mut self, worker: WorkerId, now: Duration) -> Option<Order> {
         let base = self.scheduler.base();
-        let hand = self.hands.get(worker.0)?;
-        let held = hand.held.as_ref().filter(|_| hand.running.is_none())?;
+        let slot = self.slots.get(worker.0)?;
+        let held = slot.held.as_ref().filter(|_| slot.running.is_none())?;
         let seq = held.seq;
         if held.steps_back {
             return self.run(worker, Call::RollBack, now);
@@ -339,9 +341,9 @@ impl Plan {
 
     /// Writes down that a worker does something, and makes the order of it.
     fn run(&mut self, worker: WorkerId, call: Call, now: Duration) -> Option<Order> {
-        let hand = self.hands.get(worker.0)?;
+        let slot = self.slots.get(worker.0)?;
         let transaction = |seq| self.entry(seq).map(|entry| Arc::clone(&entry.transaction));
-        let held = hand.held.as_ref();
+        let held = slot.held.as_ref();
         let (last, order) = match call {
             Call::Apply { first, count } => {
                 let seqs = (first.0..first.0 + count as u64).map(Seq);
@@ -373,7 +375,7 @@ impl Plan {
         if call.commits() {
             self.last_commit = self.last_commit.max(last);
         }
-        self.hands.get_mut(worker.0)?.running = Some(Running {
+        self.slots.get_mut(worker.0)?.running = Some(Running {
             call,
             ask_at: now.saturating_add(self.stall_after),
             ask_again: self.stall_after.saturating_mul(2),

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 /// How the workers go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum PacingMode {
     /// One at the front, with batches.
     Alone,
-    Beside,
+    All,
 }
 
 /// How long each way is tried.
@@ -23,7 +23,7 @@ const KEPT: Duration = Duration::from_millis(2_700);
 
 /// Which way was faster, and which one is tried now. Pure: moments are time since the run began.
 #[derive(Debug)]
-pub(super) struct Tempo {
+pub(super) struct Pacing {
     phase: Phase,
     since: Duration,
     /// What was committed when the phase began.
@@ -36,10 +36,10 @@ pub(super) struct Tempo {
 enum Phase {
     TryBeside,
     TryAlone,
-    Keep(Way),
+    Keep(PacingMode),
 }
 
-impl Tempo {
+impl Pacing {
     pub(super) fn new() -> Self {
         Self {
             phase: Phase::TryBeside,
@@ -51,10 +51,10 @@ impl Tempo {
 
     /// The way to go now. Without a backlog there is nothing to measure, and all go on: a transaction that comes in begins at
     /// once.
-    pub(super) fn look(&mut self, now: Duration, committed: u64, backlog: bool) -> Way {
+    pub(super) fn look(&mut self, now: Duration, committed: u64, backlog: bool) -> PacingMode {
         if !backlog {
             self.enter(Phase::TryBeside, now, committed);
-            return Way::Beside;
+            return PacingMode::All;
         }
         let gone = now.saturating_sub(self.since);
         let rate = committed.saturating_sub(self.committed) as f64 / gone.as_secs_f64().max(1e-9);
@@ -65,8 +65,8 @@ impl Tempo {
             }
             Phase::TryAlone if gone >= TRIAL => {
                 let faster = match rate > self.beside {
-                    true => Way::Alone,
-                    false => Way::Beside,
+                    true => PacingMode::Alone,
+                    false => PacingMode::All,
                 };
                 self.enter(Phase::Keep(faster), now, committed);
             }
@@ -74,8 +74,8 @@ impl Tempo {
             _ => {}
         }
         match self.phase {
-            Phase::TryBeside => Way::Beside,
-            Phase::TryAlone => Way::Alone,
+            Phase::TryBeside => PacingMode::All,
+            Phase::TryAlone => PacingMode::Alone,
             Phase::Keep(way) => way,
         }
     }
@@ -91,13 +91,13 @@ mod tests {
 
     /// How much of `seconds` goes by alone, with these transactions a second either way.
     fn share_alone(alone: u64, beside: u64, seconds: u64, backlog: bool) -> f64 {
-        let mut tempo = Tempo::new();
+        let mut pacing = Pacing::new();
         let (mut committed, mut by_alone) = (0, 0);
         for ms in 0..seconds * 1000 {
-            let way = tempo.look(Duration::from_millis(ms), committed / 1000, backlog);
+            let way = pacing.look(Duration::from_millis(ms), committed / 1000, backlog);
             match way {
-                Way::Alone => (committed, by_alone) = (committed + alone, by_alone + 1),
-                Way::Beside => committed += beside,
+                PacingMode::Alone => (committed, by_alone) = (committed + alone, by_alone + 1),
+                PacingMode::All => committed += beside,
             }
         }
         f64::from(by_alone) / (seconds * 1000) as f64
@@ -118,17 +118,17 @@ mod tests {
 
     #[test]
     fn it_notices_when_the_other_way_becomes_faster() {
-        let mut tempo = Tempo::new();
+        let mut pacing = Pacing::new();
         let mut committed = 0;
-        let mut last = Way::Beside;
+        let mut last = PacingMode::All;
         for ms in 0..20_000 {
-            last = tempo.look(Duration::from_millis(ms), committed / 1000, true);
+            last = pacing.look(Duration::from_millis(ms), committed / 1000, true);
             let large = ms >= 10_000;
             committed += match (last, large) {
-                (Way::Alone, false) | (Way::Beside, true) => 4_000,
+                (PacingMode::Alone, false) | (PacingMode::All, true) => 4_000,
                 _ => 1_000,
             };
         }
-        assert_eq!(last, Way::Beside);
+        assert_eq!(last, PacingMode::All);
     }
 }

@@ -9,13 +9,13 @@ use crate::transaction::Seq;
 impl Plan {
     /// A worker's order came to its end. Names the transactions that are committed by it.
     pub fn report(&mut self, worker: WorkerId, report: Report, now: Duration) -> Vec<Seq> {
-        let Some(hand) = self.hands.get_mut(worker.0) else {
+        let Some(slot) = self.slots.get_mut(worker.0) else {
             return Vec::new();
         };
-        let Some(running) = hand.running.take() else {
+        let Some(running) = slot.running.take() else {
             return Vec::new();
         };
-        let mut held = hand.held.take();
+        let mut held = slot.held.take();
         let (first, count) = match (running.call, &held) {
             (Call::Apply { first, count }, _) => (first, count),
             (call, Some(held)) => (held.seq, usize::from(call.commits())),
@@ -32,7 +32,7 @@ impl Plan {
         let Some(failure) = report.failure else {
             if let Some(mut held) = held.filter(|_| committed == 0) {
                 self.went_on(&mut held, running.call);
-                self.hands[worker.0].held = Some(held);
+                self.slots[worker.0].held = Some(held);
             }
             return seqs;
         };
@@ -94,7 +94,7 @@ impl Plan {
                 }
             }
         }
-        self.hands[worker.0].held = Some(held);
+        self.slots[worker.0].held = Some(held);
     }
 
     fn commit(&mut self, seq: Seq) {

@@ -14,10 +14,10 @@ impl Plan {
     /// be asked what blocks its worker's session, and [`Self::blocked_by`] to be told.
     pub fn stalled(&mut self, now: Duration) -> Option<(WorkerId, Seq)> {
         let latest_open = self.open_transactions().map(|(_, held)| held.seq).max()?;
-        let hands = self.hands.iter_mut().enumerate();
-        let late = hands.filter_map(|(worker, hand)| {
-            let running = hand.running.as_mut().filter(|one| one.ask_at <= now)?;
-            let seq = match (running.call, &hand.held) {
+        let slots = self.slots.iter_mut().enumerate();
+        let late = slots.filter_map(|(worker, slot)| {
+            let running = slot.running.as_mut().filter(|one| one.ask_at <= now)?;
+            let seq = match (running.call, &slot.held) {
                 (Call::Apply { first, .. }, _) => first,
                 (Call::RollBack, _) | (_, None) => return None,
                 (_, Some(held)) => held.seq,
@@ -43,9 +43,9 @@ impl Plan {
             .collect();
         for worker in blockers {
             if let Some(held) = self
-                .hands
+                .slots
                 .get_mut(worker)
-                .and_then(|hand| hand.held.as_mut())
+                .and_then(|slot| slot.held.as_mut())
             {
                 tracing::debug!(
                     seq = held.seq.0,
@@ -61,10 +61,10 @@ impl Plan {
 
     /// Transactions that have or are getting locks, and whose commit was not asked for.
     fn open_transactions(&self) -> impl Iterator<Item = (WorkerId, &Held)> {
-        let hands = self.hands.iter().enumerate();
-        hands.filter_map(|(worker, hand)| {
-            let held = hand.held.as_ref().filter(|held| !held.steps_back)?;
-            let open = match &hand.running {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(worker, slot)| {
+            let held = slot.held.as_ref().filter(|held| !held.steps_back)?;
+            let open = match &slot.running {
                 None => held.written > 0,
                 Some(running) => !running.call.commits() && running.call != Call::RollBack,
             };

@@ -1,4 +1,4 @@
-//! What a worker has in hand, what it is asked to do, and what it says about it.
+//! What a worker holds, what it is asked to do, and what it says about it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ pub enum Failure {
     Refused(Box<Refusal>),
 }
 
-/// One transaction in a worker's hand.
+/// One transaction in a worker's slot.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) seq: Seq,
@@ -135,13 +135,13 @@ pub(super) struct Running {
 
 /// A worker as the plan knows it.
 #[derive(Debug, Default)]
-pub(super) struct Hand {
+pub(super) struct WorkerSlot {
     /// Not while it applies whole transactions.
     pub(super) held: Option<Held>,
     pub(super) running: Option<Running>,
 }
 
-impl Hand {
+impl WorkerSlot {
     pub(super) fn is_free(&self) -> bool {
         self.held.is_none() && self.running.is_none()
     }

@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::openmetrics::{self, Sheet};
+use crate::openmetrics::{self, MetricWriter};
 use crate::terminal::{Exit, Failure};
 
 #[derive(Clone)]
@@ -146,7 +146,7 @@ struct Metrics(Arc<Progress>);
 
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let mut sheet = Sheet::new(&mut encoder);
+        let mut writer = MetricWriter::new(&mut encoder);
         let progress = &self.0;
         type Read = fn(Passed) -> u64;
         let by_stage: [(&str, &str, Read); 3] = [
@@ -162,14 +162,14 @@ impl Collector for Metrics {
             let stages = StageName::ALL.into_iter();
             let counted =
                 stages.map(|stage| ([("stage", stage.name())], read(progress.passed(stage))));
-            sheet.counters(name, None, help, counted)?;
+            writer.counters(name, None, help, counted)?;
         }
         let stages = StageName::ALL.into_iter();
         let lags = stages.filter_map(|stage| {
             let lag = progress.lag_ms(stage)?;
             Some(([("stage", stage.name())], lag as f64))
         });
-        sheet.gauges(
+        writer.gauges(
             "lag_milliseconds",
             None,
             "Lag by commit timestamps, by stage; missing before the first transaction",
@@ -197,9 +197,9 @@ impl Collector for Metrics {
                 progress.window_waits(),
             ),
         ] {
-            sheet.counter(name, None, help, value)?;
+            writer.counter(name, None, help, value)?;
         }
-        sheet.gauge(
+        writer.gauge(
             "window_transactions",
             None,
             "Transactions in memory",

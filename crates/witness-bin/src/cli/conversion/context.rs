@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::cli::session::another_answer;
-use crate::operator::{Asker, Directory, Operator, Place, RingReport};
+use crate::operator::{Asker, Directory, MemberAddress, Operator, RingReport};
 use crate::terminal::{Exit, Failure, Format};
 
 /// Between two looks at what is waited for.
@@ -26,7 +26,7 @@ const ORDER_LIMIT: Duration = Duration::from_secs(60);
 /// Clocks that differ by more are told: what a follower is behind is counted by them.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 
-pub(super) struct Undertaking {
+pub(super) struct ConversionContext {
     pub(super) settings: Settings,
     pub(super) connect: ConnectOptions,
     pub(super) stock: Vec<Stock>,
@@ -41,11 +41,11 @@ pub(super) struct Everybody {
     pub(super) report: RingReport,
     pub(super) directory: Directory,
     pub(super) own: MysqldAnswer,
-    pub(super) others: Vec<(Place, Result<MysqldAnswer, String>)>,
+    pub(super) others: Vec<(MemberAddress, Result<MysqldAnswer, String>)>,
     pub(super) stock: Vec<(String, Result<ServerLook, String>)>,
 }
 
-impl Undertaking {
+impl ConversionContext {
     /// For the database member of this configuration.
     ///
     /// # Errors
@@ -118,7 +118,10 @@ impl Undertaking {
     ///
     /// # Errors
     /// Never for a configuration that was read.
-    pub(super) fn own_place<'d>(&self, directory: &'d Directory) -> Result<&'d Place, Failure> {
+    pub(super) fn own_place<'d>(
+        &self,
+        directory: &'d Directory,
+    ) -> Result<&'d MemberAddress, Failure> {
         directory.get(self.settings.own.id).ok_or_else(|| {
             Failure::error("the member of this configuration is not in its own list of members")
         })
@@ -130,7 +133,7 @@ impl Undertaking {
     /// The member's refusal.
     pub(super) async fn look(
         &self,
-        place: &Place,
+        place: &MemberAddress,
         directory: &Directory,
     ) -> Result<MysqldAnswer, Failure> {
         self.order(place, directory, MysqldOrder::Look).await
@@ -142,7 +145,7 @@ impl Undertaking {
     /// The member's refusal; exit 5 when its end is not known.
     pub(super) async fn order(
         &self,
-        place: &Place,
+        place: &MemberAddress,
         directory: &Directory,
         order: MysqldOrder,
     ) -> Result<MysqldAnswer, Failure> {
@@ -161,7 +164,7 @@ impl Undertaking {
     /// As [`Self::order`].
     pub(super) async fn command(
         &self,
-        place: &Place,
+        place: &MemberAddress,
         directory: &Directory,
         command: OperatorCommand,
     ) -> Result<CommandResult, Failure> {
@@ -179,7 +182,7 @@ impl Undertaking {
     /// Exit 5 when it is not in time; with what it says instead.
     pub(super) async fn until_view(
         &self,
-        place: &Place,
+        place: &MemberAddress,
         wanted: impl Fn(&MemberView) -> Result<(), String>,
     ) -> Result<(), Failure> {
         loop {
@@ -223,7 +226,7 @@ impl Undertaking {
     /// When it cannot be looked at, or has not in time.
     pub(super) async fn until_executed(
         &self,
-        place: &Place,
+        place: &MemberAddress,
         directory: &Directory,
         wanted: &GtidSet,
     ) -> Result<(), Failure> {
@@ -243,7 +246,7 @@ impl Undertaking {
     /// When it cannot be looked at.
     pub(super) async fn executed(
         &self,
-        place: &Place,
+        place: &MemberAddress,
         directory: &Directory,
     ) -> Result<GtidSet, Failure> {
         let look = seen(&place.name, self.look(place, directory).await?)?;
@@ -261,7 +264,7 @@ impl Everybody {
     ///
     /// # Errors
     /// Exit 4 when there is none.
-    pub(super) fn place(&self, name: &str) -> Result<&Place, Failure> {
+    pub(super) fn place(&self, name: &str) -> Result<&MemberAddress, Failure> {
         self.directory.find(name)
     }
 

@@ -12,7 +12,7 @@ use mysqld_controller::conversion::{DetachScene, DetachServer, DetachStep, plan_
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::conversion::WritePause;
 use crate::cli::conversion::context::{
-    Everybody, Stock, StockArgs, Undertaking, host_and_port, look_of, seen,
+    ConversionContext, Everybody, Stock, StockArgs, host_and_port, look_of, seen,
 };
 use crate::cli::conversion::steps::{Course, Work};
 use crate::cli::session::{Consent, block_on};
@@ -54,17 +54,17 @@ const NAME: &str = "disable-raft";
 pub(crate) fn run(args: &DisableArgs, format: Format) -> Result<(), Failure> {
     let settings = args.config.member()?;
     let source = args.source.as_deref().map(host_and_port).transpose()?;
-    let undertaking = Undertaking::new(NAME, settings, &args.stock, args.timeout, format)?;
+    let context = ConversionContext::new(NAME, settings, &args.stock, args.timeout, format)?;
     block_on(async {
-        let everybody = undertaking.everybody().await?;
+        let everybody = context.everybody().await?;
         let course = Course {
-            undertaking: &undertaking,
-            planned: plan_detach(&scene(&undertaking, &everybody)),
+            context: &context,
+            planned: plan_detach(&scene(&context, &everybody)),
             remarks: Vec::new(),
         };
         let mut detaching = Detaching {
             args,
-            undertaking: &undertaking,
+            context: &context,
             everybody: &everybody,
             source,
             pause: None,
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &DisableArgs, format: Format) -> Result<(), Failure> {
     })
 }
 
-fn scene(undertaking: &Undertaking, everybody: &Everybody) -> DetachScene {
+fn scene(context: &ConversionContext, everybody: &Everybody) -> DetachScene {
     let server = |name: &str, answer: &Result<MysqldAnswer, String>| DetachServer {
         name: name.to_owned(),
         look: answer.clone().and_then(look_of),
@@ -81,8 +81,8 @@ fn scene(undertaking: &Undertaking, everybody: &Everybody) -> DetachScene {
     };
     let others = everybody.others.iter();
     DetachScene {
-        primary: server(&undertaking.settings.own.name, &Ok(everybody.own.clone())),
-        leads: everybody.report.leader == Some(undertaking.settings.own.id),
+        primary: server(&context.settings.own.name, &Ok(everybody.own.clone())),
+        leads: everybody.report.leader == Some(context.settings.own.id),
         others: others
             .map(|(place, answer)| server(&place.name, answer))
             .collect(),
@@ -92,7 +92,7 @@ fn scene(undertaking: &Undertaking, everybody: &Everybody) -> DetachScene {
 
 struct Detaching<'a> {
     args: &'a DisableArgs,
-    undertaking: &'a Undertaking,
+    context: &'a ConversionContext,
     everybody: &'a Everybody,
     source: Option<(String, u16)>,
     pause: Option<Duration>,
@@ -102,7 +102,7 @@ impl Work<DetachStep> for Detaching<'_> {
     fn question(&self) -> String {
         format!(
             "Return the servers of ring `{}` to plain replication? There is no failover afterwards.",
-            self.undertaking.settings.ring_name
+            self.context.settings.ring_name
         )
     }
 
@@ -111,7 +111,7 @@ impl Work<DetachStep> for Detaching<'_> {
             DetachStep::LetGo(name) => self.let_go(name).await,
             DetachStep::Release => self.release().await,
             DetachStep::Replicate(place) => {
-                let stock = self.undertaking.stock.iter();
+                let stock = self.context.stock.iter();
                 match stock.clone().find(|stock| stock.address == *place) {
                     Some(stock) => self.stock_replicates(stock).await,
                     None => self.replicates(place).await,
@@ -127,7 +127,7 @@ impl Work<DetachStep> for Detaching<'_> {
     fn end(&self, noticed: &str) -> String {
         format!(
             "\nThe mysqld of `{}` is a plain primary. {noticed}\nThe members no longer manage any server; stop them when you like. Their data directories stay.\n",
-            self.undertaking.settings.own.name
+            self.context.settings.own.name
         )
     }
 }
@@ -135,27 +135,22 @@ impl Work<DetachStep> for Detaching<'_> {
 impl Detaching<'_> {
     /// A follower is let go once it has what the primary has now, so that it lacks little meanwhile.
     async fn let_go(&self, name: &str) -> Result<(), Failure> {
-        let (undertaking, directory) = (self.undertaking, &self.everybody.directory);
-        let (own, place) = (
-            undertaking.own_place(directory)?,
-            self.everybody.place(name)?,
-        );
-        let executed = undertaking.executed(own, directory).await?;
-        undertaking
-            .until_executed(place, directory, &executed)
-            .await?;
-        let order = undertaking.order(place, directory, MysqldOrder::LetFollowerGo);
+        let (context, directory) = (self.context, &self.everybody.directory);
+        let (own, place) = (context.own_place(directory)?, self.everybody.place(name)?);
+        let executed = context.executed(own, directory).await?;
+        context.until_executed(place, directory, &executed).await?;
+        let order = context.order(place, directory, MysqldOrder::LetFollowerGo);
         order.await?;
         Ok(())
     }
 
     /// The one step that clients notice.
     async fn release(&mut self) -> Result<(), Failure> {
-        let (undertaking, directory) = (self.undertaking, &self.everybody.directory);
-        let own = undertaking.own_place(directory)?;
-        let watch = WritePause::watch(&undertaking.connect).await;
+        let (context, directory) = (self.context, &self.everybody.directory);
+        let own = context.own_place(directory)?;
+        let watch = WritePause::watch(&context.connect).await;
         let watch = watch.map_err(|error| Failure::error(error.to_string()))?;
-        let order = undertaking.order(own, directory, MysqldOrder::LetPrimaryGo);
+        let order = context.order(own, directory, MysqldOrder::LetPrimaryGo);
         order.await?;
         self.pause = watch.end().await;
         Ok(())
@@ -164,8 +159,8 @@ impl Detaching<'_> {
     /// Where the primary is reached, and whether over TLS.
     async fn primary(&self) -> Result<ReplicateFrom, Failure> {
         let directory = &self.everybody.directory;
-        let own = self.undertaking.own_place(directory)?;
-        let look = seen(&own.name, self.undertaking.look(own, directory).await?)?;
+        let own = self.context.own_place(directory)?;
+        let look = seen(&own.name, self.context.look(own, directory).await?)?;
         let (host, port) = match &self.source {
             Some(source) => source.clone(),
             None => (host_and_port(&own.address)?.0, look.port),
@@ -180,17 +175,17 @@ impl Detaching<'_> {
     }
 
     async fn replicates(&self, name: &str) -> Result<(), Failure> {
-        let (undertaking, directory) = (self.undertaking, &self.everybody.directory);
+        let (context, directory) = (self.context, &self.everybody.directory);
         let place = self.everybody.place(name)?;
         let order = MysqldOrder::Replicate(self.primary().await?);
-        undertaking.order(place, directory, order).await?;
+        context.order(place, directory, order).await?;
         loop {
-            let look = seen(name, undertaking.look(place, directory).await?)?;
+            let look = seen(name, context.look(place, directory).await?)?;
             if look.follows(self.primary_uuid()) {
                 return Ok(());
             }
             let errors = look.replicates_from.iter().map(|from| from.error.as_str());
-            undertaking.wait(name, &errors.collect::<String>()).await?;
+            context.wait(name, &errors.collect::<String>()).await?;
         }
     }
 
@@ -201,7 +196,7 @@ impl Detaching<'_> {
     async fn stock_replicates(&self, stock: &Stock) -> Result<(), Failure> {
         let from = self.primary().await?;
         let password = match &self.args.replication_password_file {
-            None => self.undertaking.connect.password.clone(),
+            None => self.context.connect.password.clone(),
             Some(file) => {
                 let read = PasswordSource::File(file.clone()).read();
                 Secret::new(read.map_err(|error| {
@@ -214,7 +209,7 @@ impl Detaching<'_> {
             port: from.port,
             user: from
                 .user
-                .unwrap_or_else(|| self.undertaking.connect.user.clone()),
+                .unwrap_or_else(|| self.context.connect.user.clone()),
             password,
             tls: from.tls,
         };
@@ -227,7 +222,7 @@ impl Detaching<'_> {
             }
             let errors = look.replicates_from.iter().map(|from| from.error.as_str());
             let why = errors.collect::<String>();
-            self.undertaking.wait(&stock.address, &why).await?;
+            self.context.wait(&stock.address, &why).await?;
         }
     }
 }

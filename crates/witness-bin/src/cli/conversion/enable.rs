@@ -13,7 +13,7 @@ use mysqld_controller::conversion::{
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::conversion::WritePause;
 use crate::cli::conversion::context::{
-    Everybody, StockArgs, Undertaking, host_and_port, look_of, seen,
+    ConversionContext, Everybody, StockArgs, host_and_port, look_of, seen,
 };
 use crate::cli::conversion::steps::{Course, Work};
 use crate::cli::session::{Consent, another_answer, block_on};
@@ -53,17 +53,17 @@ pub(crate) fn run(args: &EnableArgs, format: Format) -> Result<(), Failure> {
         .as_deref()
         .map(host_and_port)
         .transpose()?;
-    let undertaking = Undertaking::new(NAME, settings, &args.stock, args.timeout, format)?;
+    let context = ConversionContext::new(NAME, settings, &args.stock, args.timeout, format)?;
     block_on(async {
-        let everybody = undertaking.everybody().await?;
-        let scene = scene(&undertaking, &everybody, binlog_server);
+        let everybody = context.everybody().await?;
+        let scene = scene(&context, &everybody, binlog_server);
         let course = Course {
-            undertaking: &undertaking,
-            planned: plan(&undertaking, &everybody, &scene),
+            context: &context,
+            planned: plan(&context, &everybody, &scene),
             remarks: remarks(&scene, &everybody),
         };
         let mut enabling = Enabling {
-            undertaking: &undertaking,
+            context: &context,
             everybody: &everybody,
             scene: &scene,
             pause: None,
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &EnableArgs, format: Format) -> Result<(), Failure> {
 }
 
 fn scene(
-    undertaking: &Undertaking,
+    context: &ConversionContext,
     everybody: &Everybody,
     binlog_server: Option<(String, u16)>,
 ) -> EnableScene {
@@ -87,20 +87,20 @@ fn scene(
     let own = &everybody.own;
     let origin = own.ring.and_then(|_| own.origin.parse::<GtidSet>().ok());
     EnableScene {
-        primary: server(&undertaking.settings.own.name, &Ok(own.clone())),
+        primary: server(&context.settings.own.name, &Ok(own.clone())),
         others: others
             .map(|(place, answer)| server(&place.name, answer))
             .collect(),
         stock: everybody.stock.clone(),
-        binlog_server: binlog_server.filter(|_| undertaking.settings.binlog_server.is_some()),
+        binlog_server: binlog_server.filter(|_| context.settings.binlog_server.is_some()),
         origin,
-        leads: everybody.report.leader == Some(undertaking.settings.own.id),
+        leads: everybody.report.leader == Some(context.settings.own.id),
     }
 }
 
 /// The plan, with what the members' rings say.
 fn plan(
-    undertaking: &Undertaking,
+    context: &ConversionContext,
     everybody: &Everybody,
     scene: &EnableScene,
 ) -> Result<Vec<Planned<EnableStep>>, Vec<Obstacle>> {
@@ -110,7 +110,7 @@ fn plan(
         .report
         .members
         .iter()
-        .filter(|member| member.id != undertaking.settings.own.id)
+        .filter(|member| member.id != context.settings.own.id)
         .filter_map(|member| {
             let ring = member.view.as_ref()?.ring.id?;
             (Some(ring) != own && own.is_some()).then(|| {
@@ -153,7 +153,7 @@ fn remarks(scene: &EnableScene, everybody: &Everybody) -> Vec<String> {
 }
 
 struct Enabling<'a> {
-    undertaking: &'a Undertaking,
+    context: &'a ConversionContext,
     everybody: &'a Everybody,
     scene: &'a EnableScene,
     pause: Option<Duration>,
@@ -163,12 +163,12 @@ impl Work<EnableStep> for Enabling<'_> {
     fn question(&self) -> String {
         format!(
             "Create ring `{}` from these servers? Clients cannot write for a moment.",
-            self.undertaking.settings.ring_name
+            self.context.settings.ring_name
         )
     }
 
     async fn carry_out(&mut self, step: &EnableStep) -> Result<(), Failure> {
-        let own = self.undertaking.settings.own.name.clone();
+        let own = self.context.settings.own.name.clone();
         match step {
             EnableStep::HandsOff(name) => self.order(name, MysqldOrder::HandsOff).await,
             EnableStep::Found => self.found().await,
@@ -187,7 +187,7 @@ impl Work<EnableStep> for Enabling<'_> {
     }
 
     fn end(&self, noticed: &str) -> String {
-        let settings = &self.undertaking.settings;
+        let settings = &self.context.settings;
         format!(
             "\nRing `{}` has taken over the primary of `{}`. {noticed}\n",
             settings.ring_name, settings.own.name
@@ -198,28 +198,28 @@ impl Work<EnableStep> for Enabling<'_> {
 impl Enabling<'_> {
     async fn order(&self, name: &str, order: MysqldOrder) -> Result<(), Failure> {
         let (place, directory) = (self.everybody.place(name)?, &self.everybody.directory);
-        self.undertaking.order(place, directory, order).await?;
+        self.context.order(place, directory, order).await?;
         Ok(())
     }
 
     async fn found(&self) -> Result<(), Failure> {
-        let (undertaking, directory) = (self.undertaking, &self.everybody.directory);
-        let own = undertaking.own_place(directory)?;
-        let look = seen(&own.name, undertaking.look(own, directory).await?)?;
-        let command = OperatorCommand::Found {
+        let (context, directory) = (self.context, &self.everybody.directory);
+        let own = context.own_place(directory)?;
+        let look = seen(&own.name, context.look(own, directory).await?)?;
+        let command = OperatorCommand::Bootstrap {
             origin: look.executed,
         };
-        match undertaking.command(own, directory, command).await? {
-            CommandResult::Founded(_) => Ok(()),
+        match context.command(own, directory, command).await? {
+            CommandResult::Bootstrapped(_) => Ok(()),
             other => Err(another_answer(&other)),
         }
     }
 
     async fn lead(&self) -> Result<(), Failure> {
-        let undertaking = self.undertaking;
-        let own = undertaking.settings.own.id;
+        let context = self.context;
+        let own = context.settings.own.id;
         loop {
-            let report = undertaking.operator.ring().await;
+            let report = context.operator.ring().await;
             match report.leader {
                 Some(leader) if leader == own => return Ok(()),
                 Some(_) => {
@@ -227,20 +227,20 @@ impl Enabling<'_> {
                         to: own,
                         force: true,
                     };
-                    let until = undertaking.until;
+                    let until = context.until;
                     // Refused while the ring is still arranging itself; asked again until the time is over.
-                    let promoted = undertaking.operator.lead(&report, &command, until, |_| {});
+                    let promoted = context.operator.lead(&report, &command, until, |_| {});
                     if let Err(failure) = promoted.await {
-                        undertaking.wait("the ring", &failure.what).await?;
+                        context.wait("the ring", &failure.what).await?;
                     }
                 }
-                None => undertaking.wait("the ring", "it has no leader yet").await?,
+                None => context.wait("the ring", "it has no leader yet").await?,
             }
         }
     }
 
     async fn stop_acknowledging(&self, place: &str) -> Result<(), Failure> {
-        let stock = self.undertaking.stock.iter();
+        let stock = self.context.stock.iter();
         match stock.clone().find(|stock| stock.address == place) {
             None => self.order(place, MysqldOrder::StopAcknowledging).await,
             Some(stock) => {
@@ -252,38 +252,31 @@ impl Enabling<'_> {
 
     /// The one step that clients notice.
     async fn steer(&mut self) -> Result<(), Failure> {
-        let undertaking = self.undertaking;
-        let own = undertaking.own_place(&self.everybody.directory)?;
-        let watch = WritePause::watch(&undertaking.connect).await;
+        let context = self.context;
+        let own = context.own_place(&self.everybody.directory)?;
+        let watch = WritePause::watch(&context.connect).await;
         let watch = watch.map_err(|error| Failure::error(error.to_string()))?;
         self.order(&own.name, MysqldOrder::Steer).await?;
-        let primary = undertaking.until_view(own, |view| answer(Question::Primary, view));
+        let primary = context.until_view(own, |view| answer(Question::Primary, view));
         primary.await?;
         self.pause = watch.end().await;
         Ok(())
     }
 
     async fn follow(&self, name: &str) -> Result<(), Failure> {
-        let (undertaking, directory) = (self.undertaking, &self.everybody.directory);
-        let (own, place) = (
-            undertaking.own_place(directory)?,
-            self.everybody.place(name)?,
-        );
+        let (context, directory) = (self.context, &self.everybody.directory);
+        let (own, place) = (context.own_place(directory)?, self.everybody.place(name)?);
         // What the ring's log does not have, it can only get from the primary.
         let origin = self.origin().await?;
-        undertaking
-            .until_executed(place, directory, &origin)
-            .await?;
-        let left = undertaking.order(place, directory, MysqldOrder::LeaveSource);
+        context.until_executed(place, directory, &origin).await?;
+        let left = context.order(place, directory, MysqldOrder::LeaveSource);
         left.await?;
         // What it got from the primary before the ring acknowledged that is committed by now, or soon.
-        let executed = undertaking.executed(place, directory).await?;
-        undertaking
-            .until_executed(own, directory, &executed)
-            .await?;
+        let executed = context.executed(place, directory).await?;
+        context.until_executed(own, directory, &executed).await?;
         self.order(name, MysqldOrder::Steer).await?;
         let following = |view: &member::status::MemberView| follows(view.mysql.as_ref());
-        undertaking.until_view(place, following).await
+        context.until_view(place, following).await
     }
 
     async fn origin(&self) -> Result<GtidSet, Failure> {
@@ -291,8 +284,8 @@ impl Enabling<'_> {
             return Ok(origin.clone());
         }
         let directory = &self.everybody.directory;
-        let own = self.undertaking.own_place(directory)?;
-        let answer = self.undertaking.look(own, directory).await?;
+        let own = self.context.own_place(directory)?;
+        let answer = self.context.look(own, directory).await?;
         answer.origin.parse().map_err(|error| {
             Failure::error(format!(
                 "the origin of the ring's log cannot be read: {error}"
@@ -301,10 +294,10 @@ impl Enabling<'_> {
     }
 
     async fn repoint(&self, address: &str) -> Result<(), Failure> {
-        let undertaking = self.undertaking;
-        let stock = undertaking.stock.iter();
+        let context = self.context;
+        let stock = context.stock.iter();
         let stock = stock.clone().find(|stock| stock.address == address);
-        let server = undertaking.settings.binlog_server.as_ref();
+        let server = context.settings.binlog_server.as_ref();
         let (Some(stock), Some(server), Some((host, port))) =
             (stock, server, &self.scene.binlog_server)
         else {
@@ -321,7 +314,7 @@ impl Enabling<'_> {
             if executed.contains_set(&origin) {
                 break;
             }
-            undertaking
+            context
                 .wait(address, "it lacks transactions from before the ring")
                 .await?;
         }
@@ -348,9 +341,7 @@ impl Enabling<'_> {
                 return Ok(());
             }
             let error = look.replicates_from.iter().map(|from| from.error.as_str());
-            undertaking
-                .wait(address, &error.collect::<String>())
-                .await?;
+            context.wait(address, &error.collect::<String>()).await?;
         }
     }
 }

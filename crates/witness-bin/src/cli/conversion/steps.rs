@@ -14,13 +14,13 @@ use mysqld_controller::durable_file;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::cli::conversion::context::Undertaking;
+use crate::cli::conversion::context::ConversionContext;
 use crate::cli::session::{Consent, milliseconds};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// A plan, and for whom.
 pub(super) struct Course<'a, S> {
-    pub(super) undertaking: &'a Undertaking,
+    pub(super) context: &'a ConversionContext,
     /// The steps, or what stands in their way.
     pub(super) planned: Result<Vec<Planned<S>>, Vec<Obstacle>>,
     pub(super) remarks: Vec<String>,
@@ -73,9 +73,9 @@ impl<S: Display> Course<'_, S> {
         consent: &Consent,
         work: &mut impl Work<S>,
     ) -> Result<(), Failure> {
-        let undertaking = self.undertaking;
-        let data_dir = &undertaking.settings.data_dir;
-        let mut journal = Journal::open(data_dir, undertaking.name)?;
+        let context = self.context;
+        let data_dir = &context.settings.data_dir;
+        let mut journal = Journal::open(data_dir, context.name)?;
         self.show()?;
         let steps = self.planned.as_ref().map(Vec::as_slice).unwrap_or_default();
         let all_done = steps.iter().all(|planned| planned.done);
@@ -87,7 +87,7 @@ impl<S: Display> Course<'_, S> {
             return self.end(&self.document(all_done, None), words);
         }
         consent.to(&work.question())?;
-        let lock = OneAtATime::take(data_dir, &undertaking.connect).await?;
+        let lock = OneAtATime::take(data_dir, &context.connect).await?;
         for Planned { step, done } in steps {
             if !done {
                 self.step(&mut journal, step, work).await?;
@@ -117,7 +117,7 @@ impl<S: Display> Course<'_, S> {
         step: &S,
         work: &mut impl Work<S>,
     ) -> Result<(), Failure> {
-        let undertaking = self.undertaking;
+        let context = self.context;
         journal.begins(step.to_string())?;
         let began = Instant::now();
         work.carry_out(step).await.map_err(|mut failure| {
@@ -127,8 +127,8 @@ impl<S: Display> Course<'_, S> {
             }
             failure.advice += &format!(
                 "`witness {}` continues where it stopped; `witness {}` goes back",
-                undertaking.name,
-                match undertaking.name {
+                context.name,
+                match context.name {
                     "disable-raft" => "enable-raft",
                     _ => "disable-raft",
                 }
@@ -137,7 +137,7 @@ impl<S: Display> Course<'_, S> {
         })?;
         let seconds = began.elapsed().as_secs_f64();
         journal.ends(seconds)?;
-        if undertaking.format == Format::Table {
+        if context.format == Format::Table {
             let mut err = std::io::stderr().lock();
             writeln!(
                 err,
@@ -175,7 +175,7 @@ impl<S: Display> Course<'_, S> {
         for remark in &self.remarks {
             let _ = writeln!(text, "Remark: {remark}");
         }
-        match self.undertaking.format {
+        match self.context.format {
             Format::Table => print_text(&text)?,
             Format::Json if !obstacles.is_empty() => {
                 print_json(&self.document(false, None))?;
@@ -195,7 +195,7 @@ impl<S: Display> Course<'_, S> {
             format!("{what}; nothing was done"),
             format!(
                 "fix what is named above, and run {} again",
-                self.undertaking.name
+                self.context.name
             ),
         )
     }
@@ -227,7 +227,7 @@ impl<S: Display> Course<'_, S> {
     /// # Errors
     /// When it cannot be printed.
     fn end(&self, document: &Document, text: &str) -> Result<(), Failure> {
-        match self.undertaking.format {
+        match self.context.format {
             Format::Json => print_json(document),
             Format::Table => print_text(text),
         }

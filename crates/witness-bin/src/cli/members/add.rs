@@ -203,7 +203,7 @@ fn fit(
             format!("the member at {} belongs to ring {ring}", args.address),
             "give it an empty `data_dir`, and start it again",
         )),
-        RingState::Founding { .. } => Err((
+        RingState::Bootstrapping { .. } => Err((
             format!(
                 "the member at {} is creating a ring of its own",
                 args.address
@@ -347,7 +347,7 @@ mod tests {
             ),
             (
                 7,
-                RingState::Founding { ring },
+                RingState::Bootstrapping { ring },
                 None,
                 "the member at h:1 is creating a ring of its own",
             ),

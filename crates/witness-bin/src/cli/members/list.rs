@@ -74,8 +74,8 @@ fn document(report: RingReport) -> Document {
         |id: MemberId| -> Option<&PeerView> { leader?.peers.iter().find(|peer| peer.id == id) };
     let rows = report.members.iter().map(|member| {
         // The ring's word counts, where there is one.
-        let seat = roster.iter().find(|seat| seat.id == member.id);
-        let record = seat.map(|seat| &seat.record);
+        let logged = roster.iter().find(|logged| logged.id == member.id);
+        let record = logged.map(|logged| &logged.record);
         Row {
             id: member.id,
             name: record.map_or(&member.name, |record| &record.name).clone(),
@@ -85,7 +85,7 @@ fn document(report: RingReport) -> Document {
             kind: record.map_or(member.kind, |record| record.kind),
             votes: record.map_or(member.votes, |record| record.votes),
             priority: record.map(|record| record.priority),
-            in_quorum: seat.map(|seat| seat.voter),
+            in_quorum: logged.map(|logged| logged.voter),
             role: match &member.view {
                 Some(view) => view.role.to_string(),
                 None => "unreachable".to_owned(),

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
-use crate::operator::{Directory, Place, RingReport};
+use crate::operator::{Directory, MemberAddress, RingReport};
 use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
 
 /// Arguments of `witness quorum fix`.
@@ -290,7 +290,7 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    pub(super) fn new(place: &Place, said: Result<MemberEvidence, String>) -> Self {
+    pub(super) fn new(place: &MemberAddress, said: Result<MemberEvidence, String>) -> Self {
         Self {
             id: place.id,
             name: place.name.clone(),
@@ -528,7 +528,7 @@ mod evidence_tests {
 
     #[test]
     fn evidence_and_plan_can_be_read() {
-        let place = |id: u64| Place {
+        let place = |id: u64| MemberAddress {
             id: MemberId(id),
             name: format!("w-{id}"),
             region: Region("north".into()),

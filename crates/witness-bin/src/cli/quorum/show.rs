@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use consensus::quorum::{RegionQuorum, region_quorums};
-use consensus::{RingView, Standing};
+use consensus::{RingMember, RingView};
 use member::status::MemberView;
 use raft_types::{MemberId, OpId};
 use serde::Serialize;
@@ -97,13 +97,13 @@ fn from_outside(report: &RingReport, latest: &MemberView) -> Vec<RegionQuorum> {
         let member = report.members.iter().find(|member| member.id == id);
         member.and_then(|member| member.view.as_ref())
     };
-    let members = latest.members.iter().map(|seat| Standing {
-        id: seat.id,
-        record: seat.record.clone(),
-        voter: seat.voter,
-        matched: view_of(seat.id).and_then(|view| view.log_end),
+    let members = latest.members.iter().map(|logged| RingMember {
+        id: logged.id,
+        record: logged.record.clone(),
+        voter: logged.voter,
+        matched: view_of(logged.id).and_then(|view| view.log_end),
         behind: None,
-        answered: view_of(seat.id).map(|_| Duration::ZERO),
+        answered: view_of(logged.id).map(|_| Duration::ZERO),
         needs_purged_entries: false,
     });
     let view = RingView {

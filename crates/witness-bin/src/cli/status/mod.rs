@@ -1,8 +1,8 @@
 //! `witness status`: asks every member of the configuration and shows the ring.
 
 mod explained;
+mod routes_tree;
 mod table;
-mod travel_tree;
 
 use std::io::IsTerminal;
 use std::time::Duration;

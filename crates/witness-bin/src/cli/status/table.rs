@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use member::status::{MemberView, MysqlView, QuorumView, ScrubView};
 
-use crate::cli::status::travel_tree;
+use crate::cli::status::routes_tree;
 use crate::operator::{MemberReport, RingReport};
 use crate::terminal::Table;
 
@@ -35,7 +35,7 @@ pub(super) fn page(report: &RingReport, colours: bool) -> String {
     out.push_str(&quorum_lines(report, colours));
     for line in report
         .leader_view()
-        .map(travel_tree::lines)
+        .map(routes_tree::lines)
         .unwrap_or_default()
     {
         let _ = writeln!(out, "{line}");

@@ -14,7 +14,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::openmetrics::Sheet;
+use crate::openmetrics::MetricWriter;
 
 /// How long making entries durable takes.
 #[derive(Debug, Clone)]
@@ -86,12 +86,12 @@ impl std::fmt::Debug for ViewCollector {
 impl Collector for ViewCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let view = self.0.view();
-        let mut sheet = Sheet::new(&mut encoder);
-        process::write_member(&mut sheet, &view)?;
-        ring::write_peers(&mut sheet, &view)?;
-        process::write_mysqld(&mut sheet, &view)?;
-        process::write_consumers(&mut sheet, &view)?;
-        ring::write_routes(&mut sheet, &view)
+        let mut writer = MetricWriter::new(&mut encoder);
+        process::write_member(&mut writer, &view)?;
+        ring::write_peers(&mut writer, &view)?;
+        process::write_mysqld(&mut writer, &view)?;
+        process::write_consumers(&mut writer, &view)?;
+        ring::write_routes(&mut writer, &view)
     }
 }
 

@@ -6,20 +6,23 @@ use member::status::{ConsumerView, MemberView, Role, ScrubView};
 use prometheus_client::registry::Unit;
 use raft_types::OpId;
 
-use crate::openmetrics::Sheet;
+use crate::openmetrics::MetricWriter;
 
-pub(super) fn write_member(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
-    build(sheet, view)?;
-    ring(sheet, view)?;
-    log(sheet, view)?;
-    hooks(sheet, view)
+pub(super) fn write_member(
+    writer: &mut MetricWriter<'_, '_>,
+    view: &MemberView,
+) -> Result<(), Error> {
+    build(writer, view)?;
+    ring(writer, view)?;
+    log(writer, view)?;
+    hooks(writer, view)
 }
 
-fn build(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
+fn build(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error> {
     let kind = view.member.kind.to_string();
     let labels = [("version", view.version.as_str()), ("kind", kind.as_str())];
-    sheet.info("build", "The program and the kind of the member", &labels)?;
-    sheet.gauge(
+    writer.info("build", "The program and the kind of the member", &labels)?;
+    writer.gauge(
         "uptime",
         Some(&Unit::Seconds),
         "Since the process started",
@@ -27,14 +30,14 @@ fn build(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
     )
 }
 
-fn ring(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
-    sheet.gauge(
+fn ring(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error> {
+    writer.gauge(
         "term",
         None,
         "The term in which the member is",
         view.term as f64,
     )?;
-    sheet.yes(
+    writer.yes(
         "failover_paused",
         "1 while failover is paused (maintenance mode)",
         view.pause.is_some(),
@@ -50,86 +53,86 @@ fn ring(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
         let holds = f64::from(u8::from(view.role == role));
         ([("role", role.to_string())], holds)
     });
-    sheet.gauges("role", None, "1 for the role that the member has", held)?;
-    sheet.yes(
+    writer.gauges("role", None, "1 for the role that the member has", held)?;
+    writer.yes(
         "serving",
         "Whether it leads with a quorum behind it",
         view.serving,
     )?;
-    sheet.yes(
+    writer.yes(
         "quorum",
         "Whether enough voters answer, as far as it can tell",
         view.quorum.ok,
     )?;
-    sheet.gauge(
+    writer.gauge(
         "quorum_lost",
         Some(&Unit::Seconds),
         "For how long they have not",
         view.quorum.lost_for_seconds.unwrap_or(0.0),
     )?;
-    sheet.yes(
+    writer.yes(
         "leader_known",
         "Whether it knows who leads",
         view.leader.is_some(),
     )?;
-    sheet.counter(
+    writer.counter(
         "elections_won",
         None,
         "Elections that it won",
         view.activity.elections_won_total,
     )?;
-    sheet.counter(
+    writer.counter(
         "leader_changes",
         None,
         "How often it saw the leader change",
         view.activity.leader_changes_total,
     )?;
-    sheet.yes(
+    writer.yes(
         "fault",
         "Whether it has stopped working",
         view.fault.is_some(),
     )
 }
 
-fn scrub(sheet: &mut Sheet<'_, '_>, scrub: &ScrubView) -> Result<(), Error> {
+fn scrub(writer: &mut MetricWriter<'_, '_>, scrub: &ScrubView) -> Result<(), Error> {
     let bytes = Some(&Unit::Bytes);
-    sheet.gauge(
+    writer.gauge(
         "log_closed",
         bytes,
         "Closed files of the log",
         scrub.closed_bytes as f64,
     )?;
-    sheet.gauge(
+    writer.gauge(
         "log_unverified",
         bytes,
         "Closed files of the log that were never read back since they were written",
         scrub.unverified_bytes as f64,
     )?;
-    sheet.gauge(
+    writer.gauge(
         "scrub_pass",
         bytes,
         "Closed files of the log that the present pass of reading all of them back has read",
         scrub.turn_bytes as f64,
     )?;
-    sheet.gauge(
+    writer.gauge(
         "scrub_completed_timestamp",
         Some(&Unit::Seconds),
         "When the last pass of reading all closed files back ended, since 1970; 0 before the first",
         scrub.completed_at.unwrap_or_default() as f64,
     )?;
-    sheet.counter(
+    writer.counter(
         "scrub_read",
         bytes,
         "Bytes of closed files that were read back",
         scrub.read_bytes_total,
     )?;
-    sheet.counter(
+    writer.counter(
         "scrub_damaged_files",
         None,
         "How often a closed file was found damaged",
         scrub.damaged_total,
     )?;
-    sheet.counter(
+    writer.counter(
         "scrub_repaired_files",
         None,
         "Damaged files that were replaced by another member's",
@@ -137,15 +140,15 @@ fn scrub(sheet: &mut Sheet<'_, '_>, scrub: &ScrubView) -> Result<(), Error> {
     )
 }
 
-fn log(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
+fn log(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error> {
     let index = |op_id: Option<OpId>| op_id.map_or(-1.0, |op_id| op_id.index as f64);
-    sheet.gauge(
+    writer.gauge(
         "log_end_index",
         None,
         "Index of the last entry of its log; -1 without one",
         index(view.log_end),
     )?;
-    sheet.gauge(
+    writer.gauge(
         "committed_index",
         None,
         "Index of the last entry that it knows to be committed; -1 without one",
@@ -153,72 +156,72 @@ fn log(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
     )?;
     let bytes = Some(&Unit::Bytes);
     let (log, activity) = (&view.log, &view.activity);
-    sheet.gauge(
+    writer.gauge(
         "log",
         bytes,
         "Size of all files of the log",
         log.log_bytes as f64,
     )?;
-    sheet.gauge(
+    writer.gauge(
         "log_file",
         bytes,
         "Size of the file that is written",
         log.file_bytes as f64,
     )?;
-    sheet.gauge(
+    writer.gauge(
         "disk_free",
         bytes,
         "Free space of the log's disk",
         log.disk_free_bytes as f64,
     )?;
-    sheet.gauge(
+    writer.gauge(
         "disk_left",
         bytes,
         "What the log's disk budget leaves for transactions",
         log.disk_left_bytes as f64,
     )?;
-    sheet.gauge(
+    writer.gauge(
         "log_unreadable_files",
         None,
         "Files of the log that cannot be read, so that another member waits for what is in them",
         log.unreadable.len() as f64,
     )?;
-    scrub(sheet, &log.scrub)?;
-    sheet.yes(
+    scrub(writer, &log.scrub)?;
+    writer.yes(
         "disk_alarm",
         "Whether the disk budget is nearly used up",
         log.disk_alarm,
     )?;
-    sheet.yes(
+    writer.yes(
         "disk_full",
         "Whether the log's disk is full, so that a write was refused and the log waits for space",
         log.disk_full,
     )?;
-    sheet.gauge(
+    writer.gauge(
         "queued",
         bytes,
         "Entries that wait to be written",
         activity.queued_bytes as f64,
     )?;
-    sheet.gauge(
+    writer.gauge(
         "proposals",
         bytes,
         "Entries that are proposed and not committed",
         activity.proposals_bytes as f64,
     )?;
-    sheet.counter(
+    writer.counter(
         "appended_entries",
         None,
         "Entries appended",
         activity.appended_entries_total,
     )?;
-    sheet.counter(
+    writer.counter(
         "appended",
         bytes,
         "Bytes appended",
         activity.appended_bytes_total,
     )?;
-    sheet.counter(
+    writer.counter(
         "flushes",
         None,
         "How often entries were made durable",
@@ -226,7 +229,7 @@ fn log(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
     )
 }
 
-fn hooks(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
+fn hooks(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error> {
     let Some(hooks) = view.hooks else {
         return Ok(());
     };
@@ -247,7 +250,7 @@ fn hooks(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
             hooks.dropped_total,
         ),
     ] {
-        sheet.counter(name, None, help, value)?;
+        writer.counter(name, None, help, value)?;
     }
     Ok(())
 }
@@ -255,38 +258,41 @@ fn hooks(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
 // Metrics of the mysqld beside the member.
 
 /// Writes them; nothing for a witness.
-pub(super) fn write_mysqld(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
+pub(super) fn write_mysqld(
+    writer: &mut MetricWriter<'_, '_>,
+    view: &MemberView,
+) -> Result<(), Error> {
     let Some(mysql) = &view.mysql else {
         return Ok(());
     };
-    sheet.yes(
+    writer.yes(
         "protected",
         "Whether a commit in mysqld waits for the ring, whatever happens",
         mysql.protected,
     )?;
-    sheet.yes(
+    writer.yes(
         "ingesting",
         "Whether mysqld's transactions are received",
         mysql.ingesting,
     )?;
-    sheet.yes(
+    writer.yes(
         "writable",
         "Whether mysqld takes writes of clients",
         mysql.writable,
     )?;
-    sheet.gauge(
+    writer.gauge(
         "oldest_unacked",
         Some(&Unit::Seconds),
         "Age of the oldest transaction that is not acknowledged",
         mysql.oldest_unacked_seconds.unwrap_or(0.0),
     )?;
-    sheet.counter(
+    writer.counter(
         "acked_transactions",
         None,
         "Transactions of mysqld that the ring committed",
         mysql.acknowledged_total,
     )?;
-    sheet.counter(
+    writer.counter(
         "acks",
         None,
         "Acknowledgements sent to mysqld; one may stand for many transactions",
@@ -313,11 +319,14 @@ const BYTES: [Gauge; 2] = [
 ];
 
 /// Writes them; nothing for a member without a binlog server.
-pub(super) fn write_consumers(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
+pub(super) fn write_consumers(
+    writer: &mut MetricWriter<'_, '_>,
+    view: &MemberView,
+) -> Result<(), Error> {
     let Some(consumers) = &view.consumers else {
         return Ok(());
     };
-    sheet.gauge(
+    writer.gauge(
         "consumers",
         None,
         "Consumers that are attached to the binlog server",
@@ -331,7 +340,7 @@ pub(super) fn write_consumers(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> R
             ];
             (labels, value(consumer) as f64)
         });
-        sheet.gauges(name, Some(&Unit::Bytes), help, of_each)?;
+        writer.gauges(name, Some(&Unit::Bytes), help, of_each)?;
     }
     Ok(())
 }

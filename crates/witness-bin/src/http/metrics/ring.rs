@@ -1,13 +1,13 @@
-//! Metrics of how entries travel: what was sent, spared and sent on, by member.
+//! Metrics of how entries routes: what was sent, spared and sent on, by member.
 
 use std::fmt::Error;
 
 use consensus::quorum::RegionQuorum;
-use member::status::{MemberView, PeerView, RelayedView, SentView, TravelView};
+use member::status::{MemberView, PeerView, RelayedView, ReplicationRoutesView, SentView};
 use prometheus_client::registry::Unit;
 use raft_types::{MemberId, OpId};
 
-use crate::openmetrics::Sheet;
+use crate::openmetrics::MetricWriter;
 
 /// A counter of each member that is sent to: its name, its unit, its help, its value.
 type Sent = (
@@ -86,42 +86,49 @@ const RELAYED: [Relayed; 5] = [
 ];
 
 /// Writes them; nothing before the member takes part.
-pub(super) fn write_routes(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
-    let Some(travel) = &view.replication_routes else {
+pub(super) fn write_routes(
+    writer: &mut MetricWriter<'_, '_>,
+    view: &MemberView,
+) -> Result<(), Error> {
+    let Some(routes) = &view.replication_routes else {
         return Ok(());
     };
-    sent(sheet, view, travel)?;
+    sent(writer, view, routes)?;
     for (name, unit, help, value) in RELAYED {
-        sheet.counter(name, unit.as_ref(), help, value(&travel.relayed))?;
+        writer.counter(name, unit.as_ref(), help, value(&routes.relayed))?;
     }
     for (name, help, value) in [
         (
             "compressed",
             "Bytes of payloads that were compressed for another region",
-            travel.compressed_bytes_total,
+            routes.compressed_bytes_total,
         ),
         (
             "compressed_to",
             "Bytes that they were compressed to",
-            travel.compressed_to_bytes_total,
+            routes.compressed_to_bytes_total,
         ),
     ] {
-        sheet.counter(name, Some(&Unit::Bytes), help, value)?;
+        writer.counter(name, Some(&Unit::Bytes), help, value)?;
     }
     Ok(())
 }
 
-fn sent(sheet: &mut Sheet<'_, '_>, view: &MemberView, travel: &TravelView) -> Result<(), Error> {
+fn sent(
+    writer: &mut MetricWriter<'_, '_>,
+    view: &MemberView,
+    routes: &ReplicationRoutesView,
+) -> Result<(), Error> {
     let name_of = |id: MemberId| {
         let member = view.members.iter().find(|member| member.id == id);
         member.map_or_else(|| id.to_string(), |member| member.record.name.clone())
     };
     for (name, unit, help, value) in SENT {
-        let of_each = travel.sent.iter();
+        let of_each = routes.sent.iter();
         let of_each = of_each.map(|sent| ([("to", name_of(sent.member))], value(sent)));
-        sheet.counters(name, unit.as_ref(), help, of_each)?;
+        writer.counters(name, unit.as_ref(), help, of_each)?;
     }
-    let links = travel.links.iter().flat_map(|link| {
+    let links = routes.links.iter().flat_map(|link| {
         let by_kind = [
             ("entries", link.entries_bytes_total),
             ("op_ids", link.op_ids_bytes_total),
@@ -132,20 +139,20 @@ fn sent(sheet: &mut Sheet<'_, '_>, view: &MemberView, travel: &TravelView) -> Re
             (labels, sent)
         })
     });
-    sheet.counters(
+    writer.counters(
         "link",
         Some(&Unit::Bytes),
         "Bytes of messages that were sent to a member, as they travelled, by kind",
         links,
     )?;
-    let fallbacks = travel.fallbacks.iter().map(|fallback| {
+    let fallbacks = routes.fallbacks.iter().map(|fallback| {
         let labels = [
             ("proxy", name_of(fallback.proxy)),
             ("reason", fallback.reason.clone()),
         ];
         (labels, fallback.times_total)
     });
-    sheet.counters(
+    writer.counters(
         "proxy_fallbacks",
         None,
         "How often a proxy was left for a while, by reason",
@@ -156,17 +163,20 @@ fn sent(sheet: &mut Sheet<'_, '_>, view: &MemberView, travel: &TravelView) -> Re
 // What a leader knows of the others: how far each peer and each region is.
 
 /// Writes them; nothing on a member that does not lead.
-pub(super) fn write_peers(sheet: &mut Sheet<'_, '_>, view: &MemberView) -> Result<(), Error> {
-    peers(sheet, &view.peers)?;
-    regions(sheet, &view.regions)
+pub(super) fn write_peers(
+    writer: &mut MetricWriter<'_, '_>,
+    view: &MemberView,
+) -> Result<(), Error> {
+    peers(writer, &view.peers)?;
+    regions(writer, &view.regions)
 }
 
-fn peers(sheet: &mut Sheet<'_, '_>, peers: &[PeerView]) -> Result<(), Error> {
+fn peers(writer: &mut MetricWriter<'_, '_>, peers: &[PeerView]) -> Result<(), Error> {
     let behind = peers.iter().filter_map(|peer| {
         let behind = peer.behind_entries?;
         Some(([("peer", peer.name.as_str())], behind as f64))
     });
-    sheet.gauges(
+    writer.gauges(
         "peer_behind_entries",
         None,
         "Entries that the peer is behind this leader",
@@ -175,7 +185,7 @@ fn peers(sheet: &mut Sheet<'_, '_>, peers: &[PeerView]) -> Result<(), Error> {
     let answered = peers
         .iter()
         .filter_map(|peer| Some(([("peer", peer.name.as_str())], peer.answered_seconds?)));
-    sheet.gauges(
+    writer.gauges(
         "peer_answered",
         Some(&Unit::Seconds),
         "Since the peer's last answer to this leader",
@@ -184,7 +194,7 @@ fn peers(sheet: &mut Sheet<'_, '_>, peers: &[PeerView]) -> Result<(), Error> {
 }
 
 /// How far each region holds the log.
-fn regions(sheet: &mut Sheet<'_, '_>, regions: &[RegionQuorum]) -> Result<(), Error> {
+fn regions(writer: &mut MetricWriter<'_, '_>, regions: &[RegionQuorum]) -> Result<(), Error> {
     type Held = fn(&RegionQuorum) -> Option<OpId>;
     let watermarks: [(&str, &str, Held); 2] = [
         (
@@ -203,7 +213,7 @@ fn regions(sheet: &mut Sheet<'_, '_>, regions: &[RegionQuorum]) -> Result<(), Er
             let held = held(region)?;
             Some(([("region", region.region.0.as_str())], held.index as f64))
         });
-        sheet.gauges(name, None, help, known)?;
+        writer.gauges(name, None, help, known)?;
     }
     Ok(())
 }

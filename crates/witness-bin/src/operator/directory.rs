@@ -12,7 +12,7 @@ use crate::terminal::{Exit, Failure};
 
 /// One member, and where it is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct MemberAddress {
     /// The member's number, unique in the ring.
     pub id: MemberId,
     /// The member's name, unique in the ring.
@@ -27,13 +27,13 @@ pub struct Place {
 
 /// The members that an operator can name, by number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Directory(BTreeMap<MemberId, Place>);
+pub struct Directory(BTreeMap<MemberId, MemberAddress>);
 
 impl Directory {
     /// The members that the report knows.
     pub fn of(report: &RingReport) -> Self {
         let places = report.members.iter().map(|member| {
-            let place = Place {
+            let place = MemberAddress {
                 id: member.id,
                 name: member.name.clone(),
                 region: member.region.clone(),
@@ -46,12 +46,12 @@ impl Directory {
     }
 
     /// All of them, by number.
-    pub fn places(&self) -> impl Iterator<Item = &Place> {
+    pub fn places(&self) -> impl Iterator<Item = &MemberAddress> {
         self.0.values()
     }
 
     /// A member by its number.
-    pub fn get(&self, id: MemberId) -> Option<&Place> {
+    pub fn get(&self, id: MemberId) -> Option<&MemberAddress> {
         self.0.get(&id)
     }
 
@@ -59,7 +59,7 @@ impl Directory {
     ///
     /// # Errors
     /// Exit 4 when there is none, with the nearest name.
-    pub fn find(&self, named: &str) -> Result<&Place, Failure> {
+    pub fn find(&self, named: &str) -> Result<&MemberAddress, Failure> {
         let by_name = self.0.values().find(|place| place.name == named);
         let by_number = || self.0.get(&MemberId(named.parse().ok()?));
         by_name.or_else(by_number).ok_or_else(|| {
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn directory() -> Directory {
-        let place = |id, name: &str| Place {
+        let place = |id, name: &str| MemberAddress {
             id: MemberId(id),
             name: name.into(),
             region: Region("north".into()),

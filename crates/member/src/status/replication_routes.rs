@@ -7,7 +7,7 @@ use transport::GrpcNetworkFactory;
 
 /// See the module. Numbers count since the process started; bytes are those of payloads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TravelView {
+pub struct ReplicationRoutesView {
     /// The routes in use; only the leader has any.
     pub routes: Vec<RouteView>,
     /// What was sent, by member.
@@ -81,7 +81,7 @@ pub struct RelayedView {
     pub refused_total: u64,
 }
 
-impl TravelView {
+impl ReplicationRoutesView {
     /// Of what the parts counted.
     pub(crate) fn new(
         routes: Vec<RouteView>,

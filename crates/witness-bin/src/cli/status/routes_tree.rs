@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use member::status::{MemberView, RosterView};
+use member::status::{LoggedMember, MemberView};
 use raft_types::MemberId;
 
 /// The lines, the leader first; none when everybody gets the entries from the leader.
 pub(super) fn lines(leader: &MemberView) -> Vec<String> {
-    let Some(travel) = &leader.replication_routes else {
+    let Some(routes) = &leader.replication_routes else {
         return Vec::new();
     };
-    if travel.routes.iter().all(|route| route.through.is_empty()) {
+    if routes.routes.iter().all(|route| route.through.is_empty()) {
         return Vec::new();
     }
     let own = leader.member.id;
-    let mut below: BTreeMap<MemberId, Vec<&RosterView>> = BTreeMap::new();
+    let mut below: BTreeMap<MemberId, Vec<&LoggedMember>> = BTreeMap::new();
     for member in leader.members.iter().filter(|member| member.id != own) {
-        let route = travel.routes.iter().find(|route| route.member == member.id);
+        let route = routes.routes.iter().find(|route| route.member == member.id);
         let from = route.and_then(|route| route.through.last().copied());
         below.entry(from.unwrap_or(own)).or_default().push(member);
     }
@@ -29,7 +29,7 @@ pub(super) fn lines(leader: &MemberView) -> Vec<String> {
 fn draw(
     from: MemberId,
     indent: &str,
-    below: &BTreeMap<MemberId, Vec<&RosterView>>,
+    below: &BTreeMap<MemberId, Vec<&LoggedMember>>,
     lines: &mut Vec<String>,
 ) {
     // A member is below one other only; the routes were chosen at different moments, and a circle would not end.
@@ -58,7 +58,7 @@ mod tests {
     use raft_types::Region;
 
     use super::*;
-    use member::status::TravelView;
+    use member::status::ReplicationRoutesView;
     use member::status::sample::database_leader;
 
     fn leader(routes: &[(u64, &[u64])]) -> MemberView {
@@ -67,7 +67,7 @@ mod tests {
         view.members = names
             .iter()
             .zip(1..)
-            .map(|(name, id)| RosterView {
+            .map(|(name, id)| LoggedMember {
                 id: MemberId(id),
                 voter: true,
                 record: MemberRecord {
@@ -78,7 +78,7 @@ mod tests {
             })
             .collect();
         view.member.name = "a-db".to_owned();
-        view.replication_routes = Some(TravelView {
+        view.replication_routes = Some(ReplicationRoutesView {
             routes: routes
                 .iter()
                 .map(|(member, through)| RouteView {
@@ -87,7 +87,7 @@ mod tests {
                     because: None,
                 })
                 .collect(),
-            ..TravelView::default()
+            ..ReplicationRoutesView::default()
         });
         view
     }

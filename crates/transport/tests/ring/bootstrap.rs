@@ -11,8 +11,8 @@ use consensus::{
 use raft_types::MemberKind::{Database, Witness};
 use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
 use transport::{
-    AdminClient, AdminError, FoundingError, GrpcNetworkFactory, LocalMember, RunningServer,
-    found_ring, serve,
+    AdminClient, AdminError, GrpcNetworkFactory, LocalMember, RingBootstrapError, RunningServer,
+    bootstrap_ring, serve,
 };
 
 use crate::support::grpc_ring::{NoStatus, TIMERS, listener, record, within};
@@ -86,7 +86,7 @@ const SOON: Duration = Duration::from_millis(500);
 async fn fresh_members_become_a_ring_that_commits() {
     let (members, configured) = newcomers().await;
     let book = &members[&FOUNDER].book;
-    let plan = found_ring(
+    let plan = bootstrap_ring(
         book,
         true,
         &LogOrigin::default(),
@@ -109,7 +109,7 @@ async fn fresh_members_become_a_ring_that_commits() {
     }
     assert_eq!(
         book.identity().ring,
-        RingState::Founding { ring: plan.ring }
+        RingState::Bootstrapping { ring: plan.ring }
     );
 
     let mut running = Vec::new();
@@ -129,7 +129,7 @@ async fn fresh_members_become_a_ring_that_commits() {
         running.push(member);
     }
     running[0].bootstrap(plan.members.clone()).await.unwrap();
-    book.founded().unwrap();
+    book.bootstrapped().unwrap();
     for member in &running {
         let mut committed = member.committed();
         within("a commit", committed.wait_for(Option::is_some))
@@ -139,7 +139,7 @@ async fn fresh_members_become_a_ring_that_commits() {
 
     // A second attempt, on any member, is refused.
     for (id, newcomer) in &members {
-        let again = found_ring(
+        let again = bootstrap_ring(
             &newcomer.book,
             false,
             &LogOrigin::default(),
@@ -166,7 +166,7 @@ async fn a_member_of_another_ring_keeps_the_ring_from_being_made() {
         .adopt(theirs, &LogOrigin::default())
         .unwrap();
     let book = &members[&FOUNDER].book;
-    let refused = found_ring(
+    let refused = bootstrap_ring(
         book,
         true,
         &LogOrigin::default(),
@@ -190,7 +190,7 @@ async fn a_member_that_is_down_is_waited_for_and_then_named() {
     let (mut members, configured) = newcomers().await;
     members.remove(&MemberId(2));
     let book = &members[&FOUNDER].book;
-    let refused = found_ring(
+    let refused = bootstrap_ring(
         book,
         true,
         &LogOrigin::default(),
@@ -206,7 +206,7 @@ async fn a_member_that_is_down_is_waited_for_and_then_named() {
         words.contains("member 2 did not say who it is") && words.contains("does not answer"),
         "{words}"
     );
-    assert!(matches!(refused, FoundingError::Refused { .. }));
+    assert!(matches!(refused, RingBootstrapError::Refused { .. }));
     assert_eq!(book.identity().ring, RingState::Fresh);
 }
 
@@ -215,8 +215,8 @@ async fn an_interrupted_founder_goes_on_with_the_same_ring() {
     let (members, configured) = newcomers().await;
     let book = &members[&FOUNDER].book;
     let ring = RingId::random();
-    book.begin_founding(ring, &LogOrigin::default()).unwrap();
-    let plan = found_ring(
+    book.begin_bootstrap(ring, &LogOrigin::default()).unwrap();
+    let plan = bootstrap_ring(
         book,
         true,
         &LogOrigin::default(),
@@ -235,7 +235,7 @@ async fn an_interrupted_founder_goes_on_with_the_same_ring() {
 
     // A second member that was started with --bootstrap as well has lost.
     let other = &members[&MemberId(3)].book;
-    let refused = found_ring(
+    let refused = bootstrap_ring(
         other,
         true,
         &LogOrigin::default(),
