@@ -153,8 +153,7 @@ pub(crate) fn in_words(limit: PurgeLimit, needed_by: Option<NeededBy>) -> Option
         PurgeLimit::Held { index } => Some(format!("is being read from entry {index} on")),
         PurgeLimit::NeededByRing { index } => Some(match needed_by {
             Some(NeededBy::Region(region)) => format!(
-                "is needed from entry {index} on by a majority of region `{region}`; if its members are gone for good, \
-                 remove them with `witness members remove`"
+                "is needed from entry {index} on by a majority of region `{region}`; if its members are permanently lost, remove them with `witness members remove`"
             ),
             Some(member @ NeededBy::Member(_)) => {
                 format!("is needed from entry {index} on by {member}")
@@ -183,7 +182,7 @@ pub(crate) async fn purge_on_order(
         Refusal::new(
             RefusalKind::NoQuorum,
             why,
-            "nothing was removed; look with `witness status` what is wrong, and try again",
+            "nothing was removed; check with `witness status` what is wrong, and try again",
         )
     })?;
     let plan = ring.log.plan_purge(&policy, &needed);
@@ -400,7 +399,7 @@ mod purge_order_tests {
         };
         assert_eq!(
             why(PurgeLimit::NeededByRing { index: 42 }),
-            "is needed from entry 42 on by a majority of region `south`; if its members are gone for good, remove them with \
+            "is needed from entry 42 on by a majority of region `south`; if its members are permanently lost, remove them with \
              `witness members remove`"
         );
         assert_eq!(

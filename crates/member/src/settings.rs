@@ -13,7 +13,7 @@ use raft_types::{MemberId, MemberKind, Region};
 use transport::{Compression, TlsError, TlsFiles, TlsMaterial};
 use uuid::Uuid;
 
-/// One member's settings.
+/// Everything that a member is configured with, checked; what only the program uses is not in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The directory of this member.
@@ -26,9 +26,9 @@ pub struct Settings {
     pub listen: String,
     /// Every member of the ring, this one included, in the order of the file.
     pub members: Vec<MemberEntry>,
-    /// The log on disk.
+    /// How the log is kept on disk.
     pub log: LogSettings,
-    /// Timers.
+    /// Timers and memory of consensus.
     pub raft: RaftSettings,
     /// What a commit waits for, and where a leader is looked for.
     pub rules: RingRules,
@@ -47,11 +47,11 @@ pub struct Settings {
 /// One entry of `[[members]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberEntry {
-    /// Its number.
+    /// The member's number, unique in the ring and never used again.
     pub id: MemberId,
-    /// Its name.
+    /// The member's name, unique in the ring.
     pub name: String,
-    /// Where it runs.
+    /// The region in which it runs.
     pub region: Region,
     /// With a mysqld or without.
     pub kind: MemberKind,
@@ -63,7 +63,7 @@ pub struct MemberEntry {
     pub address: String,
 }
 
-/// `[log]`.
+/// Section `[log]` of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogSettings {
     /// When an entry counts as durable.
@@ -109,7 +109,7 @@ impl Durability {
     }
 }
 
-/// `[raft]`.
+/// Section `[raft]` of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RaftSettings {
     /// How often the leader is heard from.
@@ -127,12 +127,12 @@ impl RaftSettings {
     }
 }
 
-/// `[tls]`, complete.
+/// Section `[tls]` of the configuration, with all of its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsSettings {
     /// The certificate that this member shows.
     pub certificate_file: PathBuf,
-    /// Its private key.
+    /// Private key of that certificate.
     pub key_file: PathBuf,
     /// Who may have signed the others' certificates.
     pub ca_file: PathBuf,
@@ -155,18 +155,18 @@ impl TlsSettings {
     }
 }
 
-/// `[mysql]`.
+/// Section `[mysql]` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MysqlSettings {
     /// Whether the member owns the mysqld process.
     pub mode: MysqlMode,
-    /// TCP host.
+    /// Host of mysqld for TCP.
     pub host: String,
-    /// TCP port.
+    /// Port of mysqld for TCP.
     pub port: u16,
     /// Unix socket; used instead of host and port.
     pub socket: Option<PathBuf>,
-    /// The member's account.
+    /// The member's account in mysqld.
     pub user: String,
     /// Where its password comes from.
     pub password: PasswordSource,
@@ -182,7 +182,7 @@ pub struct MysqlSettings {
     pub mysqld: Vec<String>,
     /// mysqld's data directory; `None` only in mode `attach`.
     pub datadir: Option<PathBuf>,
-    /// More arguments for mysqld.
+    /// More arguments for mysqld in mode `child`.
     pub extra_args: Vec<String>,
     /// How it is started and stopped in mode `external`.
     pub external: Option<ExternalMysqld>,
@@ -220,22 +220,22 @@ impl MysqlSettings {
 /// Who starts and stops mysqld.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MysqlMode {
-    /// The member does.
+    /// The member does: mysqld is its child process.
     Child,
     /// The member does, through commands of whatever owns it.
     External,
-    /// Somebody else does.
+    /// Somebody else does; the member only connects.
     Attach,
 }
 
 /// TLS towards mysqld, with the meanings of the `mysql` client's `--ssl-mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MysqlTls {
-    /// Never.
+    /// Never, even when the server offers it.
     Disabled,
     /// When the server offers it.
     Preferred,
-    /// Always, with whatever certificate.
+    /// Always, with any certificate.
     Required,
     /// Always, and the certificate's signer is checked.
     VerifyCa,
@@ -252,7 +252,7 @@ pub struct ExternalMysqld {
     pub stop: Vec<String>,
     /// The command that kills it.
     pub kill: Vec<String>,
-    /// Its option `log_bin`.
+    /// The value of mysqld's option `log_bin`.
     pub log_bin: String,
     /// Its pid file, where it is known.
     pub pid_file: Option<PathBuf>,
@@ -261,9 +261,9 @@ pub struct ExternalMysqld {
 /// `[binlog_server]`, where it listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BinlogServerSettings {
-    /// Where it listens.
+    /// Address to listen at, `HOST:PORT`.
     pub listen: String,
-    /// The account's name.
+    /// Name of the one account that may log in.
     pub user: String,
     /// Where its password comes from.
     pub password: PasswordSource,
@@ -271,13 +271,13 @@ pub struct BinlogServerSettings {
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Whether a login without TLS is refused.
     pub require_tls: bool,
-    /// Connections at a time.
+    /// The most connections at one time.
     pub max_connections: usize,
     /// Memory for what waits for one consumer.
     pub queue_bytes: usize,
 }
 
-/// `[regions]`.
+/// Section `[regions]` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionsSettings {
     /// By which ways the leader sends.

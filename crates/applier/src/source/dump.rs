@@ -127,7 +127,7 @@ impl Source for DumpSource {
                     if !may_pass(&error) {
                         return Err(refused(&error));
                     }
-                    tracing::warn!(%error, "the source broke off; opening it again");
+                    tracing::warn!(%error, "the source was interrupted; opening it again");
                     continue;
                 }
             };

@@ -356,7 +356,7 @@ pub(crate) async fn promote(
             if let Some(paused) = &paused
                 && let Err(error) = pause::keep_for(core, paused, paused.primary).await
             {
-                tracing::warn!(%error, primary = %to, "the place of the primary stays with the target");
+                tracing::warn!(%error, primary = %to, "the pinned primary stays the target");
             }
             return Err(error);
         }

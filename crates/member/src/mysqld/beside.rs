@@ -41,7 +41,6 @@ use crate::ring_handle::RingHandle;
 use crate::settings::{MysqlMode, MysqlSettings, Settings};
 use crate::status::{MysqlView, NotTheRings};
 
-/// See the module.
 pub(crate) struct Beside {
     parts: Parts,
     member: Member,
@@ -548,14 +547,14 @@ fn trouble(
         return Some(cause.clone());
     }
     if let IngestState::Failed { cause } = &ingest.state {
-        return Some(format!("its transactions are not taken in: {cause}"));
+        return Some(format!("its transactions are not received: {cause}"));
     }
     // While an attachment is tried again and again, what the last try met is the trouble.
     if let (IngestState::Attaching, Some(cause)) = (&ingest.state, &ingest.last_failure) {
-        return Some(format!("its transactions are not taken in: {cause}"));
+        return Some(format!("its transactions are not received: {cause}"));
     }
     if let Protection::Unknown { cause } = &report.protection {
-        return Some(format!("it could not be looked at: {cause}"));
+        return Some(format!("it could not be examined: {cause}"));
     }
     match &write_fence.state {
         state @ (WriteFenceState::NotClosed { .. } | WriteFenceState::NotOpened { .. }) => {

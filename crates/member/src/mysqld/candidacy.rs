@@ -19,7 +19,6 @@ pub(crate) const MOST_BEHIND: Duration = Duration::from_secs(5);
 /// How long mysqld may take to say what it has executed. Who asks decides about the primary, and waits.
 const LIMIT: Duration = Duration::from_millis(300);
 
-/// See the module.
 pub(crate) struct Candidacy {
     pub(crate) ring: Arc<RingHandle>,
     pub(crate) connect: ConnectOptions,

@@ -30,7 +30,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// How a guard is started.
 #[derive(Debug, Clone)]
 pub struct GuardCommand {
-    /// This program.
+    /// Path of the program to run: this one.
     pub program: PathBuf,
     /// Its arguments, with which it reads the same configuration.
     pub arguments: Vec<OsString>,
@@ -59,7 +59,6 @@ struct Guard {
     child: Child,
 }
 
-/// See the module.
 pub(crate) struct GuardLine {
     command: GuardCommand,
     state: Mutex<State>,

@@ -103,7 +103,7 @@ impl Steering {
         });
         if steering.note.is_set()? {
             tracing::warn!(
-                "mysqld is left alone, as `witness enable-raft` or `witness disable-raft` has left it"
+                "mysqld is unmanaged, as `witness enable-raft` or `witness disable-raft` has left it"
             );
         } else {
             steering.start();

@@ -27,11 +27,9 @@ pub(crate) const BEGIN: Duration = Duration::from_secs(60);
 pub(crate) struct Stop {
     /// Whether mysqld may have begun to remove its data.
     pub(crate) begun: bool,
-    /// Why.
     pub(crate) why: String,
 }
 
-/// See the module.
 pub(crate) struct CopiedMysqld {
     pub(crate) connect: ConnectOptions,
     /// What it is to the ring; `None` where nothing is applied to it.
@@ -66,7 +64,7 @@ impl CopiedMysqld {
                 return Err(Refusal::new(
                     RefusalKind::Failed,
                     format!("mysqld does not run, and a copy needs one that does: {why}"),
-                    "mend that; or empty its data directory, have it initialised (mysql.initialize = true), and try again",
+                    "fix that; or empty its data directory, have it initialised (mysql.initialize = true), and try again",
                 ));
             }
             tokio::time::sleep(LOOK).await;

@@ -55,7 +55,7 @@ impl DonorMember {
         match self.ask(&OperatorCommand::OfferClone { recipient }).await? {
             CommandResult::Offered(offer) => Ok(offer),
             _ => Err(refused(format!(
-                "`{}` answers something else; run the same version everywhere",
+                "`{}` gave an unexpected answer; run the same version everywhere",
                 self.name
             ))),
         }

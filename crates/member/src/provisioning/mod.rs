@@ -32,7 +32,7 @@ use crate::ring_handle::RingHandle;
 
 /// How long the ring may take to say what is committed, and a look of our own to let another one in.
 const SOON: Duration = Duration::from_secs(10);
-const AGAIN: &str = "give the command again: `witness reprovision --from`";
+const AGAIN: &str = "run the command again: `witness reprovision --from`";
 
 /// See the module.
 pub(crate) struct Provisioner {
@@ -52,7 +52,7 @@ pub(crate) fn hold_at_start(member_dir: &std::path::Path) -> Option<Hold> {
         Ok(None) => None,
         Ok(Some(note)) => Some(Hold::Working {
             what: format!(
-                "how far the copy of the data of `{}` is has to be seen",
+                "the progress of the copy of `{}`'s data has to be checked",
                 note.donor
             ),
         }),
@@ -172,7 +172,7 @@ impl Provisioner {
             return Err(Refusal::new(
                 RefusalKind::Refused,
                 "the data of this member's mysqld are being replaced already",
-                "look with `witness status` how far it is",
+                "check with `witness status` how far it is",
             ));
         };
         let note = ProvisionNote::load(&self.member_dir).map_err(|error| on_disk(&error))?;
@@ -252,7 +252,7 @@ impl Provisioner {
             return Err(Refusal::new(
                 RefusalKind::Refused,
                 "this member leads, and its mysqld is or becomes the primary",
-                "nothing was changed; give the leadership away first with `witness switchover`",
+                "nothing was changed; transfer the leadership first with `witness switchover`",
             ));
         }
         Ok(())
@@ -331,7 +331,7 @@ impl Provisioner {
             return Err(Refusal::new(
                 RefusalKind::Refused,
                 "clients can write to this member's mysqld, or commits wait in it",
-                "look with `witness status`, and try again when it is closed",
+                "check with `witness status`, and try again when it is closed",
             ));
         }
         let hold = Hold::Working {
@@ -391,7 +391,7 @@ impl Provisioner {
             Refusal::new(
                 RefusalKind::Refused,
                 format!("the binlog files with errant transactions cannot be kept: {error}"),
-                "nothing was changed; mend that, or add --force to lose them",
+                "nothing was changed; fix that, or add --force to lose them",
             )
         };
         let kept = match kept.await {
@@ -437,7 +437,7 @@ impl Provisioner {
             let refusal = Refusal::new(
                 RefusalKind::Failed,
                 format!("the data of `{donor}` could not be copied: {why}"),
-                "mend that and try again; nothing was removed by this attempt",
+                "fix that and try again; nothing was removed by this attempt",
             );
             return self.not_begun(donor, touched, refusal);
         }
@@ -445,7 +445,7 @@ impl Provisioner {
         Refusal::new(
             RefusalKind::Failed,
             format!("the copy of the data of `{donor}` was interrupted: {why}"),
-            "mysqld may have lost all of its data and is left alone until the command is given again",
+            "mysqld may have lost all of its data and is not used until the command is run again",
         )
     }
 
@@ -462,7 +462,7 @@ impl Provisioner {
         self.hold.send_if_modified(|now| {
             let changed = *now != hold;
             if let (true, Some(Hold::Interrupted { cause })) = (changed, &hold) {
-                tracing::warn!("mysqld is left alone: {cause}");
+                tracing::warn!("mysqld is not used: {cause}");
             }
             *now = hold;
             changed
@@ -483,7 +483,7 @@ fn unsettled(why: &str) -> Refusal {
     Refusal::new(
         RefusalKind::NoQuorum,
         format!("the ring does not say which transactions are committed: {why}"),
-        "look with `witness status` what it waits for, and try again",
+        "check with `witness status` what it waits for, and try again",
     )
 }
 
@@ -491,7 +491,7 @@ fn at_server(error: ProvisionError) -> Refusal {
     Refusal::new(
         RefusalKind::Failed,
         error.to_string(),
-        "mend that and try again",
+        "fix that and try again",
     )
 }
 
@@ -499,6 +499,6 @@ fn on_disk(error: &std::io::Error) -> Refusal {
     Refusal::new(
         RefusalKind::Failed,
         format!("the note of the provisioning in the member's data directory: {error}"),
-        "mend that and try again",
+        "fix that and try again",
     )
 }

@@ -51,7 +51,7 @@ impl PauseView {
             false => format!(": {}", self.reason),
         };
         format!(
-            "Maintenance mode since {} {until}, set by {}{reason}. No automatic failover: only `{primary}` becomes the primary by itself.",
+            "Maintenance mode since {} {until}, set by {}{reason}. No automatic failover: the primary stays on `{primary}`.",
             time_text(self.since),
             self.by
         )
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(
             ends.sentence("db-1"),
             "Maintenance mode since 2001-09-09 01:46:40 UTC until 2001-09-09 02:46:40 UTC, set by anna: new disks. No automatic \
-             failover: only `db-1` becomes the primary by itself."
+             failover: the primary stays on `db-1`."
         );
         assert_eq!(ends.age_seconds, 60);
         let open = view(None, "", 1_000_000_060).sentence("db-1");

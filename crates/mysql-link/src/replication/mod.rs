@@ -54,8 +54,7 @@ impl DumpRefusal {
     fn advice(self) -> &'static str {
         match self {
             Self::PurgedGtids => {
-                "The ring's log ends before the source's oldest binlog: it cannot be continued from this source. Let a \
-                 source lead that still has them, or begin a new ring from a backup; and keep binlogs longer \
+                "The ring's log ends before the source's oldest binlog: it cannot be continued from this source. Make a source the primary that still has them, or begin a new ring from a backup; and keep binlogs longer \
                  (binlog_expire_logs_seconds)"
             }
             Self::SourceBehind => {

@@ -16,23 +16,23 @@ use crate::write_fence::read_only;
 /// Why a step was not done.
 #[derive(Debug, Error)]
 pub enum ConversionError {
-    /// A statement failed.
+    /// A statement failed, or the connection to the server.
     #[error("{doing} failed: {source}")]
     Link {
-        /// What was being done.
+        /// What the statement was for.
         doing: &'static str,
-        /// Why it failed.
+        /// The error of the statement or connection.
         source: LinkError,
     },
     /// Semi-sync was not switched off.
     #[error("switching semi-sync off failed: {0}")]
     StopWaiting(#[from] StopWaitingError),
-    /// Anything else, in words.
+    /// Another error, which has only a text.
     #[error("{doing} failed: {cause}")]
     Other {
-        /// What was being done.
+        /// What the step was to do.
         doing: &'static str,
-        /// Why it failed.
+        /// The text of the error.
         cause: String,
     },
 }

@@ -45,12 +45,12 @@ impl<R: Ring> Ingest<R> {
         }
     }
 
-    /// What it is doing.
+    /// Follows the state of the attachment.
     pub fn status(&self) -> watch::Receiver<IngestStatus> {
         self.status.subscribe()
     }
 
-    /// Its figures.
+    /// Counters and levels of ingest, for status and metrics.
     pub fn figures(&self) -> Arc<IngestFigures> {
         Arc::clone(&self.figures)
     }

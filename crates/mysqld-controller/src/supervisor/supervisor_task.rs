@@ -36,11 +36,9 @@ pub struct Supervisor {
     pub(super) backoff: Backoff,
     pub(super) not_before: Option<Instant>,
     pub(super) stopping: Option<Stopping>,
-    /// Who was killed last.
     pub(super) killed: Option<ProcessId>,
 }
 
-/// The one that runs.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) id: ProcessId,

@@ -225,7 +225,7 @@ impl WriteFence {
         self.go(match reason {
             StayReason::Open => WriteFenceState::Open,
             StayReason::Closed(reason) => closed(&reason.to_string()),
-            StayReason::ClosedUntilAttached => closed("the primary's transactions are not taken in yet"),
+            StayReason::ClosedUntilAttached => closed("the primary's transactions are not received yet"),
             StayReason::ClosedByOthers => closed(
                 "read_only or super_read_only was set by another session; SET GLOBAL read_only = OFF opens the primary again",
             ),

@@ -100,7 +100,7 @@ pub(crate) fn pause(args: &PauseArgs, format: Format) -> Result<(), Failure> {
         match format {
             Format::Json => print_json(&document),
             Format::Table => print_text(&format!(
-                "maintenance mode: no automatic failover, only `{}` becomes the primary by itself, {}\n",
+                "maintenance mode: no automatic failover, the primary stays on `{}`, {}\n",
                 document.name,
                 match args.length {
                     Some(length) => format!("for {} s", length.as_secs()),
