@@ -7,6 +7,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
 use std::{env, fs};
 
 use anyhow::{Context, Result};
@@ -25,7 +26,7 @@ impl Figures {
     /// Figures called `name`, made by `command` (as a user would type it) from now on.
     ///
     /// # Errors
-    /// When the date cannot be told.
+    /// When a value cannot stand in JSON.
     pub fn new(name: &str, command: &str) -> Result<Self> {
         let mut figures = Self {
             name: name.to_owned(),
@@ -33,7 +34,8 @@ impl Figures {
         };
         figures.set("name", name)?;
         figures.set("command", command)?;
-        figures.set("started_utc", now_utc()?)?;
+        let now = humantime::format_rfc3339_seconds(SystemTime::now());
+        figures.set("started_utc", now.to_string())?;
         figures.set("revision", revision(&crate::checkout()))?;
         figures.set("machine", Machine::observe())?;
         Ok(figures)
@@ -119,7 +121,7 @@ impl Machine {
         Self {
             cpu: value_of(&text("/proc/cpuinfo"), "model name").map(str::to_owned),
             cores: std::thread::available_parallelism().ok().map(Into::into),
-            memory_bytes: memory_bytes(&text("/proc/meminfo")),
+            memory_bytes: bytes_of(&text("/proc/meminfo"), "MemTotal"),
             kernel: format!(
                 "{} {}",
                 system.sysname().to_string_lossy(),
@@ -139,15 +141,6 @@ pub fn load_average() -> Option<f64> {
         .next()?
         .parse()
         .ok()
-}
-
-/// Now, as RFC 3339 in UTC.
-pub(super) fn now_utc() -> Result<String> {
-    let output = Command::new("date")
-        .args(["-u", "+%Y-%m-%dT%H:%M:%SZ"])
-        .output()
-        .context("cannot run `date`")?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// The checkout's commit, marked when files differ from it. `None` outside a checkout.
@@ -170,13 +163,18 @@ fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
         .map(|(_, value)| value.trim())
 }
 
-fn memory_bytes(meminfo: &str) -> Option<u64> {
-    let kibibytes: u64 = value_of(meminfo, "MemTotal")?
-        .strip_suffix(" kB")?
-        .trim()
-        .parse()
-        .ok()?;
-    kibibytes.checked_mul(1024)
+/// The most memory that a running process has had, in bytes.
+///
+/// # Errors
+/// When the system does not say.
+pub fn peak_memory(process: u32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    bytes_of(&status, "VmHWM").context("the system does not say how much memory was used")
+}
+
+fn bytes_of(text: &str, key: &str) -> Option<u64> {
+    let kibibytes = value_of(text, key)?.strip_suffix(" kB")?.trim();
+    kibibytes.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 #[cfg(test)]
@@ -220,9 +218,9 @@ mod machine_tests {
             Some("A CPU: fast")
         );
         assert_eq!(
-            memory_bytes("MemTotal:       1000 kB\nMemFree: 1 kB\n"),
+            bytes_of("MemTotal:       1000 kB\nMemFree: 1 kB\n", "MemTotal"),
             Some(1_024_000)
         );
-        assert_eq!(memory_bytes("MemTotal: what\n"), None);
+        assert_eq!(bytes_of("MemTotal: what\n", "MemTotal"), None);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use testkit::cluster::{Cluster, ClusterOptions, Profile, witness_binary};
+use testkit::figures::peak_memory;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::Mysqld;
 use witness_tests::replicaset_with;
@@ -23,12 +24,7 @@ fn peak_mib(ring: &Cluster, member: usize) -> u64 {
 
 /// The most memory that a process has had, in MiB.
 fn peak_of(process: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let peak = peak.and_then(|line| line.trim().strip_suffix(" kB"));
-    peak.and_then(|kib| kib.parse::<u64>().ok())
-        .expect("Linux says it")
-        / 1024
+    peak_memory(process).expect("Linux says it") >> 20
 }
 
 /// The longest that a member took to answer the question whether it lives, which it does at once unless it is held up.

@@ -1,6 +1,5 @@
 //! One workload's log, and the measurement of one contender on it.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -10,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::bounded_run;
+use testkit::figures::peak_memory;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::workload::{Load, Workload};
 use testkit::mysqld::{
@@ -259,18 +259,6 @@ fn count(gtids: &str) -> Result<u64> {
         }
     }
     Ok(count)
-}
-
-/// The most memory that a process has had, in bytes.
-fn peak_memory(process: u32) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-    let kib: u64 = kib
-        .context("the system does not say how much memory was used")?
-        .trim()
-        .parse()?;
-    Ok(kib * 1024)
 }
 
 fn options(server_id: u32) -> MysqldOptions {

@@ -182,26 +182,9 @@ fn what_of(line: &Value) -> Option<What> {
 
 /// A time as log lines have it, `2026-11-20T07:50:55.123456Z`.
 fn moment_of(text: &str) -> Option<Moment> {
-    let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
-    let mut date = date.split('-').map(|part| part.parse::<u64>().ok());
-    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
-    let (clock, fraction) = time.split_once('.').unwrap_or((time, "0"));
-    let mut clock = clock.split(':').map(|part| part.parse::<u64>().ok());
-    let (hour, minute, second) = (clock.next()??, clock.next()??, clock.next()??);
-    let micros: u64 = format!("{fraction:0<6}").get(..6)?.parse().ok()?;
-    let seconds = ((days(year, month, day)? * 24 + hour) * 60 + minute) * 60 + second;
-    Some(Moment(seconds * 1_000_000 + micros))
-}
-
-/// Days from 1970 to a date of the Gregorian calendar.
-fn days(year: u64, month: u64, day: u64) -> Option<u64> {
-    const BEFORE_MONTH: [u64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
-    let leaps = |year: u64| year / 4 - year / 100 + year / 400;
-    let before = BEFORE_MONTH.get(usize::try_from(month).ok()?.checked_sub(1)?)?;
-    let leap_year = leaps(year) > leaps(year - 1);
-    let leap_day = u64::from(leap_year && month > 2);
-    let years = year.checked_sub(1970)?;
-    Some(years * 365 + leaps(year - 1) - leaps(1969) + before + leap_day + day.checked_sub(1)?)
+    let moment = humantime::parse_rfc3339(text).ok()?;
+    let since = moment.duration_since(UNIX_EPOCH).ok()?;
+    Some(Moment(u64::try_from(since.as_micros()).ok()?))
 }
 
 #[cfg(test)]
