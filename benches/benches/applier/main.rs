@@ -158,7 +158,7 @@ fn main() -> Result<()> {
     let folder = testkit::checkout().join("docs/img");
     fs::create_dir_all(&folder)?;
     let picture = folder.join("applier.svg");
-    fs::write(&picture, report::draw(&report))?;
+    fs::write(&picture, report::draw(&report)?)?;
     println!("picture: {}", picture.display());
     Ok(())
 }

@@ -1,192 +1,81 @@
 //! The picture of the adversarial workload, as the paper's Figures 7 and 11: the backup's throughput relative to its primary's
-//! over the inserts in a transaction. Readable on light and on dark pages, and needs nothing but this file.
+//! over the inserts in a transaction.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::Result;
 use applier::scheduler::Policy;
+use plotters::prelude::*;
 use serde::Serialize;
 use testkit::figures::Figures;
 use testkit::statistics::Spread;
+use witness_benches::picture;
 
 use crate::virtual_time::{COMMITS, INSERTS, THREADS};
 
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 380.0;
-const LEFT: f64 = 60.0;
-const RIGHT: f64 = 610.0;
-const TOP: f64 = 50.0;
-const BOTTOM: f64 = 290.0;
-const HIGHEST: f64 = 1.2;
+const SIZE: (u32, u32) = (640, 380);
+const FONT: &str = "sans-serif";
 
-const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#24292f}.small{font-size:12px;fill:#57606a}\
-.grid{stroke:#d0d7de;stroke-width:1}polyline{fill:none;stroke-width:2.5}\
-@media(prefers-color-scheme:dark){text{fill:#e6edf3}.small{fill:#9198a1}.grid{stroke:#30363d}}";
-
-struct Line {
-    policy: &'static str,
-    commit: u64,
-    colour: &'static str,
-    dashes: &'static str,
-    label: String,
-}
-
-fn lines() -> [Line; 4] {
-    let line = |policy, commit, colour, dashes, label| Line {
-        policy,
-        commit,
-        colour,
-        dashes,
-        label,
+/// The policy of a line, its commit's cost, and how it is drawn.
+fn lines() -> [(&'static str, u64, RGBColor, String); 4] {
+    let transactions = |commit, colour| {
+        let label = match commit {
+            0 => "transactions, c = 0".to_owned(),
+            commit => format!("transactions, c = {commit} w"),
+        };
+        ("transactions", commit, colour, label)
     };
+    let rows = "rows, whatever c".to_owned();
     [
-        line(
-            "rows",
-            COMMITS[0],
-            "#2da44e",
-            "",
-            "rows, whatever c".to_owned(),
-        ),
-        line(
-            "transactions",
-            COMMITS[0],
-            "#d4762c",
-            "",
-            format!("transactions, c = {} w", COMMITS[0]),
-        ),
-        line(
-            "transactions",
-            COMMITS[1],
-            "#a371f7",
-            "",
-            format!("transactions, c = {} w", COMMITS[1]),
-        ),
-        line(
-            "transactions",
-            COMMITS[2],
-            "#3b82f6",
-            "5 4",
-            "transactions, c = 0".to_owned(),
-        ),
+        ("rows", COMMITS[0], RGBColor(0x2d, 0xa4, 0x4e), rows),
+        transactions(COMMITS[0], RGBColor(0xd4, 0x76, 0x2c)),
+        transactions(COMMITS[1], RGBColor(0xa3, 0x71, 0xf7)),
+        transactions(COMMITS[2], RGBColor(0x3b, 0x82, 0xf6)),
     ]
 }
 
 /// Draws it.
-pub(crate) fn draw(report: &Report) -> String {
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
-         aria-label=\"A backup's throughput relative to its primary's\"><style>{STYLE}</style>\n"
-    );
-    let title = format!(
-        "Throughput of the backup ÷ the primary's: n inserts and one hot row, {THREADS} threads"
-    );
-    text(&mut svg, LEFT, 24.0, "start", "", &title);
-    for tenths in (0..=12).step_by(2) {
-        let value = f64::from(tenths) / 10.0;
-        let y = height_of(value);
-        let _ = writeln!(
-            svg,
-            "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{RIGHT}\" y2=\"{y:.1}\"/>"
-        );
-        text(
-            &mut svg,
-            LEFT - 8.0,
-            y + 4.0,
-            "end",
-            "small",
-            &format!("{value:.1}"),
-        );
-    }
-    for (place, inserts) in INSERTS.iter().enumerate() {
-        let x = place_of(place);
-        text(
-            &mut svg,
-            x,
-            BOTTOM + 18.0,
-            "middle",
-            "small",
-            &inserts.to_string(),
-        );
-    }
-    let middle = f64::midpoint(LEFT, RIGHT);
-    text(
-        &mut svg,
-        middle,
-        BOTTOM + 36.0,
-        "middle",
-        "small",
-        "inserts in a transaction",
-    );
-    for line in lines() {
-        draw_line(&mut svg, report, &line);
-    }
-    legend(&mut svg);
-    svg.push_str("</svg>\n");
-    svg
-}
-
-fn draw_line(svg: &mut String, report: &Report, line: &Line) {
-    let ratios = report.line(line.policy, line.commit);
-    let points: Vec<(f64, f64)> = ratios
-        .iter()
-        .enumerate()
-        .map(|(place, (_, ratio))| (place_of(place), height_of(*ratio)))
-        .collect();
-    let joined: Vec<String> = points
-        .iter()
-        .map(|(x, y)| format!("{x:.1},{y:.1}"))
-        .collect();
-    let _ = writeln!(
-        svg,
-        "<polyline stroke=\"{}\" stroke-dasharray=\"{}\" points=\"{}\"/>",
-        line.colour,
-        line.dashes,
-        joined.join(" ")
-    );
-    for ((x, y), (inserts, ratio)) in points.iter().zip(&ratios) {
-        let _ = writeln!(
-            svg,
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" fill=\"{}\"><title>{}, {inserts} inserts: {ratio:.2}</title></circle>",
-            line.colour, line.label
-        );
-    }
-}
-
-fn legend(svg: &mut String) {
-    let places = [
-        (LEFT, 348.0),
-        (LEFT + 280.0, 348.0),
-        (LEFT, 369.0),
-        (LEFT + 280.0, 369.0),
-    ];
-    for (line, (x, y)) in lines().iter().zip(places) {
-        let _ = writeln!(
-            svg,
-            "<polyline stroke=\"{}\" stroke-dasharray=\"{}\" points=\"{x},{2} {3},{2}\"/>",
-            line.colour,
-            line.dashes,
-            y - 4.0,
-            x + 24.0,
-        );
-        text(svg, x + 32.0, y, "start", "", &line.label);
-    }
-}
-
-fn text(svg: &mut String, x: f64, y: f64, anchor: &str, class: &str, words: &str) {
-    let _ = writeln!(
-        svg,
-        "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>"
-    );
-}
-
-fn place_of(place: usize) -> f64 {
-    let share = place as f64 / (INSERTS.len() - 1) as f64;
-    LEFT + 20.0 + share * (RIGHT - LEFT - 40.0)
-}
-
-fn height_of(ratio: f64) -> f64 {
-    BOTTOM - ratio.clamp(0.0, HIGHEST) / HIGHEST * (BOTTOM - TOP)
+pub(crate) fn draw(report: &Report) -> Result<String> {
+    picture(
+        SIZE,
+        "A backup's throughput relative to its primary's",
+        |area| {
+            let title = format!(
+                "Throughput of the backup ÷ the primary's: n inserts and one hot row, {THREADS} threads"
+            );
+            let inserts = INSERTS[0]..INSERTS[INSERTS.len() - 1];
+            let mut chart = ChartBuilder::on(area)
+                .caption(title, (FONT, 16))
+                .margin(10)
+                .x_label_area_size(40)
+                .y_label_area_size(40)
+                .build_cartesian_2d(inserts.log_scale().base(2.0), 0.0..1.2)?;
+            chart
+                .configure_mesh()
+                .disable_x_mesh()
+                .light_line_style(TRANSPARENT)
+                .bold_line_style(BLACK.mix(0.2))
+                .label_style((FONT, 14))
+                .x_labels(INSERTS.len())
+                .x_desc("inserts in a transaction")
+                .draw()?;
+            for (policy, commit, colour, label) in lines() {
+                let style = colour.stroke_width(2);
+                let points = LineSeries::new(report.line(policy, commit), style).point_size(3);
+                chart
+                    .draw_series(points)?
+                    .label(label)
+                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], style));
+            }
+            chart
+                .configure_series_labels()
+                .position(SeriesLabelPosition::LowerLeft)
+                .label_font((FONT, 14))
+                .draw()?;
+            Ok(())
+        },
+    )
 }
 
 // The tables and the figures. Pure.

@@ -143,7 +143,7 @@ fn main() -> Result<()> {
     let folder = testkit::checkout().join("docs/img");
     fs::create_dir_all(&folder)?;
     let picture = folder.join("quorum_latency.svg");
-    fs::write(&picture, report::draw(&report))?;
+    fs::write(&picture, report::draw(&report)?)?;
     println!("picture: {}", picture.display());
     Ok(())
 }
