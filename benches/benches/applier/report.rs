@@ -70,7 +70,7 @@ pub(crate) fn draw(report: &Report) -> Result<String> {
             }
             chart
                 .configure_series_labels()
-                .position(SeriesLabelPosition::LowerLeft)
+                .position(SeriesLabelPosition::Coordinate(14, 80)) // where no line is
                 .label_font((FONT, 14))
                 .draw()?;
             Ok(())
