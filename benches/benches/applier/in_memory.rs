@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use applier::keys::Fold;
-use applier::run::{CommitOrder, Ended, Options, StageName, Steering, apply};
+use applier::run::{CommitOrder, Ended, Options, RunHandle, StageName, apply};
 use applier::scheduler::Policy;
 use applier::schema::{ColumnShape, KeyShape, TableName, TableShape};
 use applier::source::{Source, SourceError};
@@ -116,10 +116,10 @@ impl Log {
             transactions: Arc::clone(&self.transactions),
             next: 0,
         };
-        let steering = Steering::unattended();
-        let progress = Arc::clone(&steering.progress);
+        let handle = RunHandle::unattended();
+        let progress = Arc::clone(&handle.progress);
         let begin = Instant::now();
-        let ended = apply(source, Arc::new(backend), &options, steering).await?;
+        let ended = apply(source, Arc::new(backend), &options, handle).await?;
         let seconds = begin.elapsed().as_secs_f64();
         ensure!(ended == Ended::WithTheLog, "the run was cancelled");
         Ok(progress.passed(StageName::Committed).rows as f64 / seconds)

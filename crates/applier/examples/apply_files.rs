@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use applier::backend::Backend;
 use applier::run::StageName;
-use applier::{FileSource, MysqlBackend, MysqlOptions, Options, Steering, apply};
+use applier::{FileSource, MysqlBackend, MysqlOptions, Options, RunHandle, apply};
 use mysql_link::{ConnectOptions, Endpoint};
 
 #[tokio::main]
@@ -25,9 +25,9 @@ async fn main() -> Result<()> {
     let executed = backend.executed().await?;
     let options = Options::default();
     let source = FileSource::open(files, executed, options.max_transaction_bytes as u64).await?;
-    let steering = Steering::unattended();
-    let progress = steering.progress.clone();
-    let ended = apply(source, backend, &options, steering).await?;
+    let handle = RunHandle::unattended();
+    let progress = handle.progress.clone();
+    let ended = apply(source, backend, &options, handle).await?;
     let committed = progress.passed(StageName::Committed).transactions;
     println!("{ended:?}: {committed} transactions committed");
     Ok(())

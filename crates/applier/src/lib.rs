@@ -24,5 +24,5 @@ pub mod source;
 pub mod transaction;
 
 pub use crate::mysql::{MysqlBackend, MysqlOptions};
-pub use crate::run::{ApplyError, CommitOrder, Ended, Options, Progress, Steering, apply};
+pub use crate::run::{ApplyError, CommitOrder, Ended, Options, Progress, RunHandle, apply};
 pub use crate::source::{DumpSource, FileSource, Source, SourceError};

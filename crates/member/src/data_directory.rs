@@ -262,17 +262,17 @@ impl consensus::IdentityFile for BoundFile {
     }
 }
 
-const HANDS_OFF_FILE: &str = "hands-off";
+const UNMANAGED_FILE: &str = "hands-off";
 const CONTENT: &[u8] =
     b"This member does not manage its mysqld until `witness enable-raft` is run again.\n";
 
 /// The note in the data directory that the member leaves its mysqld alone: it neither starts nor stops it, nor opens, closes or
 /// applies. `witness enable-raft` and `witness disable-raft` have it written and removed; a restart of the member changes nothing.
-pub(crate) struct HandsOff {
+pub(crate) struct UnmanagedNote {
     data_dir: PathBuf,
 }
 
-impl HandsOff {
+impl UnmanagedNote {
     pub(crate) fn of(data_dir: &Path) -> Self {
         Self {
             data_dir: data_dir.to_owned(),
@@ -284,7 +284,7 @@ impl HandsOff {
     /// # Errors
     /// When the directory cannot be looked at; then nobody knows, and nothing may be done to mysqld.
     pub(crate) fn is_set(&self) -> io::Result<bool> {
-        self.data_dir.join(HANDS_OFF_FILE).try_exists()
+        self.data_dir.join(UNMANAGED_FILE).try_exists()
     }
 
     /// Writes it. Durable when it returns.
@@ -292,7 +292,7 @@ impl HandsOff {
     /// # Errors
     /// What the operating system says.
     pub(crate) fn set(&self) -> io::Result<()> {
-        durable_file::replace(&self.data_dir.join(HANDS_OFF_FILE), CONTENT)
+        durable_file::replace(&self.data_dir.join(UNMANAGED_FILE), CONTENT)
     }
 
     /// Removes it. Durable when it returns.
@@ -300,7 +300,7 @@ impl HandsOff {
     /// # Errors
     /// What the operating system says.
     pub(crate) fn clear(&self) -> io::Result<()> {
-        durable_file::remove(&self.data_dir.join(HANDS_OFF_FILE))
+        durable_file::remove(&self.data_dir.join(UNMANAGED_FILE))
     }
 }
 
@@ -391,18 +391,18 @@ mod identity_tests {
 }
 
 #[cfg(test)]
-mod hands_off_tests {
+mod unmanaged_note_tests {
     use super::*;
 
     #[test]
     fn it_stays_until_it_is_removed() {
         let directory = tempfile::tempdir().unwrap();
-        let note = HandsOff::of(directory.path());
+        let note = UnmanagedNote::of(directory.path());
         assert!(!note.is_set().unwrap());
         note.clear().unwrap();
         note.set().unwrap();
         note.set().unwrap();
-        assert!(HandsOff::of(directory.path()).is_set().unwrap());
+        assert!(UnmanagedNote::of(directory.path()).is_set().unwrap());
         note.clear().unwrap();
         assert!(!note.is_set().unwrap());
     }

@@ -62,7 +62,7 @@ pub struct ControllerInputs {
     /// Whether the server is to be left alone.
     pub hold: watch::Receiver<Option<Hold>>,
     /// Whether the leadership is about to be given away.
-    pub handing_over: watch::Receiver<bool>,
+    pub transferring: watch::Receiver<bool>,
 }
 
 /// What the controller tells.
@@ -217,7 +217,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
             () = changed(&mut self.inputs.reports) => {}
             () = changed(&mut self.inputs.ingest) => {}
             () = changed(&mut self.inputs.hold) => {}
-            () = changed(&mut self.inputs.handing_over) => {}
+            () = changed(&mut self.inputs.transferring) => {}
             () = tokio::time::sleep(TICK), if self.guard.is_some() => {}
             woken = due(next) => return woken,
         }
@@ -260,7 +260,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
         Facts {
             leading,
             others: self.observer.ring().others_may_be_primary(),
-            handing_over: *self.inputs.handing_over.borrow_and_update(),
+            transferring: *self.inputs.transferring.borrow_and_update(),
             held: self.inputs.hold.borrow_and_update().is_some(),
             stopping: self.stopping,
             server,
@@ -325,8 +325,8 @@ impl<R: Ring + CommittedLog> Controller<R> {
             WriteAction::Close(reason) => {
                 let before = Some((server.read_only, incarnation));
                 let ring = Arc::clone(self.observer.ring());
-                let handing_over = self.inputs.handing_over.clone();
-                let wanted = move || *handing_over.borrow() && ring.primary_elsewhere().is_none();
+                let transferring = self.inputs.transferring.clone();
+                let wanted = move || *transferring.borrow() && ring.primary_elsewhere().is_none();
                 self.write
                     .begin(|write| write.close(reason, before, wanted));
             }

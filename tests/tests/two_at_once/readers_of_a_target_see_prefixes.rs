@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use applier::backend::Backend;
 use applier::mysql::{MysqlBackend, MysqlOptions};
-use applier::run::{CommitOrder, Control, Ended, Options, Steering, apply};
+use applier::run::{CommitOrder, Control, Ended, Options, RunHandle, apply};
 use applier::source::FileSource;
 use mysql_link::{ConnectOptions, Endpoint};
 use testkit::bounded_run::wait_within;
@@ -138,12 +138,12 @@ async fn apply_and_read(pair: &Pair) -> (u64, u64) {
         paused: false,
         max_transactions_per_second: Some(1_500.0),
     });
-    let steering = Steering {
+    let handle = RunHandle {
         control,
-        ..Steering::unattended()
+        ..RunHandle::unattended()
     };
     let target = backend.clone();
-    let applying = tokio::spawn(async move { apply(source, target, &options, steering).await });
+    let applying = tokio::spawn(async move { apply(source, target, &options, handle).await });
     let (mut reads, mut between, mut last) = (0, 0, 0);
     while !applying.is_finished() {
         // The run may end before another prefix point comes.

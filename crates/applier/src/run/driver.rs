@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, SessionId};
 use crate::run::error::{ApplyError, reach};
-use crate::run::options::{Control, Ended, Options, Steering};
+use crate::run::options::{Control, Ended, Options, RunHandle};
 use crate::run::plan::{Order, Plan, WorkerId};
 use crate::run::progress::{Progress, StageName};
 use crate::run::reader::{Feed, Item, Place, Reader, Window};
@@ -62,14 +62,14 @@ pub(super) async fn drive<F, B>(
     feed: F,
     backend: Arc<B>,
     options: &Options,
-    steering: Steering,
+    handle: RunHandle,
 ) -> Result<Ended, ApplyError>
 where
     F: Feed + 'static,
     B: Backend,
 {
     let executed = reach(options.reopen_for, || backend.executed()).await?;
-    let mut driver = Driver::start(feed, backend, options, steering, executed);
+    let mut driver = Driver::start(feed, backend, options, handle, executed);
     let ended = driver.run().await;
     driver.shut_down().await;
     ended
@@ -80,10 +80,10 @@ impl<B: Backend> Driver<B> {
         feed: F,
         backend: Arc<B>,
         options: &Options,
-        steering: Steering,
+        handle: RunHandle,
         executed: GtidSet,
     ) -> Self {
-        steering.progress.set_drained(false);
+        handle.progress.set_drained(false);
         let first = Seq(u64::try_from(executed.count()).unwrap_or(u64::MAX / 2)).next();
         // A worker has at most a new session, a turn and a report to tell.
         let (to_self, events) = mpsc::channel(options.workers * 3 + 4);
@@ -94,7 +94,7 @@ impl<B: Backend> Driver<B> {
             seen: executed,
             next: first,
             window: Window::new(options.window),
-            progress: Arc::clone(&steering.progress),
+            progress: Arc::clone(&handle.progress),
             items: to_driver,
             drained: false,
             barrier: None,
@@ -124,9 +124,9 @@ impl<B: Backend> Driver<B> {
             events,
             to_self,
             items,
-            control: steering.control,
-            cancel: steering.cancel,
-            progress: steering.progress,
+            control: handle.control,
+            cancel: handle.cancel,
+            progress: handle.progress,
             reopen_for: options.reopen_for,
             tasks,
             reader,

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use crate::backend::Backend;
 pub use crate::run::error::ApplyError;
 pub use crate::run::options::{
-    BatchSize, CommitOrder, Control, Ended, MAX_WORKERS, Options, OptionsError, Steering,
+    BatchSize, CommitOrder, Control, Ended, MAX_WORKERS, Options, OptionsError, RunHandle,
     WindowSize,
 };
 pub use crate::run::progress::{Passed, Progress, StageName};
@@ -39,7 +39,7 @@ pub async fn apply<S, B>(
     source: S,
     backend: Arc<B>,
     options: &Options,
-    steering: Steering,
+    handle: RunHandle,
 ) -> Result<Ended, ApplyError>
 where
     S: Source + 'static,
@@ -50,9 +50,9 @@ where
         Arc::clone(&backend),
         options.max_transaction_bytes,
         options.reopen_for,
-        Arc::clone(&steering.progress),
+        Arc::clone(&handle.progress),
     );
-    apply_feed(feed, backend, options, steering).await
+    apply_feed(feed, backend, options, handle).await
 }
 
 /// The same from transactions that are decoded already.
@@ -63,12 +63,12 @@ pub async fn apply_feed<F, B>(
     feed: F,
     backend: Arc<B>,
     options: &Options,
-    steering: Steering,
+    handle: RunHandle,
 ) -> Result<Ended, ApplyError>
 where
     F: Feed + 'static,
     B: Backend,
 {
     options.validate()?;
-    driver::drive(feed, backend, options, steering).await
+    driver::drive(feed, backend, options, handle).await
 }

@@ -212,7 +212,7 @@ impl Pace {
 
 /// What goes into and comes out of a run while it goes on.
 #[derive(Debug, Clone)]
-pub struct Steering {
+pub struct RunHandle {
     /// Pause and rate. A sender that is dropped leaves them as they are.
     pub control: watch::Receiver<Control>,
     /// Ends the run in good order: what is open and cannot be committed any more is taken back.
@@ -221,7 +221,7 @@ pub struct Steering {
     pub progress: Arc<Progress>,
 }
 
-impl Steering {
+impl RunHandle {
     /// Without anybody who would pause or cancel.
     pub fn unattended() -> Self {
         Self {

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use applier::backend::{Backend, Finished};
 use applier::run::{
-    ApplyError, BatchSize, CommitOrder, Control, Ended, Options, Progress, Steering, WindowSize,
+    ApplyError, BatchSize, CommitOrder, Control, Ended, Options, Progress, RunHandle, WindowSize,
     apply,
 };
 use applier::scheduler::Policy;
@@ -187,12 +187,12 @@ async fn pass(seed: u64) -> Passage {
             }));
         }
         let (control, commands) = watch::channel(Control::default());
-        let steering = Steering {
+        let handle = RunHandle {
             control: commands,
             cancel: CancellationToken::new(),
             progress: Arc::new(Progress::new()),
         };
-        let (cancel, progress) = (steering.cancel.clone(), Arc::clone(&steering.progress));
+        let (cancel, progress) = (handle.cancel.clone(), Arc::clone(&handle.progress));
         let interruption = match runs {
             1..20 => interruption(&mut random),
             _ => Interruption::None,
@@ -235,7 +235,7 @@ async fn pass(seed: u64) -> Passage {
         };
         let ended = tokio::select! {
             biased;
-            ended = apply(source, backend, &case.options, steering) => Some(ended),
+            ended = apply(source, backend, &case.options, handle) => Some(ended),
             () = interrupts => None,
             () = reader.poll(&progress) => None,
             () = tokio::time::sleep(Duration::from_secs(3600)) => panic!("it stands still: {case:?}"),

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use applier::backend::{Backend, Finished};
 use applier::keys::Fold;
-use applier::run::{ApplyError, CommitOrder, Ended, Options, Progress, StageName, Steering, apply};
+use applier::run::{
+    ApplyError, CommitOrder, Ended, Options, Progress, RunHandle, StageName, apply,
+};
 use applier::schema::{ColumnShape, KeyShape, TableName, TableShape};
 use applier::source::{Source, SourceError};
 use binlog_format::canonical::CanonicalEvents;
@@ -115,9 +117,9 @@ async fn play(finished: Finished, commit_order: CommitOrder) {
         ..Options::default()
     };
     let run = async |source: Given| {
-        let steering = Steering::unattended();
-        let progress: Arc<Progress> = Arc::clone(&steering.progress);
-        let ended = apply(source, Arc::new(database.clone()), &options, steering).await;
+        let handle = RunHandle::unattended();
+        let progress: Arc<Progress> = Arc::clone(&handle.progress);
+        let ended = apply(source, Arc::new(database.clone()), &options, handle).await;
         (ended, progress)
     };
     let (ended, _) = run(log(true)).await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use applier::backend::{Backend, BackendError, Finished, SessionId};
 use applier::keys::Fold;
-use applier::run::{Control, Ended, Options, Progress, StageName, Steering, apply};
+use applier::run::{Control, Ended, Options, Progress, RunHandle, StageName, apply};
 use applier::schema::{ColumnShape, KeyShape, ParentShape, TableName, TableShape};
 use applier::source::{Source, SourceError};
 use binlog_format::canonical::CanonicalEvents;
@@ -182,7 +182,7 @@ async fn questions(log: Log) -> (usize, Vec<String>) {
         Whole(log.transactions.into_iter()),
         Arc::clone(&asked),
         &options,
-        Steering::unattended(),
+        RunHandle::unattended(),
     );
     assert_eq!(ended.await.unwrap(), Ended::WithTheLog);
     let last = asked.last.lock().unwrap().clone();
@@ -246,7 +246,7 @@ async fn a_question_that_takes_long_is_asked_once() {
         Whole(log.transactions.into_iter()),
         Arc::clone(&asked),
         &options,
-        Steering::unattended(),
+        RunHandle::unattended(),
     );
     let ended = tokio::time::timeout(Duration::from_secs(60), run).await;
     let count = asked.questions.load(SeqCst);
@@ -263,17 +263,17 @@ async fn read_ahead(log: Log) -> (u64, usize) {
         ..Control::default()
     });
     let progress = Arc::new(Progress::new());
-    let steering = Steering {
+    let handle = RunHandle {
         control: obeyed,
         progress: Arc::clone(&progress),
-        ..Steering::unattended()
+        ..RunHandle::unattended()
     };
     let count = log.transactions.len() as u64;
     let run = apply(
         Whole(log.transactions.into_iter()),
         Arc::clone(&asked),
         &options,
-        steering,
+        handle,
     );
     let look = async {
         tokio::time::sleep(Duration::from_secs(5)).await;

@@ -344,8 +344,8 @@ impl Work {
         force: bool,
     ) -> Result<CommandResult, Refusal> {
         let parts = self.member.state.parts();
-        let steering = parts.as_ref().and_then(|parts| parts.steering.as_ref());
-        let provisioner = steering.and_then(|steering| steering.provisioner());
+        let management = parts.as_ref().and_then(|parts| parts.management.as_ref());
+        let provisioner = management.and_then(|management| management.provisioner());
         let provisioner = provisioner.ok_or_else(mysqld_orders::no_mysqld)?;
         let others = parts.as_ref().map(|parts| parts.ring.member.others());
         let others = others.unwrap_or_default();

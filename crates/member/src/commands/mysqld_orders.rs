@@ -13,8 +13,8 @@ use mysqld_controller::{ReplicationSource, provision};
 use raft_types::{MemberId, RingId};
 use tokio::sync::oneshot;
 
-use crate::data_directory::HandsOff;
-use crate::mysqld::{MOST_BEHIND, Steering, connect_options, requirements};
+use crate::data_directory::UnmanagedNote;
+use crate::mysqld::{MOST_BEHIND, MysqldManagement, connect_options, requirements};
 use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind, ReplicateFrom};
 use crate::settings::{MysqlSettings, PasswordSource};
 use crate::state::{BootstrapOrder, MemberState};
@@ -36,7 +36,7 @@ pub(crate) async fn carry_out(
     let mysqld = Mysqld::of(member_state)?;
     match order {
         MysqldOrder::Look => return mysqld.answer(true).await,
-        MysqldOrder::HandsOff => mysqld.hands_off()?,
+        MysqldOrder::StayUnmanaged => mysqld.stay_unmanaged()?,
         MysqldOrder::Prepare => {
             done(steps::prepare(&mysqld.connect, &mysqld.requirements()).await)?;
         }
@@ -49,9 +49,9 @@ pub(crate) async fn carry_out(
             mysqld.left_alone("the member manages it")?;
             done(steps::leave_source(&mysqld.connect).await)?;
         }
-        MysqldOrder::Steer => told(mysqld.steering()?.steer().await)?,
-        MysqldOrder::LetFollowerGo => told(mysqld.steering()?.let_follower_go().await)?,
-        MysqldOrder::LetPrimaryGo => told(mysqld.steering()?.let_primary_go().await)?,
+        MysqldOrder::Manage => told(mysqld.management()?.manage().await)?,
+        MysqldOrder::ReleaseFollower => told(mysqld.management()?.release_follower().await)?,
+        MysqldOrder::ReleasePrimary => told(mysqld.management()?.release_primary().await)?,
         MysqldOrder::Replicate(from) => {
             mysqld.left_alone("the member manages it")?;
             let source = mysqld.source(from)?;
@@ -173,33 +173,33 @@ impl<'a> Mysqld<'a> {
                 RingState::Fresh | RingState::Bootstrapping { .. } => None,
             },
             origin: self.member_state.book.origin().gtids().to_owned(),
-            hands_off: note,
-            steered: self.is_steered(),
+            unmanaged: note,
+            managed: self.is_managed(),
             now_ms: u64::try_from(now).unwrap_or(u64::MAX),
             look,
             unseen,
         })
     }
 
-    fn note(&self) -> HandsOff {
-        HandsOff::of(&self.member_state.settings.data_dir)
+    fn note(&self) -> UnmanagedNote {
+        UnmanagedNote::of(&self.member_state.settings.data_dir)
     }
 
-    fn is_steered(&self) -> bool {
+    fn is_managed(&self) -> bool {
         self.member_state
-            .steering()
-            .is_some_and(|steering| steering.is_steered())
+            .management()
+            .is_some_and(|management| management.is_managed())
     }
 
     fn left_alone(&self, why: &str) -> Result<(), Refusal> {
-        if self.is_steered() {
+        if self.is_managed() {
             return Err(Refusal::new(RefusalKind::Refused, why, "nothing was done"));
         }
         Ok(())
     }
 
     /// Before there is a ring, the member does nothing to its mysqld; with the note it goes on so.
-    fn hands_off(&self) -> Result<(), Refusal> {
+    fn stay_unmanaged(&self) -> Result<(), Refusal> {
         self.left_alone("the member manages its mysqld; `witness disable-raft` ends that cleanly")?;
         let note = self.note();
         if note.is_set().map_err(|error| unknown(&error))? {
@@ -215,8 +215,8 @@ impl<'a> Mysqld<'a> {
         note.set().map_err(|error| unknown(&error))
     }
 
-    fn steering(&self) -> Result<Arc<Steering>, Refusal> {
-        self.member_state.steering().ok_or_else(|| {
+    fn management(&self) -> Result<Arc<MysqldManagement>, Refusal> {
+        self.member_state.management().ok_or_else(|| {
             Refusal::new(
                 RefusalKind::NoQuorum,
                 "this member does not take part in its ring yet",

@@ -194,11 +194,11 @@ impl DemotionTask {
                     left.as_secs()
                 ))),
                 Verdict::GiveWay { why } => {
-                    let given_away = self.give_way(&why, u64::MAX).await;
+                    let given_away = self.demote(&why, u64::MAX).await;
                     demotion.attempted(given_away, Instant::now());
                 }
                 Verdict::Offer { why } => {
-                    let given_away = self.give_way(&why, SOON_THERE).await;
+                    let given_away = self.demote(&why, SOON_THERE).await;
                     demotion.attempted(given_away, Instant::now());
                 }
             }
@@ -218,7 +218,7 @@ impl DemotionTask {
     }
 
     /// Gives it to whose mysqld lacks at most so many transactions. Whether it was given away.
-    async fn give_way(&self, why: &str, at_most: u64) -> bool {
+    async fn demote(&self, why: &str, at_most: u64) -> bool {
         let target = match self.transfer_target().await {
             Ok((_, state)) if state.behind.is_some_and(|behind| behind > at_most) => return false,
             Ok((target, _)) => target,
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_whose_log_alone_has_no_room_gives_way_at_once() {
+    fn a_leader_whose_log_alone_has_no_room_is_demoted_at_once() {
         let mut demotion = AutomaticDemotion::new(PATIENCE);
         let seconds = [
             (0, seen(3, PrimaryHealth::Fit)),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_leader_whose_mysqld_makes_no_progress_gives_way() {
+    fn only_a_leader_whose_mysqld_makes_no_progress_is_demoted() {
         let behind = PrimaryHealth::Behind;
         let follower = Seen {
             leads: None,

@@ -1,19 +1,19 @@
 //! The mysqld beside a database member.
 
 mod automatic_demotion;
-mod beside;
 mod candidacy;
 mod connection;
 mod guard_line;
+mod management;
 mod primary_health;
-mod steering;
+mod tasks;
 mod writer;
 
 pub(crate) use automatic_demotion::DemotionTask;
-pub(crate) use beside::Child;
 pub(crate) use candidacy::MOST_BEHIND;
 pub use connection::{connect_options, guarded_server};
 pub(crate) use connection::{native_source, requirements, usual_server_id};
 pub use guard_line::{GUARD, GUARDS, GuardCommand};
+pub(crate) use management::{Given, MysqldManagement};
 pub(crate) use primary_health::PrimaryHealth;
-pub(crate) use steering::{Given, Steering};
+pub(crate) use tasks::Child;

@@ -20,7 +20,7 @@ const KILLING: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(crate) struct PrimaryWriter {
-    pub(crate) handing_over: Arc<watch::Sender<bool>>,
+    pub(crate) transferring: Arc<watch::Sender<bool>>,
     pub(crate) write_fence: watch::Receiver<WriteFenceStatus>,
     /// How long closing for writes waits at most for long statements.
     pub(crate) statements: Duration,
@@ -117,7 +117,7 @@ impl PrimaryWriter {
 impl Writer for PrimaryWriter {
     fn pause(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async {
-            self.handing_over.send_replace(true);
+            self.transferring.send_replace(true);
             if self.is_down() {
                 return Ok(());
             }
@@ -145,7 +145,7 @@ impl Writer for PrimaryWriter {
     }
 
     fn resume(&self) {
-        self.handing_over.send_replace(false);
+        self.transferring.send_replace(false);
     }
 }
 

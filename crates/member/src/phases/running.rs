@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::error::MemberError;
 use crate::log_keeping::{Retention, purge_as_configured, scrub};
 use crate::mysqld::{
-    Child, DemotionTask, Given, PrimaryHealth, Steering, connect_options, native_source,
+    Child, DemotionTask, Given, MysqldManagement, PrimaryHealth, connect_options, native_source,
     requirements,
 };
 use crate::phases::base::{Base, listen};
@@ -29,7 +29,7 @@ use crate::{binlog_serving, hooks};
 pub struct Running {
     base: Base,
     ring: RingHandle,
-    steering: Option<Arc<Steering>>,
+    management: Option<Arc<MysqldManagement>>,
 }
 
 impl Running {
@@ -51,10 +51,10 @@ impl Running {
     /// When the log cannot be closed.
     pub async fn stop(self) -> Result<(), MemberError> {
         // First, behind what commits: the end of mysqld may take long, and the ring shall have a primary meanwhile.
-        self.hand_over(Successor::Awaited).await;
+        self.transfer_leadership(Successor::Awaited).await;
         self.leave_mysql(Child::Stops).await;
         // Who waited for commits that took too long may take it now.
-        self.hand_over(Successor::NowOrNever).await;
+        self.transfer_leadership(Successor::NowOrNever).await;
         self.base.close(Some(self.ring)).await
     }
 
@@ -67,7 +67,7 @@ impl Running {
         self.base.close(Some(self.ring)).await
     }
 
-    async fn hand_over(&self, successor: Successor) {
+    async fn transfer_leadership(&self, successor: Successor) {
         let mysql = self.base.settings.mysql.as_ref();
         let statements = mysql.map_or(Duration::ZERO, |mysql| mysql.longest_wait_for_statements());
         let lease = self.base.timers.lease;
@@ -76,8 +76,8 @@ impl Running {
 
     /// While it still leads, what mysqld has under way can be acknowledged.
     async fn leave_mysql(&self, child: Child) {
-        if let Some(steering) = &self.steering {
-            steering.end(child).await;
+        if let Some(management) = &self.management {
+            management.end(child).await;
         }
     }
 }
@@ -85,10 +85,10 @@ impl Running {
 pub(crate) async fn take_part(mut base: Base, joined: Joined) -> Result<Running, MemberError> {
     let mut started = None;
     match begin(&mut base, joined, &mut started).await {
-        Ok((ring, steering)) => Ok(Running {
+        Ok((ring, management)) => Ok(Running {
             base,
             ring,
-            steering,
+            management,
         }),
         Err(error) => {
             base.state.fails(&error);
@@ -105,7 +105,7 @@ async fn begin(
     base: &mut Base,
     joined: Joined,
     started: &mut Option<RingHandle>,
-) -> Result<(RingHandle, Option<Arc<Steering>>), MemberError> {
+) -> Result<(RingHandle, Option<Arc<MysqldManagement>>), MemberError> {
     let (settings, id) = (base.settings.clone(), base.settings.own.id);
     let log = joined.log.handle();
     let (own_log, network) = (Arc::new(log.clone()), joined.network);
@@ -171,7 +171,7 @@ async fn begin(
         }
     };
     let (told, demotion) = watch::channel(None);
-    let steering = look_after_mysqld(base, &ring, told)?;
+    let management = look_after_mysqld(base, &ring, told)?;
     let consumers = serving.map(|ready| {
         let viewer = binlog_serving::viewer(ready.server.consumers(), ready.log.clone());
         tracing::info!(address = %ready.server.address(), "serving the binlog");
@@ -185,12 +185,12 @@ async fn begin(
         ring: ring.clone(),
         routes,
         network,
-        steering: steering.clone(),
+        management: management.clone(),
         consumers,
         demotion,
     })));
     look_after(base, &ring);
-    Ok((ring, steering))
+    Ok((ring, management))
 }
 
 /// Begins to act on the mysqld beside the member, if there is one, and to purge as it allows. What it is about to do about one that
@@ -199,7 +199,7 @@ fn look_after_mysqld(
     base: &mut Base,
     ring: &RingHandle,
     told: watch::Sender<Option<String>>,
-) -> Result<Option<Arc<Steering>>, MemberError> {
+) -> Result<Option<Arc<MysqldManagement>>, MemberError> {
     let config = base.settings.clone();
     let retention = Retention::of(&config.log);
     let Some(settings) = &config.mysql else {
@@ -220,7 +220,7 @@ fn look_after_mysqld(
     let asked = Some(connect.clone());
     base.tasks
         .spawn(purge_as_configured(ring.clone(), retention, asked));
-    let steering = Steering::begin(
+    let management = MysqldManagement::begin(
         &config,
         settings,
         connect,
@@ -228,14 +228,14 @@ fn look_after_mysqld(
         given,
         ring.clone(),
     );
-    let steering = steering.map_err(|source| MemberError::DataDir {
+    let management = management.map_err(|source| MemberError::DataDir {
         path: config.data_dir.clone(),
         source,
     })?;
-    ring.member.set_writer(steering.clone());
-    ring.member.set_database(steering.clone());
+    ring.member.set_writer(management.clone());
+    ring.member.set_database(management.clone());
     if let Some(patience) = settings.demote_after {
-        let (full, seen) = (ring.member.clone(), steering.clone());
+        let (full, seen) = (ring.member.clone(), management.clone());
         let watching = DemotionTask {
             member: ring.member.clone(),
             patience,
@@ -247,7 +247,7 @@ fn look_after_mysqld(
         };
         base.tasks.spawn(watching.run());
     }
-    Ok(Some(steering))
+    Ok(Some(management))
 }
 
 /// Begins what looks after the member itself.

@@ -187,7 +187,8 @@ pub enum MysqldOrder {
     /// Look at it. Changes nothing.
     Look,
     /// Leave it alone. Only to a member that does not act on it yet.
-    HandsOff,
+    #[serde(rename = "hands_off")] // as members of version 0.1 know it
+    StayUnmanaged,
     /// Set the primary up, but for the waiting.
     Prepare,
     /// Let its commits wait for nobody. Only while the member leaves it alone.
@@ -197,11 +198,14 @@ pub enum MysqldOrder {
     /// End its own replication. Only while the member leaves it alone.
     LeaveSource,
     /// Act on it from now on.
-    Steer,
+    #[serde(rename = "steer")] // as members of version 0.1 know it
+    Manage,
     /// Stop to act on it, a follower.
-    LetFollowerGo,
+    #[serde(rename = "let_follower_go")] // as members of version 0.1 know it
+    ReleaseFollower,
     /// Stop to act on it, the primary: drained, then open without the ring.
-    LetPrimaryGo,
+    #[serde(rename = "let_primary_go")] // as members of version 0.1 know it
+    ReleasePrimary,
     /// Replicate from the primary. Only while the member leaves it alone.
     Replicate(ReplicateFrom),
 }
@@ -232,14 +236,14 @@ impl fmt::Display for MysqldOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Look => "a look at its mysqld",
-            Self::HandsOff => "to stop managing its mysqld",
+            Self::StayUnmanaged => "to stop managing its mysqld",
             Self::Prepare => "to set its mysqld up",
             Self::StopWaiting => "to switch semi-sync off at its mysqld",
             Self::StopAcknowledging => "to let its mysqld acknowledge nothing",
             Self::LeaveSource => "to end its mysqld's own replication",
-            Self::Steer => "to manage its mysqld",
-            Self::LetFollowerGo => "to release its mysqld",
-            Self::LetPrimaryGo => "to release the primary",
+            Self::Manage => "to manage its mysqld",
+            Self::ReleaseFollower => "to release its mysqld",
+            Self::ReleasePrimary => "to release the primary",
             Self::Replicate(_) => "to let its mysqld replicate from the primary",
         })
     }
@@ -252,10 +256,12 @@ pub struct MysqldAnswer {
     pub ring: Option<RingId>,
     /// What its ring's log begins behind, a GTID set in MySQL's words.
     pub origin: String,
-    /// Whether it was told to leave its mysqld alone.
-    pub hands_off: bool,
+    /// Whether it was told not to manage its mysqld.
+    #[serde(rename = "hands_off")] // as members of version 0.1 know it
+    pub unmanaged: bool,
     /// Whether it acts on its mysqld.
-    pub steered: bool,
+    #[serde(rename = "steered")] // as members of version 0.1 know it
+    pub managed: bool,
     /// Its clock, in milliseconds since the epoch.
     pub now_ms: u64,
     /// What the member saw of its mysqld; none when it could not look.
@@ -303,7 +309,7 @@ mod tests {
             ),
             (
                 OperatorCommand::Mysqld {
-                    order: MysqldOrder::LetPrimaryGo,
+                    order: MysqldOrder::ReleasePrimary,
                 },
                 r#"{"command":"mysqld","order":"let_primary_go"}"#,
             ),

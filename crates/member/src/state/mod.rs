@@ -15,7 +15,7 @@ use transport::GrpcNetworkFactory;
 
 use crate::error::MemberError;
 use crate::hooks::HookFigures;
-use crate::mysqld::Steering;
+use crate::mysqld::MysqldManagement;
 use crate::ring_handle::{RingHandle, now_in_seconds};
 use crate::settings::Settings;
 use crate::state::status_view::{Observer, StatusView};
@@ -53,7 +53,7 @@ pub(crate) struct Parts {
     pub(crate) routes: RouteTable,
     pub(crate) network: GrpcNetworkFactory,
     /// Whoever acts on the mysqld beside it; none beside a witness.
-    pub(crate) steering: Option<Arc<Steering>>,
+    pub(crate) management: Option<Arc<MysqldManagement>>,
     /// None without a binlog server.
     pub(crate) consumers: Option<ConsumerSource>,
     /// What it does about a mysqld that should be the primary and cannot be it.
@@ -111,8 +111,8 @@ impl MemberState {
     }
 
     /// Who acts on the mysqld beside the member, once it takes part.
-    pub(crate) fn steering(&self) -> Option<Arc<Steering>> {
-        self.parts()?.steering.clone()
+    pub(crate) fn management(&self) -> Option<Arc<MysqldManagement>> {
+        self.parts()?.management.clone()
     }
 
     /// Has the member make a ring. False while it does not wait for that.
@@ -166,10 +166,10 @@ impl MemberState {
 impl Parts {
     /// The mysqld beside the member, as it is now.
     pub(crate) fn mysql_view(&self) -> Option<MysqlView> {
-        let steering = self.steering.as_ref()?;
+        let management = self.management.as_ref()?;
         Some(MysqlView {
             demotion: self.demotion.borrow().clone(),
-            ..steering.view()
+            ..management.view()
         })
     }
 

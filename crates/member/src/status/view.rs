@@ -323,7 +323,7 @@ pub struct MysqlView {
     /// Transactions that mysqld has executed and the ring has not committed, as after a `SHUTDOWN` by SQL without a quorum: clients
     /// may have been told that they succeeded. `None` where the last comparison found none.
     #[serde(default)]
-    pub errant: Option<NotTheRings>,
+    pub errant: Option<ErrantTransactions>,
     /// Age of the oldest transaction that is in its binlog and not acknowledged.
     pub oldest_unacked_seconds: Option<f64>,
     /// Transactions of it that the ring committed since the process started.
@@ -343,7 +343,7 @@ pub struct MysqlView {
 
 /// What a mysqld has executed and the ring has not committed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotTheRings {
+pub struct ErrantTransactions {
     /// The number of these transactions.
     pub transactions: u64,
     /// All of them, in MySQL's text form.
@@ -444,15 +444,15 @@ fn object_at<'a>(
 mod tests {
     use super::*;
     use crate::status::sample::database_leader;
+    use crate::status::view::ErrantTransactions;
     use crate::status::view::MemberView;
-    use crate::status::view::NotTheRings;
 
     fn sample() -> MemberView {
         let mut view = database_leader();
         view.log.disk_full = true;
         let mysql = view.mysql.as_mut().unwrap();
         mysql.demotion = Some("in 5 s".to_owned());
-        mysql.errant = Some(NotTheRings {
+        mysql.errant = Some(ErrantTransactions {
             transactions: 1,
             gtids: "a:1".to_owned(),
         });

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use crate::apply::catching_up::{Fitness, compare, lacks_of, open};
 use crate::apply::errant::advice;
 use crate::apply::follower::{FollowError, FollowOptions, Follower, Started, Step};
-use crate::apply::handover::{close_to_all, end_replication, leave_following};
+use crate::apply::role_change::{close_to_all, end_replication, leave_following};
 use crate::apply::standing::Standing;
 use crate::leading::Leading;
 use crate::plan::facts::{Applier, ApplyAction, Incarnation};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use applier::mysql::{MysqlBackend, MysqlOptions};
-use applier::run::{ApplyError, Control, Ended, Options, Progress, StageName, Steering, apply};
+use applier::run::{ApplyError, Control, Ended, Options, Progress, RunHandle, StageName, apply};
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, LinkError};
 use tokio::sync::watch;
@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::apply::catching_up::executed_gtids;
 use crate::apply::errant::{advice, errant};
-use crate::apply::handover::drop_earlier_binlogs;
 use crate::apply::native::{NativeProgress, drop_channel, replicate};
+use crate::apply::role_change::drop_earlier_binlogs;
 use crate::apply::standing::{Standing, StandingFile};
 use crate::events::stop_events;
 use crate::plan::facts::{Applier, Incarnation};
@@ -209,13 +209,13 @@ async fn follow<R: Ring + CommittedLog>(
         () = cancel.cancelled() => return Ok(()),
         begun = begun => begun?,
     };
-    let steering = Steering {
+    let handle = RunHandle {
         control: watch::channel(Control::default()).1,
         cancel: cancel.clone(),
         progress,
     };
     let source = ring.committed_log(executed, options.run.max_transaction_bytes as u64);
-    let applying = apply(source, Arc::new(backend), &options.run, steering);
+    let applying = apply(source, Arc::new(backend), &options.run, handle);
     tokio::pin!(applying);
     let errant = tokio::select! {
         ended = &mut applying => return match ended {

@@ -13,12 +13,12 @@ mod catching_up;
 mod errant;
 mod executor;
 mod follower;
-mod handover;
 mod native;
+mod role_change;
 mod standing;
 
 pub use catching_up::executed_gtids;
 pub(crate) use executor::{Apply, ApplyOrder};
 pub use follower::FollowOptions;
-pub(crate) use handover::leave_following;
+pub(crate) use role_change::leave_following;
 pub use standing::StandingFile;

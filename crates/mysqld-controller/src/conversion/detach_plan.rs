@@ -1,11 +1,11 @@
 //! What it takes to give plain replication back, pure. The order matters:
 //!
 //! ```text
-//!  followers: let go ► the primary: drained, let go, opened ► followers: replicate from it
+//!  followers: released ► the primary: drained, released, opened ► followers: replicate from it
 //!  └ nobody but the primary can be opened from here on       └ what it has, the ring had acknowledged
 //! ```
 //!
-//! The followers' members let go first: one that still steered and came to lead would open its server beside the plain primary.
+//! The followers' members release their mysqlds first: one that still managed and came to lead would open its server beside the plain primary.
 //! They replicate last: a replica gets what waits for its ACK too, and while the ring has the primary that may be cut off it.
 
 #[cfg(test)]
@@ -26,7 +26,7 @@ pub struct DetachServer {
     /// What was seen, or why nothing was.
     pub look: Result<ServerLook, String>,
     /// Whether the member acts on it.
-    pub steered: bool,
+    pub managed: bool,
 }
 
 /// Everything that the plan depends on.
@@ -46,7 +46,7 @@ pub struct DetachScene {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DetachStep {
     /// This follower's member stops to act on it.
-    LetGo(String),
+    StopManaging(String),
     /// The primary's member stops to act on it: what is under way is acknowledged first, and clients write on without the ring.
     Release,
     /// This server replicates from the primary.
@@ -56,7 +56,7 @@ pub enum DetachStep {
 impl fmt::Display for DetachStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::LetGo(name) => write!(f, "stop managing the mysqld of {name}"),
+            Self::StopManaging(name) => write!(f, "stop managing the mysqld of {name}"),
             Self::Release => f.write_str("release the primary (writes pause)"),
             Self::Replicate(name) => write!(f, "{name} replicates from the primary"),
         }
@@ -81,7 +81,7 @@ pub fn plan_detach(scene: &DetachScene) -> Result<Vec<Planned<DetachStep>>, Vec<
         Err(cause) => return Err(vec![unreachable(&primary.name, cause)]),
     };
     let mut obstacles = Vec::new();
-    if primary.steered && !(scene.leads && look.writable) {
+    if primary.managed && !(scene.leads && look.writable) {
         obstacles.push(Obstacle::new(
             &primary.name,
             "the primary is not beside this member, or does not take writes",
@@ -89,7 +89,7 @@ pub fn plan_detach(scene: &DetachScene) -> Result<Vec<Planned<DetachStep>>, Vec<
              with `witness switchover`",
         ));
     }
-    if !primary.steered && !look.replicates_from.is_empty() {
+    if !primary.managed && !look.replicates_from.is_empty() {
         obstacles.push(Obstacle::new(
             &primary.name,
             "its mysqld is a replica, so it is not the primary",
@@ -113,9 +113,12 @@ pub fn plan_detach(scene: &DetachScene) -> Result<Vec<Planned<DetachStep>>, Vec<
     let mut steps = Vec::new();
     let mut plan = |step, done| steps.push(Planned { step, done });
     for server in &scene.others {
-        plan(DetachStep::LetGo(server.name.clone()), !server.steered);
+        plan(
+            DetachStep::StopManaging(server.name.clone()),
+            !server.managed,
+        );
     }
-    let released = !primary.steered && look.writable && !look.waits_for_acks;
+    let released = !primary.managed && look.writable && !look.waits_for_acks;
     plan(DetachStep::Release, released);
     let members = scene
         .others

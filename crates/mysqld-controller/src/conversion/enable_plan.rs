@@ -1,11 +1,11 @@
 //! What it takes to make a ring over servers that replicate by themselves, pure. The order matters:
 //!
 //! ```text
-//!  hands off ► found ► lead ► prepare ► stop waiting, stop ACKs ► steer the primary ► one by one: leave the source, follow
+//!  stop managing ► create ring ► lead ► prepare ► stop waiting, stop ACKs ► take over the primary ► one by one: leave the source, follow
 //!  └ no member acts on a mysqld ──────────────────────────────────┘ └ only here clients wait
 //! ```
 //!
-//! No follower is steered before the primary is: a member that steers and comes to lead would open its own server beside the
+//! No follower is managed before the primary is: a member that manages its mysqld and comes to lead would open its own server beside the
 //! plain primary.
 
 #[cfg(test)]
@@ -29,9 +29,9 @@ pub struct EnableServer {
     /// What was seen, or why nothing was.
     pub look: Result<ServerLook, String>,
     /// Whether the member was told not to act on it.
-    pub hands_off: bool,
+    pub unmanaged: bool,
     /// Whether the member acts on it.
-    pub steered: bool,
+    pub managed: bool,
 }
 
 /// Everything that the plan depends on.
@@ -55,9 +55,9 @@ pub struct EnableScene {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnableStep {
     /// Tell this member not to act on its server before it is told to.
-    HandsOff(String),
+    StopManaging(String),
     /// Make the ring, its log behind what the primary has.
-    Found,
+    CreateRing,
     /// Let the primary's member lead.
     Lead,
     /// Set what the primary's settings lack.
@@ -67,7 +67,7 @@ pub enum EnableStep {
     /// Let this server stop to acknowledge.
     StopAcknowledging(String),
     /// Let the primary's member act on it: the ring has it from then on.
-    Steer,
+    TakeOver,
     /// Let this server follow by its member.
     Follow(String),
     /// Let this server follow the binlog server.
@@ -77,8 +77,8 @@ pub enum EnableStep {
 impl fmt::Display for EnableStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::HandsOff(name) => write!(f, "stop managing the mysqld of {name}"),
-            Self::Found => {
+            Self::StopManaging(name) => write!(f, "stop managing the mysqld of {name}"),
+            Self::CreateRing => {
                 f.write_str("create the ring, its log starting where the primary's ends")
             }
             Self::Lead => f.write_str("let the primary's member lead"),
@@ -87,7 +87,7 @@ impl fmt::Display for EnableStep {
                 f.write_str("turn semi-sync off at the primary until the takeover")
             }
             Self::StopAcknowledging(name) => write!(f, "turn semi-sync off at {name}"),
-            Self::Steer => f.write_str("take the primary over (writes pause)"),
+            Self::TakeOver => f.write_str("take the primary over (writes pause)"),
             Self::Follow(name) => write!(f, "{name} follows the ring"),
             Self::Repoint(name) => write!(f, "{name} follows the binlog server"),
         }
@@ -107,12 +107,12 @@ pub fn plan_enable(scene: &EnableScene) -> Result<Vec<Planned<EnableStep>>, Vec<
     let mut plan = |step, done| steps.push(Planned { step, done });
     let all = || std::iter::once(&scene.primary).chain(&scene.others);
     for server in all() {
-        let done = server.hands_off || server.steered;
-        plan(EnableStep::HandsOff(server.name.clone()), done);
+        let done = server.unmanaged || server.managed;
+        plan(EnableStep::StopManaging(server.name.clone()), done);
     }
-    plan(EnableStep::Found, scene.origin.is_some());
+    plan(EnableStep::CreateRing, scene.origin.is_some());
     plan(EnableStep::Lead, scene.leads);
-    let taken = scene.primary.steered;
+    let taken = scene.primary.managed;
     plan(EnableStep::Prepare, taken);
     let waits = |server: &EnableServer| server.look.as_ref().is_ok_and(|look| look.waits_for_acks);
     plan(EnableStep::StopWaiting, taken || !waits(&scene.primary));
@@ -125,9 +125,9 @@ pub fn plan_enable(scene: &EnableScene) -> Result<Vec<Planned<EnableStep>>, Vec<
         let acknowledges = look.as_ref().is_ok_and(|look| look.acknowledges);
         plan(EnableStep::StopAcknowledging(name.clone()), !acknowledges);
     }
-    plan(EnableStep::Steer, taken);
+    plan(EnableStep::TakeOver, taken);
     for server in &scene.others {
-        plan(EnableStep::Follow(server.name.clone()), server.steered);
+        plan(EnableStep::Follow(server.name.clone()), server.managed);
     }
     for (address, look) in &scene.stock {
         let there = |from: &ReplicatesFrom| {
@@ -159,7 +159,7 @@ fn obstacles(scene: &EnableScene) -> Vec<Obstacle> {
             "run this command with the configuration of the member beside the primary",
         ));
     }
-    if !look.writable && !primary.steered {
+    if !look.writable && !primary.managed {
         found.push(Obstacle::new(
             &primary.name,
             "its mysqld is read only, so it is not the primary",
@@ -191,7 +191,7 @@ fn obstacles(scene: &EnableScene) -> Vec<Obstacle> {
             "give --binlog-server HOST:PORT, and [binlog_server] in that member's configuration",
         ));
     }
-    if !primary.steered {
+    if !primary.managed {
         found.extend(strange_ackers(scene, look));
     }
     found
@@ -229,7 +229,7 @@ fn of_replica(
     executed: &GtidSet,
     origin: Option<&GtidSet>,
 ) -> Vec<Obstacle> {
-    if server.steered {
+    if server.managed {
         return Vec::new();
     }
     let name = &server.name;
@@ -244,7 +244,7 @@ fn of_replica(
     found.extend(errant(name, look, executed));
     // It has left the source already, and its member is to be told.
     let between = look.replicates_from.is_empty()
-        && server.hands_off
+        && server.unmanaged
         && origin.is_some_and(|origin| own.contains_set(origin));
     if !between && !look.follows(primary.uuid) {
         let error = look.replicates_from.iter().map(|from| from.error.as_str());

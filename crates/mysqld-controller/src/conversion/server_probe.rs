@@ -60,7 +60,7 @@ pub struct ServerLook {
     pub replicates_from: Vec<ReplicatesFrom>,
     /// What no member can mend, each with what to do.
     pub obstacles: Vec<String>,
-    /// What a member sets when it begins to steer.
+    /// What a member sets when it begins to manage it.
     pub to_be_set: Vec<String>,
 }
 

@@ -141,7 +141,7 @@ async fn close(connect: &ConnectOptions) -> Result<(), ConversionError> {
     })
 }
 
-/// The primary, which no member steers any more and which is closed, becomes a plain one: commits wait for nobody, and clients
+/// The primary, which no member manages any more and which is closed, becomes a plain one: commits wait for nobody, and clients
 /// may write.
 ///
 /// # Errors

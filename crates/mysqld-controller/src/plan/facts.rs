@@ -29,7 +29,7 @@ pub struct Facts {
     /// Whether another member's mysqld could become the primary. Without one, what is read here is never old.
     pub others: bool,
     /// Whether the leadership is about to be given away.
-    pub handing_over: bool,
+    pub transferring: bool,
     /// Whether the server's data are being replaced.
     pub held: bool,
     /// Whether this member ends.
@@ -90,7 +90,7 @@ impl Facts {
         Self {
             leading: Leading::No(Duration::ZERO),
             others: false,
-            handing_over: false,
+            transferring: false,
             held: false,
             stopping: false,
             server: None,
@@ -186,11 +186,11 @@ pub struct LockoutPatience {
 impl LockoutPatience {
     /// That of a member which gives the leadership away after `mysql.demote_after`, if ever: somebody whose mysqld is fit gets it
     /// before this one is killed.
-    pub fn new(give_way_after: Option<Duration>) -> Self {
+    pub fn new(demote_after: Option<Duration>) -> Self {
         let elsewhere = Duration::from_secs(10);
         Self {
             elsewhere,
-            leading: give_way_after.map(|patience| patience + elsewhere),
+            leading: demote_after.map(|patience| patience + elsewhere),
         }
     }
 }

@@ -246,7 +246,7 @@ mod tests {
             ),
             (
                 Facts {
-                    handing_over: true,
+                    transferring: true,
                     ..primary(serving)
                 },
                 (WriteAction::Close(HandingOver), ReadFenceAction::Stay),

@@ -131,7 +131,7 @@ pub(super) fn decide(facts: &Facts, memory: &WriteMemory) -> WriteAction {
         Leading::Silent(so_far) => return wait(so_far, CloseReason::QuorumSilent),
         // Nothing here will be acknowledged any more, so there is nothing to be patient for.
         Leading::Elsewhere(member) => return close(CloseReason::AnotherLeads(member)),
-        Leading::Serving(_) if facts.handing_over => return close(CloseReason::HandingOver),
+        Leading::Serving(_) if facts.transferring => return close(CloseReason::HandingOver),
         Leading::Serving(term) => term,
     };
     let open = server.read_only == ReadOnly::Off;
@@ -536,10 +536,10 @@ mod tests {
                 Close(AnotherLeads(MemberId(4))),
             ),
         ];
-        for (leading, readiness, read_only, handing_over, expected) in table {
+        for (leading, readiness, read_only, transferring, expected) in table {
             let facts = Facts {
                 readiness,
-                handing_over,
+                transferring,
                 ..facts(leading, read_only)
             };
             assert_eq!(decide(&facts, &prepared()), expected, "{facts:?}");

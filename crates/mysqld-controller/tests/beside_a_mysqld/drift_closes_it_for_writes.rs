@@ -33,7 +33,7 @@ struct Member {
     write_fence: watch::Receiver<WriteFenceStatus>,
     stop: CancellationToken,
     tasks: Vec<tokio::task::JoinHandle<()>>,
-    handing_over: watch::Sender<bool>,
+    transferring: watch::Sender<bool>,
 }
 
 impl Member {
@@ -75,7 +75,7 @@ impl Member {
         let Controlled {
             controller,
             status,
-            handing_over,
+            transferring,
         } = Controlled::new(&ring, options, &reports, &ingest);
         let stop = CancellationToken::new();
         let tasks = vec![
@@ -89,7 +89,7 @@ impl Member {
             write_fence: status.write_fence,
             stop,
             tasks,
-            handing_over,
+            transferring,
         }
     }
 
@@ -576,10 +576,10 @@ async fn a_switchover_closes_it_for_writes_and_its_end_opens_it() -> Result<()> 
     let member = Member::start(&server, requirements());
     member.ring.set_leadership(Leadership::Serving(TERM));
     member.opens().await?;
-    member.handing_over.send_replace(true);
+    member.transferring.send_replace(true);
     member.closes("being given to another member").await?;
     assert_eq!(server.client().variable("super_read_only")?, "1");
-    member.handing_over.send_replace(false);
+    member.transferring.send_replace(false);
     member.opens().await?;
     server.client().sql("INSERT INTO d.t VALUES (1, 'x')")?;
     member.stop().await

@@ -149,7 +149,7 @@ pub(crate) fn controller_options(account: ConnectOptions) -> ControllerOptions {
 pub(crate) struct Controlled {
     pub(crate) controller: Controller<MemoryRing>,
     pub(crate) status: ControllerStatus,
-    pub(crate) handing_over: watch::Sender<bool>,
+    pub(crate) transferring: watch::Sender<bool>,
 }
 
 impl Controlled {
@@ -159,21 +159,21 @@ impl Controlled {
         reports: &watch::Receiver<WatchReport>,
         ingest: &Running,
     ) -> Self {
-        let (handing_over, handed_over) = watch::channel(false);
+        let (transferring, handed_over) = watch::channel(false);
         let inputs = ControllerInputs {
             reports: reports.clone(),
             ingest: ingest.status.clone(),
             figures: Arc::clone(&ingest.figures),
             supervisor: None,
             hold: watch::channel(None).1,
-            handing_over: handed_over,
+            transferring: handed_over,
         };
         let observer = RingObserver::new(Arc::clone(ring));
         let (controller, status) = Controller::new(observer, options, inputs, &ingest.readiness);
         Self {
             controller,
             status,
-            handing_over,
+            transferring,
         }
     }
 }

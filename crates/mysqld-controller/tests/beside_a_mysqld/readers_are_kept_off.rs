@@ -45,7 +45,7 @@ impl Life {
         let Controlled {
             controller,
             status,
-            handing_over,
+            transferring,
         } = Controlled::new(ring, options, &reports, ingest);
         let stop = CancellationToken::new();
         let tasks = vec![
@@ -54,7 +54,7 @@ impl Life {
         ];
         Self {
             status: status.read_fence,
-            _handing_over: handing_over,
+            _handing_over: transferring,
             stop,
             tasks,
         }

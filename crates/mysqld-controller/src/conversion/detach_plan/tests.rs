@@ -3,14 +3,14 @@ use crate::conversion::server_probe::ReplicatesFrom;
 
 const PRIMARY: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
 
-fn server(name: &str, intervals: &str, steered: bool) -> DetachServer {
+fn server(name: &str, intervals: &str, managed: bool) -> DetachServer {
     DetachServer {
         name: name.into(),
         look: Ok(ServerLook {
             executed: format!("{PRIMARY}:{intervals}"),
             ..ServerLook::default()
         }),
-        steered,
+        managed,
     }
 }
 
@@ -38,16 +38,16 @@ fn to_do(scene: &DetachScene) -> Vec<String> {
     open.map(|planned| format!("{:?}", planned.step)).collect()
 }
 
-/// No follower's member steers when the primary is let go, and nobody replicates from it before.
+/// No follower is managed when the primary is let go, and nobody replicates from it before.
 #[test]
 fn from_the_begin_to_the_end() {
     let mut scene = scene();
-    let all = ["LetGo(\"db-2\")", "Release", "Replicate(\"db-2\")"];
+    let all = ["StopManaging(\"db-2\")", "Release", "Replicate(\"db-2\")"];
     assert_eq!(to_do(&scene), all);
-    scene.others[0].steered = false;
+    scene.others[0].managed = false;
     assert_eq!(to_do(&scene), all[1..]);
     // Let go, and stopped before it was opened: the same step goes on.
-    scene.primary.steered = false;
+    scene.primary.managed = false;
     look(&mut scene.primary).writable = false;
     assert_eq!(to_do(&scene), all[1..]);
     look(&mut scene.primary).writable = true;

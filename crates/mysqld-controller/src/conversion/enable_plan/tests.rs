@@ -16,8 +16,8 @@ fn primary() -> EnableServer {
             writable: true,
             ..ServerLook::default()
         }),
-        hands_off: false,
-        steered: false,
+        unmanaged: false,
+        managed: false,
     }
 }
 
@@ -43,8 +43,8 @@ fn scene() -> EnableScene {
         others: vec![EnableServer {
             name: "db-2".into(),
             look: Ok(replica()),
-            hands_off: false,
-            steered: false,
+            unmanaged: false,
+            managed: false,
         }],
         stock: Vec::new(),
         binlog_server: None,
@@ -67,43 +67,44 @@ fn to_do(scene: &EnableScene) -> Vec<String> {
 fn from_the_begin_to_the_end() {
     let mut scene = scene();
     let all = [
-        "HandsOff(\"db-1\")",
-        "HandsOff(\"db-2\")",
-        "Found",
+        "StopManaging(\"db-1\")",
+        "StopManaging(\"db-2\")",
+        "CreateRing",
         "Lead",
         "Prepare",
-        "Steer",
+        "TakeOver",
         "Follow(\"db-2\")",
     ];
     assert_eq!(to_do(&scene), all);
     // Whatever was done before it was stopped, the rest is left.
-    scene.primary.hands_off = true;
+    scene.primary.unmanaged = true;
     assert_eq!(to_do(&scene), all[1..]);
-    scene.others[0].hands_off = true;
+    scene.others[0].unmanaged = true;
     assert_eq!(to_do(&scene), all[2..]);
     scene.origin = gtids(PRIMARY, "1-80").parse().ok();
     assert_eq!(to_do(&scene), all[3..]);
     scene.leads = true;
     assert_eq!(to_do(&scene), all[4..]);
-    scene.primary.steered = true;
+    scene.primary.managed = true;
     look(&mut scene.primary).waits_for_acks = true;
     assert_eq!(to_do(&scene), all[6..]);
     // It has left the source, and was not told to follow.
     look(&mut scene.others[0]).replicates_from.clear();
     assert_eq!(to_do(&scene), all[6..]);
-    scene.others[0].steered = true;
+    scene.others[0].managed = true;
     assert!(to_do(&scene).is_empty());
 }
 
-/// A member that steers and comes to lead opens its server: none may before the primary's does.
+/// A member that manages its mysqld and comes to lead opens its server: none may before the primary's does.
 #[test]
-fn no_follower_is_steered_before_the_primary() {
+fn no_follower_is_managed_before_the_primary() {
     let steps = plan_enable(&scene()).unwrap();
     let place = |wanted: &EnableStep| steps.iter().position(|planned| planned.step == *wanted);
     let follow = EnableStep::Follow("db-2".into());
-    assert!(place(&EnableStep::Steer).unwrap() < place(&follow).unwrap());
+    assert!(place(&EnableStep::TakeOver).unwrap() < place(&follow).unwrap());
     assert!(
-        place(&EnableStep::HandsOff("db-2".into())).unwrap() < place(&EnableStep::Found).unwrap()
+        place(&EnableStep::StopManaging("db-2".into())).unwrap()
+            < place(&EnableStep::CreateRing).unwrap()
     );
 }
 
@@ -117,10 +118,10 @@ fn semi_sync_ends_at_the_source_before_it_ends_at_the_replicas() {
     let semi_sync = &steps[5..8];
     assert_eq!(
         semi_sync,
-        ["StopWaiting", "StopAcknowledging(\"db-2\")", "Steer"]
+        ["StopWaiting", "StopAcknowledging(\"db-2\")", "TakeOver"]
     );
     // Afterwards it waits for the ring, and nobody switches that off.
-    scene.primary.steered = true;
+    scene.primary.managed = true;
     assert!(!to_do(&scene).contains(&"StopWaiting".to_owned()));
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use applier::backend::Backend;
 use applier::mysql::{MysqlBackend, MysqlOptions};
 use applier::run::{
-    ApplyError, CommitOrder, Control, Options, Progress, Steering, WindowSize, apply,
+    ApplyError, CommitOrder, Control, Options, Progress, RunHandle, WindowSize, apply,
 };
 use applier::scheduler::Policy;
 use applier::source::{SourceError, Until, UntilSource, VersionSource};
@@ -188,12 +188,12 @@ impl ApplyArgs {
             max_transactions_per_second: self.rate,
         });
         let progress = Arc::new(Progress::new());
-        let steering = Steering {
+        let handle = RunHandle {
             control,
             cancel: CancellationToken::new(),
             progress: progress.clone(),
         };
-        let stop = steering.cancel.clone();
+        let stop = handle.cancel.clone();
         let page = Page::new(progress.clone(), Arc::new(sender));
         if let Some(address) = self.listen {
             page.serve(address, stop.clone()).await?;
@@ -212,7 +212,7 @@ impl ApplyArgs {
             std::process::exit(i32::from(Exit::Error as u8));
         });
         let began = Instant::now();
-        let ended = apply(source, backend, options, steering).await;
+        let ended = apply(source, backend, options, handle).await;
         let took = began.elapsed();
         stop.cancel();
         listening.abort();

@@ -77,7 +77,7 @@ fn scene(context: &ConversionContext, everybody: &Everybody) -> DetachScene {
     let server = |name: &str, answer: &Result<MysqldAnswer, String>| DetachServer {
         name: name.to_owned(),
         look: answer.clone().and_then(look_of),
-        steered: answer.as_ref().is_ok_and(|answer| answer.steered),
+        managed: answer.as_ref().is_ok_and(|answer| answer.managed),
     };
     let others = everybody.others.iter();
     DetachScene {
@@ -108,7 +108,7 @@ impl Work<DetachStep> for Detaching<'_> {
 
     async fn carry_out(&mut self, step: &DetachStep) -> Result<(), Failure> {
         match step {
-            DetachStep::LetGo(name) => self.let_go(name).await,
+            DetachStep::StopManaging(name) => self.let_go(name).await,
             DetachStep::Release => self.release().await,
             DetachStep::Replicate(place) => {
                 let stock = self.context.stock.iter();
@@ -139,7 +139,7 @@ impl Detaching<'_> {
         let (own, place) = (context.own_place(directory)?, self.everybody.place(name)?);
         let executed = context.executed(own, directory).await?;
         context.until_executed(place, directory, &executed).await?;
-        let order = context.order(place, directory, MysqldOrder::LetFollowerGo);
+        let order = context.order(place, directory, MysqldOrder::ReleaseFollower);
         order.await?;
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Detaching<'_> {
         let own = context.own_place(directory)?;
         let watch = WritePause::watch(&context.connect).await;
         let watch = watch.map_err(|error| Failure::error(error.to_string()))?;
-        let order = context.order(own, directory, MysqldOrder::LetPrimaryGo);
+        let order = context.order(own, directory, MysqldOrder::ReleasePrimary);
         order.await?;
         self.pause = watch.end().await;
         Ok(())

@@ -80,8 +80,8 @@ fn scene(
     let server = |name: &str, answer: &Result<MysqldAnswer, String>| EnableServer {
         name: name.to_owned(),
         look: answer.clone().and_then(look_of),
-        hands_off: answer.as_ref().is_ok_and(|answer| answer.hands_off),
-        steered: answer.as_ref().is_ok_and(|answer| answer.steered),
+        unmanaged: answer.as_ref().is_ok_and(|answer| answer.unmanaged),
+        managed: answer.as_ref().is_ok_and(|answer| answer.managed),
     };
     let others = everybody.others.iter();
     let own = &everybody.own;
@@ -133,7 +133,7 @@ fn remarks(scene: &EnableScene, everybody: &Everybody) -> Vec<String> {
     let mut remarks = everybody.clocks();
     if let Ok(look) = &scene.primary.look
         && !look.to_be_set.is_empty()
-        && !scene.primary.steered
+        && !scene.primary.managed
     {
         remarks.push(format!(
             "the member will set at the primary: {}",
@@ -142,7 +142,7 @@ fn remarks(scene: &EnableScene, everybody: &Everybody) -> Vec<String> {
     }
     if let Ok(look) = &scene.primary.look
         && look.waits_for_acks
-        && !scene.primary.steered
+        && !scene.primary.managed
     {
         remarks.push(
             "during the takeover semi-sync is off, so commits wait for no acknowledgement"
@@ -170,13 +170,13 @@ impl Work<EnableStep> for Enabling<'_> {
     async fn carry_out(&mut self, step: &EnableStep) -> Result<(), Failure> {
         let own = self.context.settings.own.name.clone();
         match step {
-            EnableStep::HandsOff(name) => self.order(name, MysqldOrder::HandsOff).await,
-            EnableStep::Found => self.found().await,
+            EnableStep::StopManaging(name) => self.order(name, MysqldOrder::StayUnmanaged).await,
+            EnableStep::CreateRing => self.create_ring().await,
             EnableStep::Lead => self.lead().await,
             EnableStep::Prepare => self.order(&own, MysqldOrder::Prepare).await,
             EnableStep::StopWaiting => self.order(&own, MysqldOrder::StopWaiting).await,
             EnableStep::StopAcknowledging(place) => self.stop_acknowledging(place).await,
-            EnableStep::Steer => self.steer().await,
+            EnableStep::TakeOver => self.take_over().await,
             EnableStep::Follow(name) => self.follow(name).await,
             EnableStep::Repoint(address) => self.repoint(address).await,
         }
@@ -202,7 +202,7 @@ impl Enabling<'_> {
         Ok(())
     }
 
-    async fn found(&self) -> Result<(), Failure> {
+    async fn create_ring(&self) -> Result<(), Failure> {
         let (context, directory) = (self.context, &self.everybody.directory);
         let own = context.own_place(directory)?;
         let look = seen(&own.name, context.look(own, directory).await?)?;
@@ -251,12 +251,12 @@ impl Enabling<'_> {
     }
 
     /// The one step that clients notice.
-    async fn steer(&mut self) -> Result<(), Failure> {
+    async fn take_over(&mut self) -> Result<(), Failure> {
         let context = self.context;
         let own = context.own_place(&self.everybody.directory)?;
         let watch = WritePause::watch(&context.connect).await;
         let watch = watch.map_err(|error| Failure::error(error.to_string()))?;
-        self.order(&own.name, MysqldOrder::Steer).await?;
+        self.order(&own.name, MysqldOrder::Manage).await?;
         let primary = context.until_view(own, |view| answer(Question::Primary, view));
         primary.await?;
         self.pause = watch.end().await;
@@ -274,7 +274,7 @@ impl Enabling<'_> {
         // What it got from the primary before the ring acknowledged that is committed by now, or soon.
         let executed = context.executed(place, directory).await?;
         context.until_executed(own, directory, &executed).await?;
-        self.order(name, MysqldOrder::Steer).await?;
+        self.order(name, MysqldOrder::Manage).await?;
         let following = |view: &member::status::MemberView| follows(view.mysql.as_ref());
         context.until_view(place, following).await
     }

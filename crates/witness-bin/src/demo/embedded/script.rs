@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use applier::keys::Fold;
-use applier::run::{Options, Steering, apply};
+use applier::run::{Options, RunHandle, apply};
 use applier::schema::{ColumnShape, KeyShape, TableName, TableShape};
 use applier::source::FileSource;
 use binlog_format::gtid::{GtidSet, SourceId};
@@ -250,15 +250,15 @@ pub(super) async fn replay(story: &mut Story, data_dir: &Path) -> Result<(), Fai
     for (name, columns) in TABLES {
         target.put_table(shape(name, columns));
     }
-    let steering = Steering::unattended();
+    let handle = RunHandle::unattended();
     let options = Options {
         workers: WORKERS,
         ..Options::default()
     };
     let began = Instant::now();
     let applying = {
-        let (target, steering) = (Arc::new(target.clone()), steering.clone());
-        tokio::spawn(async move { apply(source, target, &options, steering).await })
+        let (target, handle) = (Arc::new(target.clone()), handle.clone());
+        tokio::spawn(async move { apply(source, target, &options, handle).await })
     };
     let mut looks = 0;
     let mut wrong = None;

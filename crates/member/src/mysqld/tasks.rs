@@ -39,9 +39,9 @@ use super::writer::{LogRoom, PrimaryWriter};
 use crate::provisioning::{CopiedMysqld, Provisioner, hold_at_start};
 use crate::ring_handle::RingHandle;
 use crate::settings::{MysqlMode, MysqlSettings, Settings};
-use crate::status::{MysqlView, NotTheRings};
+use crate::status::{ErrantTransactions, MysqlView};
 
-pub(crate) struct Beside {
+pub(crate) struct MysqldTasks {
     parts: Parts,
     member: Member,
     controller: Running,
@@ -54,7 +54,7 @@ pub(crate) struct Beside {
     provisioning: Running,
     /// Nobody else says whether it may be the primary where nothing is applied.
     _readiness: watch::Sender<Readiness>,
-    handing_over: Arc<watch::Sender<bool>>,
+    transferring: Arc<watch::Sender<bool>>,
     /// How long a planned switchover waits at most for long statements.
     statements: Duration,
     connect: ConnectOptions,
@@ -88,7 +88,7 @@ pub(crate) enum Child {
     /// It goes on without its member; its commits wait for it to come back, and readers are kept off.
     Stays,
     /// It goes on, and the member leaves it alone from now on.
-    IsLetGo,
+    IsReleased,
 }
 
 /// What a view is made from.
@@ -126,7 +126,7 @@ impl Running {
     }
 }
 
-impl Beside {
+impl MysqldTasks {
     /// Begins to look after the mysqld, which applies by its own threads from `native`, if that is there.
     pub(crate) fn start(
         config: &Settings,
@@ -149,7 +149,7 @@ impl Beside {
             ..IngestOptions::new(connect.clone(), requirements.clone())
         };
         let (readiness, may_lead) = watch::channel(Readiness::Always);
-        let (handing_over, handed_over) = watch::channel(false);
+        let (transferring, transferred) = watch::channel(false);
         let ingest = Ingest::new(ring.clone(), options, may_lead.clone());
         let (ingest_status, figures) = (ingest.status(), ingest.figures());
         let observer = RingObserver::new(ring.clone());
@@ -175,7 +175,7 @@ impl Beside {
             guard,
         } = known;
         let guard = guard.map(|command| Arc::new(GuardLine::new(command)));
-        let events = Some(events).filter(|_| steers_events(settings));
+        let events = Some(events).filter(|_| manages_events(settings));
         let watching = WatchOptions {
             events: events.clone(),
             figures: Some(Arc::clone(&figures)),
@@ -210,7 +210,7 @@ impl Beside {
                 .as_ref()
                 .map(|supervised| supervised.handle.clone()),
             hold: held,
-            handing_over: handed_over,
+            transferring: transferred,
         };
         let (controller, told) = Controller::new(observer, options, inputs, &readiness);
         let to_guard = guard
@@ -276,7 +276,7 @@ impl Beside {
             provisioner,
             member,
             _readiness: readiness,
-            handing_over: Arc::new(handing_over),
+            transferring: Arc::new(transferring),
             statements: settings.longest_wait_for_statements(),
             connect: account,
             costing: Running::start(|stop| {
@@ -330,7 +330,7 @@ impl Beside {
     /// Who is paused before the leadership is given away.
     pub(crate) fn writer(&self) -> Arc<PrimaryWriter> {
         Arc::new(PrimaryWriter {
-            handing_over: Arc::clone(&self.handing_over),
+            transferring: Arc::clone(&self.transferring),
             write_fence: self.parts.controller.write_fence.clone(),
             statements: self.statements,
             reports: self.parts.reports.clone(),
@@ -355,7 +355,7 @@ impl Beside {
             // A mysqld that somebody else stops may go on for long without its member.
             let released = match child {
                 Child::Stops => self.supervisor.is_some(),
-                Child::IsLetGo => true,
+                Child::IsReleased => true,
                 Child::Stays => false,
             };
             guard.end(released).await;
@@ -364,7 +364,7 @@ impl Beside {
         let fenced = match child {
             // Nobody else would close its sessions while the primary is beside another member.
             Child::Stays if guards => read_fence::raise(&self.connect).await.map(drop),
-            Child::IsLetGo => read_fence::lower(&self.connect).await.map(drop),
+            Child::IsReleased => read_fence::lower(&self.connect).await.map(drop),
             Child::Stays | Child::Stops => Ok(()),
         };
         if let Err(error) = fenced {
@@ -373,7 +373,7 @@ impl Beside {
         if let Some(Supervised { handle, task }) = self.supervisor {
             match child {
                 Child::Stops => handle.stop().await,
-                Child::Stays | Child::IsLetGo => handle.leave().await,
+                Child::Stays | Child::IsReleased => handle.leave().await,
             }
             if let Err(error) = task.await {
                 tracing::error!(%error, "supervising mysqld ended badly");
@@ -434,16 +434,16 @@ impl Parts {
     }
 }
 
-fn not_the_rings(gtids: &GtidSet) -> Option<NotTheRings> {
+fn not_the_rings(gtids: &GtidSet) -> Option<ErrantTransactions> {
     let transactions = u64::try_from(gtids.count()).unwrap_or(u64::MAX);
-    (transactions > 0).then(|| NotTheRings {
+    (transactions > 0).then(|| ErrantTransactions {
         transactions,
         gtids: gtids.to_string().replace('\n', ""),
     })
 }
 
 /// Whether the member switches mysqld's events on and off: where it starts mysqld with them off, and where mysqld may follow.
-pub(crate) fn steers_events(settings: &MysqlSettings) -> bool {
+pub(crate) fn manages_events(settings: &MysqlSettings) -> bool {
     settings.mode == MysqlMode::Child || settings.apply_workers.is_some()
 }
 

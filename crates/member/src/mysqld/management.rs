@@ -1,10 +1,10 @@
-//! Whether the member acts on its mysqld: it does, unless it was told to leave it alone, and that can change while it runs.
+//! Whether the member manages its mysqld: it does, unless it was told not to, and that can change while it runs.
 //!
 //! ```text
-//!             steer: the note is removed, then it acts
-//!  left alone ──────────────────────────────────────► steered
+//!            manage: the note is removed, then it acts
+//!  unmanaged ───────────────────────────────────────► managed
 //!             ◄──────────────────────────────────────
-//!             let go: drained, noted, ended, then released
+//!             release: drained, noted, ended, then released
 //! ```
 //!
 //! The note on disk comes before whatever is irreversible: a member that is killed in between finds out what it is to be.
@@ -22,12 +22,12 @@ use mysqld_controller::events::EventScheduler;
 use mysqld_controller::settings::Requirements;
 use tokio::time::Instant;
 
-use super::beside::{Beside, Child, Known, mode_words, steers_events};
 use super::connection::supervisor_options;
 use super::guard_line::GuardCommand;
 use super::primary_health::PrimaryHealth;
+use super::tasks::{Child, Known, MysqldTasks, manages_events, mode_words};
 use super::writer::PrimaryWriter;
-use crate::data_directory::HandsOff;
+use crate::data_directory::UnmanagedNote;
 use crate::provisioning::Provisioner;
 use crate::ring_handle::RingHandle;
 use crate::settings::{MysqlSettings, Settings};
@@ -38,7 +38,7 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// Between two looks at them.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-pub(crate) struct Steering {
+pub(crate) struct MysqldManagement {
     config: Arc<Settings>,
     settings: MysqlSettings,
     connect: ConnectOptions,
@@ -46,10 +46,10 @@ pub(crate) struct Steering {
     native: Option<ReplicationSource>,
     known: Known,
     ring: RingHandle,
-    note: HandsOff,
+    note: UnmanagedNote,
     /// One change at a time.
     turn: tokio::sync::Mutex<()>,
-    now: Mutex<Option<Steered>>,
+    now: Mutex<Option<Managed>>,
 }
 
 /// What the member brings along.
@@ -62,14 +62,14 @@ pub(crate) struct Given {
     pub(crate) guard: Option<GuardCommand>,
 }
 
-struct Steered {
-    beside: Beside,
+struct Managed {
+    tasks: MysqldTasks,
     writer: Arc<PrimaryWriter>,
     viewer: Arc<dyn Fn() -> MysqlView + Send + Sync>,
     health: Arc<dyn Fn() -> Option<PrimaryHealth> + Send + Sync>,
 }
 
-impl Steering {
+impl MysqldManagement {
     /// Begins to act, unless the note says otherwise.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Steering {
         let command = supervisor_options(config, settings, &connect, &requirements)
             .filter(|options| options.external.is_none())
             .map(|options| options.server);
-        let steering = Arc::new(Self {
+        let management = Arc::new(Self {
             known: Known {
                 events: EventScheduler::new(&config.data_dir, settings.events, command)?,
                 origin: given.origin,
@@ -97,22 +97,22 @@ impl Steering {
             requirements,
             native: given.native,
             ring,
-            note: HandsOff::of(&config.data_dir),
+            note: UnmanagedNote::of(&config.data_dir),
             turn: tokio::sync::Mutex::new(()),
             now: Mutex::new(None),
         });
-        if steering.note.is_set()? {
+        if management.note.is_set()? {
             tracing::warn!(
                 "mysqld is unmanaged, as `witness enable-raft` or `witness disable-raft` has left it"
             );
         } else {
-            steering.start();
+            management.start();
         }
-        Ok(steering)
+        Ok(management)
     }
 
     fn start(&self) {
-        let beside = Beside::start(
+        let tasks = MysqldTasks::start(
             &self.config,
             &self.settings,
             self.connect.clone(),
@@ -121,27 +121,27 @@ impl Steering {
             self.known.clone(),
             self.ring.clone(),
         );
-        *self.lock() = Some(Steered {
-            writer: beside.writer(),
-            viewer: Arc::new(beside.viewer()),
-            health: Arc::new(beside.health()),
-            beside,
+        *self.lock() = Some(Managed {
+            writer: tasks.writer(),
+            viewer: Arc::new(tasks.viewer()),
+            health: Arc::new(tasks.health()),
+            tasks,
         });
     }
 
-    pub(crate) fn is_steered(&self) -> bool {
+    pub(crate) fn is_managed(&self) -> bool {
         self.lock().is_some()
     }
 
     /// Whether mysqld can be the primary; nothing where the member does not act on it, or nothing is applied to it.
     pub(crate) fn health(&self) -> Option<PrimaryHealth> {
-        let health = self.lock().as_ref().map(|steered| steered.health.clone());
+        let health = self.lock().as_ref().map(|managed| managed.health.clone());
         health.and_then(|health| health())
     }
 
     /// What is to be said of mysqld now.
     pub(crate) fn view(&self) -> MysqlView {
-        let viewer = self.lock().as_ref().map(|steered| steered.viewer.clone());
+        let viewer = self.lock().as_ref().map(|managed| managed.viewer.clone());
         match viewer {
             Some(viewer) => viewer(),
             None => self.left_alone(),
@@ -164,16 +164,16 @@ impl Steering {
     /// Who replaces the data of mysqld on order, while the member acts on it.
     pub(crate) fn provisioner(&self) -> Option<Arc<Provisioner>> {
         let now = self.lock();
-        now.as_ref().map(|steered| steered.beside.provisioner())
+        now.as_ref().map(|managed| managed.tasks.provisioner())
     }
 
     /// Acts from now on. Acting already, it changes nothing.
     ///
     /// # Errors
     /// In words: the note cannot be removed.
-    pub(crate) async fn steer(&self) -> Result<(), String> {
+    pub(crate) async fn manage(&self) -> Result<(), String> {
         let _turn = self.turn.lock().await;
-        if self.is_steered() {
+        if self.is_managed() {
             return Ok(());
         }
         self.note
@@ -189,9 +189,9 @@ impl Steering {
     ///
     /// # Errors
     /// In words. Before the note is written, the primary goes on in the ring; after it, the same order goes on.
-    pub(crate) async fn let_primary_go(&self) -> Result<(), String> {
+    pub(crate) async fn release_primary(&self) -> Result<(), String> {
         let _turn = self.turn.lock().await;
-        let writer = self.lock().as_ref().map(|steered| steered.writer.clone());
+        let writer = self.lock().as_ref().map(|managed| managed.writer.clone());
         if let Some(writer) = writer {
             if self.ring.member.leadership_now().serving_term().is_none() {
                 return Err("this member does not lead".to_owned());
@@ -212,7 +212,7 @@ impl Steering {
         }
         let released = steps::release_primary(&self.connect).await;
         released.map_err(|error| error.to_string())?;
-        if !steers_events(&self.settings) {
+        if !manages_events(&self.settings) {
             return Ok(());
         }
         let given_back = self.known.events.give_back(&self.connect).await;
@@ -223,9 +223,9 @@ impl Steering {
     ///
     /// # Errors
     /// In words; the same order goes on.
-    pub(crate) async fn let_follower_go(&self) -> Result<(), String> {
+    pub(crate) async fn release_follower(&self) -> Result<(), String> {
         let _turn = self.turn.lock().await;
-        if self.is_steered() {
+        if self.is_managed() {
             if self.ring.member.leadership_now().serving_term().is_some() {
                 return Err("this member leads, so its mysqld is no follower".to_owned());
             }
@@ -264,9 +264,9 @@ impl Steering {
     }
 
     async fn stop_acting(&self) {
-        let steered = self.lock().take();
-        if let Some(steered) = steered {
-            steered.beside.end(Child::IsLetGo).await;
+        let managed = self.lock().take();
+        if let Some(managed) = managed {
+            managed.tasks.end(Child::IsReleased).await;
             tracing::info!("the member no longer manages its mysqld");
         }
     }
@@ -274,28 +274,28 @@ impl Steering {
     /// Stops acting on mysqld, because the member ends.
     pub(crate) async fn end(&self, child: Child) {
         let _turn = self.turn.lock().await;
-        let steered = self.lock().take();
-        if let Some(steered) = steered {
-            steered.beside.end(child).await;
+        let managed = self.lock().take();
+        if let Some(managed) = managed {
+            managed.tasks.end(child).await;
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Steered>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Managed>> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A mysqld that is left alone could not become the primary.
-impl Database for Steering {
+/// An unmanaged mysqld could not become the primary.
+impl Database for MysqldManagement {
     fn version(&self) -> Option<String> {
-        self.lock().as_ref()?.beside.candidacy().version()
+        self.lock().as_ref()?.tasks.candidacy().version()
     }
 
     fn state(&self, primary: Option<String>) -> BoxFuture<'_, DatabaseState> {
         let candidacy = self
             .lock()
             .as_ref()
-            .map(|steered| steered.beside.candidacy());
+            .map(|managed| managed.tasks.candidacy());
         Box::pin(async move {
             match candidacy {
                 Some(candidacy) => candidacy.state(primary).await,
@@ -308,10 +308,10 @@ impl Database for Steering {
     }
 }
 
-/// Whoever writes at the moment is paused; a mysqld that is left alone is nobody's writer.
-impl Writer for Steering {
+/// Pauses the writes of a managed mysqld; an unmanaged one takes no part in a switchover.
+impl Writer for MysqldManagement {
     fn pause(&self) -> BoxFuture<'_, Result<(), String>> {
-        let writer = self.lock().as_ref().map(|steered| steered.writer.clone());
+        let writer = self.lock().as_ref().map(|managed| managed.writer.clone());
         Box::pin(async move {
             match writer {
                 Some(writer) => writer.pause().await,
@@ -321,7 +321,7 @@ impl Writer for Steering {
     }
 
     fn resume(&self) {
-        let writer = self.lock().as_ref().map(|steered| steered.writer.clone());
+        let writer = self.lock().as_ref().map(|managed| managed.writer.clone());
         if let Some(writer) = writer {
             writer.resume();
         }
