@@ -59,11 +59,11 @@ impl Shape {
         let heartbeat = Duration::from_millis(*pick(dice, &[200, 300, 500]));
         let mut members = BTreeMap::new();
         for (region, size) in regions.iter().enumerate() {
-            for seat in 0..*size {
-                let id = MemberId((10 * (region + 1) + seat + 1) as u64);
+            for setup in 0..*size {
+                let id = MemberId((10 * (region + 1) + setup + 1) as u64);
                 // The first of a region is a voting database member, so that there is one that can take over.
-                let kind = kind(dice, seat == 0);
-                let votes = seat == 0 || dice.u32(0..6) > 0;
+                let kind = kind(dice, setup == 0);
+                let votes = setup == 0 || dice.u32(0..6) > 0;
                 let record = record(id, region, kind, votes);
                 members.insert(id, MemberShape::choose(record, false, skewed, dice));
             }

@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 use crate::event::Event;
 use crate::member::clock::Clock;
-use crate::member::seat::Seat;
+use crate::member::process_setup::ProcessSetup;
 use crate::member::watched_log::Watch;
-use crate::network::{Body, Desk, Message, Post, Reception};
+use crate::network::{Body, Message, MessageQueue, PendingCalls, Reception};
 use crate::record::Record;
 use crate::tick::Tick;
 
@@ -41,17 +41,17 @@ pub(crate) struct Parts {
 
 /// See the module.
 pub(crate) struct Asking {
-    seat: Seat,
+    setup: ProcessSetup,
     record: Record,
     runtime: Runtime,
     clock: Clock,
-    desk: Desk,
+    pending: PendingCalls,
     parts: oneshot::Receiver<Result<Parts, OpenFailure>>,
 }
 
 /// A process whose member may take part.
 pub(crate) struct Returned {
-    pub(super) seat: Seat,
+    pub(super) setup: ProcessSetup,
     pub(super) record: Record,
     pub(super) runtime: Runtime,
     pub(super) clock: Clock,
@@ -61,11 +61,11 @@ pub(crate) struct Returned {
 impl Asking {
     /// Of a process that takes part when this has ended.
     pub(super) fn new(
-        seat: &Seat,
+        setup: &ProcessSetup,
         record: &Record,
         runtime: Runtime,
         now: Tick,
-        desk: Desk,
+        pending: PendingCalls,
         taking_part: impl Future<Output = Result<Parts, OpenFailure>> + Send + 'static,
     ) -> Self {
         let (done, parts) = oneshot::channel();
@@ -75,11 +75,11 @@ impl Asking {
             let _ = done.send(taking_part.await);
         });
         Self {
-            clock: Clock::new(seat.rate, now, origin),
-            seat: seat.clone(),
+            clock: Clock::new(setup.rate, now, origin),
+            setup: setup.clone(),
             record: record.clone(),
             runtime,
-            desk,
+            pending,
             parts,
         }
     }
@@ -100,14 +100,14 @@ impl Asking {
         let gone = |_| Err(OpenFailure::Off);
         let parts = self.parts.try_recv().unwrap_or_else(gone)?;
         let Self {
-            seat,
+            setup,
             record,
             runtime,
             clock,
             ..
         } = self;
         Ok(Returned {
-            seat,
+            setup,
             record,
             runtime,
             clock,
@@ -116,14 +116,14 @@ impl Asking {
     }
 
     /// Takes answers in. Nothing listens yet for anything else.
-    pub(crate) fn deliver(&self, message: Message, post: &Post) {
+    pub(crate) fn deliver(&self, message: Message, queue: &MessageQueue) {
         let Message { from, to, body } = message;
         match body {
-            Body::Reply(id, reply) => self.desk.replied(id, reply),
+            Body::Reply(id, reply) => self.pending.replied(id, reply),
             Body::Call(id, _) => {
                 let why = Reply::Unreachable("nothing listens there yet".to_owned());
                 let (from, to) = (to, from);
-                post.send(Message {
+                queue.send(Message {
                     from,
                     to,
                     body: Body::Reply(id, why),

@@ -13,46 +13,46 @@ use raft_types::{
 use testkit::log_entries::transaction_events;
 
 use crate::event::{Content, Event, Seen};
-use crate::member::seat::Seat;
+use crate::member::process_setup::ProcessSetup;
 use crate::record::Record;
 
 /// How many transactions of one member may wait for their commit.
 const PIPELINE: usize = 32;
 
 /// Serves clients until the process ends.
-pub(super) async fn serve(seat: Seat, member: Member, _log: LogHandle, record: Record) {
-    let reading = read(seat.clone(), member.clone(), record.clone());
-    let writing = write(seat, member, record);
+pub(super) async fn serve(setup: ProcessSetup, member: Member, _log: LogHandle, record: Record) {
+    let reading = read(setup.clone(), member.clone(), record.clone());
+    let writing = write(setup, member, record);
     futures::join!(reading, writing);
 }
 
-async fn read(seat: Seat, member: Member, record: Record) {
+async fn read(setup: ProcessSetup, member: Member, record: Record) {
     loop {
-        tokio::time::sleep(below(seat.workload.read_pause)).await;
+        tokio::time::sleep(below(setup.workload.read_pause)).await;
         let serving = member.leadership_now().serving_term().is_some();
-        if serving && !seat.disk.is_off() {
+        if serving && !setup.disk.is_off() {
             record.saw(&Event::Read {
-                member: seat.id,
+                member: setup.id,
                 mark: *member.committed().borrow(),
             });
         }
     }
 }
 
-async fn write(seat: Seat, member: Member, record: Record) {
-    if seat.record.kind != MemberKind::Database {
+async fn write(setup: ProcessSetup, member: Member, record: Record) {
+    if setup.record.kind != MemberKind::Database {
         return;
     }
     let room = std::sync::Arc::new(tokio::sync::Semaphore::new(PIPELINE));
     loop {
-        tokio::time::sleep(below(seat.workload.write_pause)).await;
+        tokio::time::sleep(below(setup.workload.write_pause)).await;
         let Some(term) = member.leadership_now().serving_term() else {
             continue;
         };
         let Ok(place) = room.clone().acquire_owned().await else {
             return;
         };
-        let proposal = propose(seat.clone(), member.clone(), record.clone(), term);
+        let proposal = propose(setup.clone(), member.clone(), record.clone(), term);
         tokio::spawn(async move {
             proposal.await;
             drop(place);
@@ -60,15 +60,15 @@ async fn write(seat: Seat, member: Member, record: Record) {
     }
 }
 
-async fn propose(seat: Seat, member: Member, record: Record, term: Term) {
-    let number = seat.workload.next();
-    let entry = match number.is_multiple_of(u64::from(seat.workload.rotate_one_in)) {
+async fn propose(setup: ProcessSetup, member: Member, record: Record, term: Term) {
+    let number = setup.workload.next();
+    let entry = match number.is_multiple_of(u64::from(setup.workload.rotate_one_in)) {
         true => rotate(number),
         false => {
-            let is_large = fastrand_below(seat.workload.large_one_in) == 0;
+            let is_large = fastrand_below(setup.workload.large_one_in) == 0;
             let largest = match is_large {
-                true => seat.workload.largest_of_all,
-                false => seat.workload.largest,
+                true => setup.workload.largest_of_all,
+                false => setup.workload.largest,
             };
             transaction(number, fastrand_below(largest))
         }
@@ -78,10 +78,10 @@ async fn propose(seat: Seat, member: Member, record: Record, term: Term) {
         return;
     };
     let outcome = ticket.outcome().await;
-    if seat.disk.is_off() {
+    if setup.disk.is_off() {
         return;
     }
-    let member = seat.id;
+    let member = setup.id;
     match outcome {
         Outcome::Committed(op_id) => record.saw(&Event::Acknowledged {
             member,

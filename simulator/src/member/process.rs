@@ -20,14 +20,14 @@ use crate::event::{Damage, Event, Seen};
 use crate::member::asking::{Asking, OpenFailure, Parts, Returned};
 use crate::member::clock::Clock;
 use crate::member::disk_work::DiskWork;
-use crate::member::found::Found;
-use crate::member::seat::Seat;
+use crate::member::opened_log::OpenedLog;
+use crate::member::process_setup::ProcessSetup;
 use crate::member::unsynced_meta::UnsyncedMeta;
 use crate::member::watched_log::{Watch, WatchedLog};
 use crate::member::watched_starts::WatchedStarts;
-use crate::member::{asking, broken_mover, clients, mending, mover_by_file};
+use crate::member::{asking, broken_mover, clients, file_repair, mover_by_file};
 use crate::mutation::Mutation;
-use crate::network::{Desk, Message, Outbound, Post, Reception, Relayed, Relaying};
+use crate::network::{Message, MessageQueue, Outbound, PendingCalls, Reception, Relayed, Relaying};
 use crate::record::Record;
 use crate::tick::Tick;
 
@@ -72,8 +72,8 @@ const DATA_DIR: &str = "data";
 impl Process {
     /// Starts a process. Its log is read back as a whole and told to the record.
     pub(crate) fn start(
-        seat: &Seat,
-        post: &Post,
+        setup: &ProcessSetup,
+        queue: &MessageQueue,
         record: &Record,
         now: Tick,
         damage: Damage,
@@ -83,40 +83,40 @@ impl Process {
             .start_paused(true)
             .build()
             .map_err(|error| OpenFailure::Disk(error.to_string()))?;
-        let opened = runtime.block_on(Self::open(seat, record));
+        let opened = runtime.block_on(Self::open(setup, record));
         let (store, found) = opened.inspect_err(|failure| {
             if let OpenFailure::Refused(why) = failure {
                 record.saw(&Event::RefusedToOpen {
-                    member: seat.id,
+                    member: setup.id,
                     why: why.clone(),
                     damage,
                 });
             }
         })?;
-        let Found {
+        let OpenedLog {
             floor,
             entries,
             vote,
         } = found;
         let has_a_log = floor.is_some() || !entries.is_empty();
         record.saw(&Event::Opened {
-            member: seat.id,
+            member: setup.id,
             floor,
             entries,
             vote,
             damage,
         });
-        let desk = Desk::new(seat.id, post.clone(), seat.disk.clone());
-        let taking_part = Self::take_part(seat.clone(), store, desk.clone(), record.clone());
-        if seat.returns && has_a_log {
-            let asking = Asking::new(seat, record, runtime, now, desk, taking_part);
+        let pending = PendingCalls::new(setup.id, queue.clone(), setup.disk.clone());
+        let taking_part = Self::take_part(setup.clone(), store, pending.clone(), record.clone());
+        if setup.returns && has_a_log {
+            let asking = Asking::new(setup, record, runtime, now, pending, taking_part);
             return Ok(Started::Asking(Box::new(asking)));
         }
         let parts = runtime.block_on(taking_part)?;
         let origin = runtime.block_on(async { Instant::now() });
-        let clock = Clock::new(seat.rate, now, origin);
+        let clock = Clock::new(setup.rate, now, origin);
         let process = Self::up(Returned {
-            seat: seat.clone(),
+            setup: setup.clone(),
             record: record.clone(),
             runtime,
             clock,
@@ -128,7 +128,7 @@ impl Process {
     /// The process of a member that takes part.
     pub(crate) fn up(returned: Returned) -> Self {
         let Returned {
-            seat,
+            setup,
             record,
             runtime,
             clock,
@@ -151,27 +151,27 @@ impl Process {
             log,
             reception,
             record: record.clone(),
-            id: seat.id,
+            id: setup.id,
             told: None,
             fault,
             runtime,
         };
-        if seat.mutation == Some(Mutation::NarrowWithoutTheBarrier) {
+        if setup.mutation == Some(Mutation::NarrowWithoutTheBarrier) {
             process
                 .runtime
                 .spawn(broken_mover::run(process.member.clone()));
         }
-        if seat.mutation == Some(Mutation::BelieveTheFile) {
-            let (member, file) = (process.member.clone(), seat.rules.clone());
+        if setup.mutation == Some(Mutation::BelieveTheFile) {
+            let (member, file) = (process.member.clone(), setup.rules.clone());
             process.runtime.spawn(mover_by_file::run(member, file));
         }
-        if let Some(wanted) = seat.mending {
+        if let Some(wanted) = setup.file_repair {
             let (member, log) = (process.member.clone(), process.log.clone());
-            let mending = mending::mend(member, log, record.clone(), wanted);
-            process.runtime.spawn(mending);
+            let file_repair = file_repair::mend(member, log, record.clone(), wanted);
+            process.runtime.spawn(file_repair);
         }
         process.runtime.spawn(clients::serve(
-            seat,
+            setup,
             process.member.clone(),
             process.log.clone(),
             record,
@@ -180,63 +180,66 @@ impl Process {
     }
 
     /// Opens the log and reads all of it back.
-    async fn open(seat: &Seat, record: &Record) -> Result<(BinlogStore, Found), OpenFailure> {
-        let off_or = |failure| off_or(seat, failure);
-        let usual = StoreOptions::new(DATA_DIR, seat.ring);
+    async fn open(
+        setup: &ProcessSetup,
+        record: &Record,
+    ) -> Result<(BinlogStore, OpenedLog), OpenFailure> {
+        let off_or = |failure| off_or(setup, failure);
+        let usual = StoreOptions::new(DATA_DIR, setup.ring);
         let options = StoreOptions {
-            queue_bytes: seat.queue_bytes.unwrap_or(usual.queue_bytes),
+            queue_bytes: setup.queue_bytes.unwrap_or(usual.queue_bytes),
             writer: WriterMode::Stepped,
-            cache_bytes: seat.log.cache_bytes,
-            read_batch_bytes: seat.log.read_batch_bytes,
-            disk_reserve_bytes: seat.log.disk_reserve_bytes,
-            durability: match seat.mutation {
+            cache_bytes: setup.log.cache_bytes,
+            read_batch_bytes: setup.log.read_batch_bytes,
+            disk_reserve_bytes: setup.log.disk_reserve_bytes,
+            durability: match setup.mutation {
                 Some(Mutation::AcknowledgeBeforeTheDisk) => Durability::Os,
                 _ => Durability::Fsync,
             },
             ..usual
         };
-        let meta: Arc<dyn MetaStore> = match seat.mutation {
-            Some(Mutation::SkipTheMetadataSync) => Arc::new(UnsyncedMeta(seat.disk.meta())),
-            _ => seat.disk.meta(),
+        let meta: Arc<dyn MetaStore> = match setup.mutation {
+            Some(Mutation::SkipTheMetadataSync) => Arc::new(UnsyncedMeta(setup.disk.meta())),
+            _ => setup.disk.meta(),
         };
-        let opened = BinlogStore::open(options, seat.disk.file_system(), meta);
+        let opened = BinlogStore::open(options, setup.disk.file_system(), meta);
         let (mut store, report) = opened.map_err(|error| off_or(open_failure(&error)))?;
-        record.note(&format!("member {} opens its log: {report}", seat.id));
-        let found = Found::read(&mut store).await;
+        record.note(&format!("member {} opens its log: {report}", setup.id));
+        let found = OpenedLog::read(&mut store).await;
         let found = found.map_err(|error| off_or(OpenFailure::Refused(error.to_string())))?;
         Ok((store, found))
     }
 
     /// Starts the member over its log, once it knows that the ring goes on from there.
     async fn take_part(
-        seat: Seat,
+        setup: ProcessSetup,
         mut store: BinlogStore,
-        desk: Desk,
+        pending: PendingCalls,
         record: Record,
     ) -> Result<Parts, OpenFailure> {
-        let off_or = |failure| off_or(&seat, failure);
+        let off_or = |failure| off_or(&setup, failure);
         let log = store.handle();
-        let outbound = Outbound::new(desk.clone(), &seat.timers, seat.mutation);
+        let outbound = Outbound::new(pending.clone(), &setup.timers, setup.mutation);
         let routes = RouteTable::new(
-            seat.id,
-            &seat.record,
-            seat.proxies.clone(),
-            seat.timers.lease,
+            setup.id,
+            &setup.record,
+            setup.proxies.clone(),
+            setup.timers.lease,
         );
         let network = Proxying::new(outbound.port(), outbound.clone(), routes.clone());
         let own: Arc<dyn OwnLog> = Arc::new(log.clone());
         let config = MemberConfig {
-            timers: seat.timers,
-            rules: seat.rules.clone(),
-            ..MemberConfig::new(seat.ring, seat.id, seat.record.kind)
+            timers: setup.timers,
+            rules: setup.rules.clone(),
+            ..MemberConfig::new(setup.ring, setup.id, setup.record.kind)
         };
         let watch = Watch {
-            member: seat.id,
+            member: setup.id,
             record,
-            disk: seat.disk.clone(),
+            disk: setup.disk.clone(),
         };
         let calls = Arc::new(outbound.port());
-        let returning = match seat.returns {
+        let returning = match setup.returns {
             true => {
                 let back = asking::come_back(&mut store, calls.clone(), &watch).await;
                 Some(back.map_err(|error| off_or(OpenFailure::Disk(error.to_string())))?)
@@ -248,24 +251,24 @@ impl Process {
             last_applied: last_applied.map(LogId::from),
             membership,
         };
-        let work = DiskWork::new(log.clone(), seat.pace.clone());
+        let work = DiskWork::new(log.clone(), setup.pace.clone());
         let starts = Arc::new(WatchedStarts::new(
             log.clone(),
             watch.clone(),
             work.clone(),
-            seat.mutation,
+            setup.mutation,
         ));
-        let watched = WatchedLog::new(store, watch, work, seat.mutation);
-        let member = match seat.searches_itself {
+        let watched = WatchedLog::new(store, watch, work, setup.mutation);
+        let member = match setup.searches_itself {
             true => {
-                let network = LogProbe::new(network, own.clone(), &seat.timers);
+                let network = LogProbe::new(network, own.clone(), &setup.timers);
                 Member::start(config, watched, network, calls, floor, starts).await
             }
             false => Member::start(config, watched, network, calls, floor, starts).await,
         };
         let member = member.map_err(|error| off_or(start_failure(&error)))?;
         let waits_in_front = !matches!(
-            seat.mutation,
+            setup.mutation,
             Some(Mutation::ProposeWithoutRoom | Mutation::WaitInTheLoop)
         );
         if waits_in_front {
@@ -273,7 +276,7 @@ impl Process {
         }
         let inbound = member.inbound();
         let relaying = Relaying {
-            own: seat.id,
+            own: setup.id,
             log: own.clone(),
             outbound,
             routes,
@@ -281,15 +284,15 @@ impl Process {
                 let inbound = inbound.clone();
                 Arc::new(move |member| inbound.record(member))
             },
-            mutation: seat.mutation,
+            mutation: setup.mutation,
         };
         let reception = Reception {
-            desk,
+            pending,
             member: member.clone(),
             inbound,
             log: own,
             relaying,
-            mutation: seat.mutation,
+            mutation: setup.mutation,
         };
         Ok(Parts {
             member,
@@ -324,7 +327,7 @@ impl Process {
 
     /// Tells the record what the commit mark moved over, as this member reads it.
     fn tell_commits(&mut self) {
-        if !self.reception.desk.alive() || !self.commits.has_changed().unwrap_or(false) {
+        if !self.reception.pending.alive() || !self.commits.has_changed().unwrap_or(false) {
             return;
         }
         let mark = *self.commits.borrow_and_update();
@@ -384,7 +387,7 @@ impl Process {
 
     /// The sessions that it serves as a proxy.
     pub(crate) fn relayed(&self) -> Vec<Relayed> {
-        self.reception.desk.relayed()
+        self.reception.pending.relayed()
     }
 
     /// What it has sent by which way.
@@ -421,8 +424,8 @@ impl Drop for Process {
 }
 
 /// The power was cut meanwhile, or this is what went wrong.
-fn off_or(seat: &Seat, failure: OpenFailure) -> OpenFailure {
-    match seat.disk.is_off() {
+fn off_or(setup: &ProcessSetup, failure: OpenFailure) -> OpenFailure {
+    match setup.disk.is_off() {
         true => OpenFailure::Off,
         false => failure,
     }

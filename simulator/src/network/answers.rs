@@ -13,8 +13,8 @@ use raft_types::MemberId;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
-use super::desk::{Desk, StreamNews, WINDOW};
 use super::message::{Body, CallId};
+use super::pending_calls::{PendingCalls, StreamNews, WINDOW};
 
 /// How long nothing may move while requests are under way: then the connection is asked whether it is there, and given
 /// up. As the real transport does it.
@@ -26,7 +26,7 @@ pub(crate) fn dead_after(timers: &Timers) -> Duration {
 struct Answers {
     stream: CallId,
     to: MemberId,
-    desk: Desk,
+    pending: PendingCalls,
     news: mpsc::Receiver<StreamNews>,
     window: Arc<Semaphore>,
     sender: JoinHandle<()>,
@@ -40,14 +40,14 @@ struct Answers {
 impl Drop for Answers {
     fn drop(&mut self) {
         self.sender.abort();
-        self.desk.close_stream(self.stream);
-        self.desk.send(self.to, Body::Closed(self.stream));
+        self.pending.close_stream(self.stream);
+        self.pending.send(self.to, Body::Closed(self.stream));
     }
 }
 
 /// Sends the requests and gives the answers back.
 pub(super) fn exchange<S>(
-    desk: Desk,
+    pending: PendingCalls,
     to: MemberId,
     dead_after: Duration,
     requests: S,
@@ -55,14 +55,14 @@ pub(super) fn exchange<S>(
 where
     S: Stream<Item = Asked> + Send + Unpin + 'static,
 {
-    let (stream, ended, news) = desk.open_stream();
+    let (stream, ended, news) = pending.open_stream();
     let window = Arc::new(Semaphore::new(WINDOW));
-    let sending = send_all(desk.clone(), to, stream, window.clone(), requests, ended);
+    let sending = send_all(pending.clone(), to, stream, window.clone(), requests, ended);
     let answers = Answers {
         stream,
         to,
         sender: tokio::spawn(sending),
-        desk,
+        pending,
         news,
         window,
         answered: 0,
@@ -78,7 +78,7 @@ where
 }
 
 async fn send_all<S>(
-    desk: Desk,
+    pending: PendingCalls,
     to: MemberId,
     stream: CallId,
     window: Arc<Semaphore>,
@@ -98,7 +98,7 @@ async fn send_all<S>(
             number,
             asked,
         };
-        desk.send(to, request);
+        pending.send(to, request);
         number += 1;
     }
     // Nobody listens any more when the answers were dropped.

@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-use super::desk::Desk;
 use super::message::{Body, CallId};
+use super::pending_calls::PendingCalls;
 use super::session_part::SessionPart;
 use super::sessions::SessionNews;
 
@@ -44,7 +44,7 @@ impl Unheard {
 struct Session {
     id: CallId,
     proxy: MemberId,
-    desk: Desk,
+    pending: PendingCalls,
     news: mpsc::UnboundedReceiver<SessionNews>,
     sender: JoinHandle<()>,
     unheard: Unheard,
@@ -54,30 +54,37 @@ struct Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.sender.abort();
-        self.desk.sessions().hang_up(self.id);
+        self.pending.sessions().hang_up(self.id);
         let dropped = Body::Session(self.id, SessionPart::Dropped);
-        self.desk.send(self.proxy, dropped);
+        self.pending.send(self.proxy, dropped);
     }
 }
 
 /// Sends the requests and gives back what the proxy says.
 pub(super) fn call(
-    desk: Desk,
+    pending: PendingCalls,
     proxy: MemberId,
     dead_after: Duration,
     onward: Vec<MemberId>,
     requests: BoxStream<'static, ProxyRequest>,
 ) -> ProxyAnswers {
-    let id = desk.new_call();
-    let news = desk.sessions().call(id);
+    let id = pending.new_call();
+    let news = pending.sessions().call(id);
     let unheard = Unheard::default();
-    let sending = send_all(desk.clone(), proxy, id, onward, requests, unheard.clone());
+    let sending = send_all(
+        pending.clone(),
+        proxy,
+        id,
+        onward,
+        requests,
+        unheard.clone(),
+    );
     let session = Session {
         id,
         proxy,
         news,
         sender: tokio::spawn(sending),
-        desk,
+        pending,
         unheard,
         dead_after,
     };
@@ -92,7 +99,7 @@ pub(super) fn call(
 }
 
 async fn send_all(
-    desk: Desk,
+    pending: PendingCalls,
     proxy: MemberId,
     id: CallId,
     onward: Vec<MemberId>,
@@ -107,11 +114,11 @@ async fn send_all(
             request,
         };
         unheard.waits();
-        desk.send(proxy, Body::Session(id, part));
+        pending.send(proxy, Body::Session(id, part));
         number += 1;
     }
     unheard.waits();
-    desk.send(proxy, Body::Session(id, SessionPart::End(number)));
+    pending.send(proxy, Body::Session(id, SessionPart::End(number)));
 }
 
 impl Session {

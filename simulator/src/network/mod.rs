@@ -4,25 +4,25 @@
 
 mod answers;
 mod called_proxy;
-mod desk;
 mod links;
 mod message;
+mod message_queue;
 mod outbound;
-mod post;
+mod pending_calls;
+mod premature_answers;
 mod reception;
 mod relaying;
 mod reworded_memberships;
 mod session_part;
 mod sessions;
 mod term_blind_log;
-mod ungiven_answers;
 
 pub(crate) use answers::dead_after;
-pub(crate) use desk::Desk;
 pub(crate) use links::{Distances, Links, StandIn, Weather};
 pub(crate) use message::{Body, Message};
+pub(crate) use message_queue::MessageQueue;
 pub(crate) use outbound::Outbound;
-pub(crate) use post::Post;
+pub(crate) use pending_calls::PendingCalls;
 pub(crate) use reception::Reception;
 pub(crate) use relaying::Relaying;
 pub(crate) use session_part::SessionPart;

@@ -1,4 +1,4 @@
-//! What one member's process sends: calls, streams of requests and sessions with proxies over the post, and how it waits for
+//! What one member's process sends: calls, streams of requests and sessions with proxies over the queue, and how it waits for
 //! answers.
 
 use std::time::Duration;
@@ -14,24 +14,24 @@ use testkit::network::{Call, Carrier, Link, Port, Reply};
 
 use super::answers::{dead_after, exchange};
 use super::called_proxy;
-use super::desk::Desk;
 use super::message::Body;
+use super::pending_calls::PendingCalls;
+use super::premature_answers::counted_unseen;
 use super::reworded_memberships::reworded;
-use super::ungiven_answers::counted_unseen;
 use crate::mutation::Mutation;
 
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct Outbound {
-    desk: Desk,
+    pending: PendingCalls,
     dead_after: Duration,
     mutation: Option<Mutation>,
 }
 
 impl Outbound {
-    pub(crate) fn new(desk: Desk, timers: &Timers, mutation: Option<Mutation>) -> Self {
+    pub(crate) fn new(pending: PendingCalls, timers: &Timers, mutation: Option<Mutation>) -> Self {
         Self {
-            desk,
+            pending,
             dead_after: dead_after(timers),
             mutation,
         }
@@ -39,16 +39,16 @@ impl Outbound {
 
     /// As the engine and the members' questions take it.
     pub(crate) fn port(&self) -> Port<Self> {
-        Port::new(self.desk.own, self.clone())
+        Port::new(self.pending.own, self.clone())
     }
 }
 
 impl Carrier for Outbound {
     async fn call(&self, link: Link, call: Call, deadline: Duration) -> Option<Reply> {
-        let (id, reply) = self.desk.open_call();
-        self.desk.send(link.to, Body::Call(id, call));
+        let (id, reply) = self.pending.open_call();
+        self.pending.send(link.to, Body::Call(id, call));
         let reply = tokio::time::timeout(deadline, reply).await;
-        self.desk.close_call(id);
+        self.pending.close_call(id);
         reply.ok()?.ok()
     }
 
@@ -58,16 +58,16 @@ impl Carrier for Outbound {
         requests: BoxStream<'static, Asked>,
         _: Duration,
     ) -> RpcResult<BoxStream<'static, RpcResult<Answered>>> {
-        let desk = self.desk.clone();
+        let pending = self.pending.clone();
         Ok(match self.mutation {
             Some(Mutation::CommitOnAMinority) => {
-                counted_unseen(desk, link.to, self.dead_after, requests)
+                counted_unseen(pending, link.to, self.dead_after, requests)
             }
             Some(Mutation::RewordMemberships) => {
                 let requests = requests.map(reworded);
-                exchange(desk, link.to, self.dead_after, requests)
+                exchange(pending, link.to, self.dead_after, requests)
             }
-            _ => exchange(desk, link.to, self.dead_after, requests),
+            _ => exchange(pending, link.to, self.dead_after, requests),
         })
     }
 }
@@ -80,8 +80,8 @@ impl ProxyCalls for Outbound {
         onward: Vec<MemberId>,
         requests: BoxStream<'static, ProxyRequest>,
     ) -> BoxFuture<'static, Result<ProxyAnswers, LineBroken>> {
-        let desk = self.desk.clone();
-        let answers = called_proxy::call(desk, proxy, self.dead_after, onward, requests);
+        let pending = self.pending.clone();
+        let answers = called_proxy::call(pending, proxy, self.dead_after, onward, requests);
         future::ready(Ok(answers)).boxed()
     }
 }

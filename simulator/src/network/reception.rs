@@ -17,8 +17,8 @@ use tokio::sync::mpsc;
 
 use crate::mutation::Mutation;
 
-use super::desk::{Desk, StreamNews};
 use super::message::{Body, CallId, Message};
+use super::pending_calls::{PendingCalls, StreamNews};
 use super::relaying::Relaying;
 use super::session_part::SessionPart;
 use super::sessions::SessionNews;
@@ -26,7 +26,7 @@ use super::sessions::SessionNews;
 /// The receiving end of one process.
 #[derive(Clone)]
 pub(crate) struct Reception {
-    pub(crate) desk: Desk,
+    pub(crate) pending: PendingCalls,
     pub(crate) member: Member,
     pub(crate) inbound: Inbound,
     /// What its reports are made from.
@@ -43,31 +43,31 @@ impl Reception {
             Body::Call(id, call) => {
                 tokio::spawn(self.clone().answer(from, id, call));
             }
-            Body::Reply(id, reply) => self.desk.replied(id, reply),
+            Body::Reply(id, reply) => self.pending.replied(id, reply),
             Body::Request {
                 stream,
                 number,
                 asked,
-            } => match self.desk.request(stream, number, asked) {
+            } => match self.pending.request(stream, number, asked) {
                 Ok(Some(requests)) => {
                     tokio::spawn(self.clone().append(from, stream, requests));
                 }
                 Ok(None) => {}
-                Err(why) => self.desk.send(from, Body::Broken(stream, why)),
+                Err(why) => self.pending.send(from, Body::Broken(stream, why)),
             },
             Body::Answer {
                 stream, answered, ..
             } => {
-                self.desk.news(stream, StreamNews::Answer(answered));
+                self.pending.news(stream, StreamNews::Answer(answered));
             }
-            Body::Closed(stream) => self.desk.closed(stream),
-            Body::Broken(stream, why) => self.desk.news(stream, StreamNews::Broken(why)),
+            Body::Closed(stream) => self.pending.closed(stream),
+            Body::Broken(stream, why) => self.pending.news(stream, StreamNews::Broken(why)),
             Body::Session(session, part) => self.session(from, session, part),
         }
     }
 
     fn session(&self, from: MemberId, session: CallId, part: SessionPart) {
-        let mut sessions = self.desk.sessions();
+        let mut sessions = self.pending.sessions();
         let reply = match part {
             SessionPart::Request {
                 number,
@@ -101,7 +101,7 @@ impl Reception {
         };
         drop(sessions);
         if let Some(reply) = reply {
-            self.desk.send(from, Body::Session(session, reply));
+            self.pending.send(from, Body::Session(session, reply));
         }
     }
 
@@ -116,11 +116,11 @@ impl Reception {
         let mut answers = self.relaying.serve(onward, requests.boxed());
         while let Some(answer) = answers.next().await {
             let answer = SessionPart::Answer(answer);
-            self.desk.send(from, Body::Session(session, answer));
+            self.pending.send(from, Body::Session(session, answer));
         }
-        self.desk
+        self.pending
             .send(from, Body::Session(session, SessionPart::Over));
-        self.desk.sessions().forget(session);
+        self.pending.sessions().forget(session);
     }
 
     async fn answer(self, from: MemberId, id: CallId, call: Call) {
@@ -142,7 +142,7 @@ impl Reception {
             }
             (_, call) => receive(&self.inbound, from, call).await,
         };
-        self.desk.send(from, Body::Reply(id, reply));
+        self.pending.send(from, Body::Reply(id, reply));
     }
 
     /// A request for a vote as the engine gets it.
@@ -182,20 +182,20 @@ impl Reception {
                         number,
                         answered,
                     };
-                    self.desk.send(from, body);
+                    self.pending.send(from, body);
                     number += 1;
                     if over {
                         break;
                     }
                 }
                 Err(fault) => {
-                    self.desk
+                    self.pending
                         .send(from, Body::Broken(stream, fault.to_string()));
                     break;
                 }
             }
         }
-        self.desk.closed(stream);
+        self.pending.closed(stream);
     }
 
     fn report(&self, asking: Vote) -> LogReport {

@@ -18,7 +18,7 @@ use super::slot::{ColdFile, Slot};
 use crate::dice::pick;
 use crate::event::Event;
 use crate::faults::{Crash, Fault};
-use crate::member::Mending;
+use crate::member::FileRepair;
 use crate::shape::Shape;
 use crate::workload::Workload;
 
@@ -75,9 +75,9 @@ pub(super) fn with_cold_files(shape: &mut Shape, workload: &mut Workload, dice: 
 }
 
 /// Two of five rings read their files back, quickly or slowly; in the others damage is found by those that want entries.
-pub(super) fn mending(dice: &mut Rng) -> Mending {
+pub(super) fn file_repair(dice: &mut Rng) -> FileRepair {
     let pause = *pick(dice, &[None, None, None, Some(200), Some(1_000)]);
-    Mending {
+    FileRepair {
         scrub_every: pause.map(Duration::from_millis),
     }
 }
@@ -91,7 +91,10 @@ impl World {
             }
             self.damage_what_somebody_lacks();
         }
-        if self.mending.is_some_and(|how| how.scrub_every.is_some()) {
+        if self
+            .file_repair
+            .is_some_and(|how| how.scrub_every.is_some())
+        {
             let mended = |world: &Self| {
                 let mut slots = world.slots.values();
                 slots.all(|slot| slot.is_lost() || !slot.has_cold_damage())
@@ -122,7 +125,9 @@ impl World {
             let of_leader = first.get() + 1..front.file.get();
             self.damage_a_file(leader, of_leader);
             // Where files are read back, it need not be one that somebody lacks.
-            if self.mending.is_some_and(|how| how.scrub_every.is_some())
+            if self
+                .file_repair
+                .is_some_and(|how| how.scrub_every.is_some())
                 && let Some(other) = self.one_to_spare(&[leader, lacking])
                 && self.front(other).map(|front| front.file) >= Some(first)
             {
@@ -203,7 +208,7 @@ impl World {
             }
             Absence::CutOff => {
                 let pairs = self.pairs_with(member);
-                self.post
+                self.queue
                     .links(|links| pairs.iter().for_each(|(from, to)| links.cut(*from, *to)));
             }
         }
@@ -225,7 +230,7 @@ impl World {
             }
             Absence::CutOff => {
                 let pairs = self.pairs_with(member);
-                self.post
+                self.queue
                     .links(|links| pairs.iter().for_each(|(from, to)| links.mend(*from, *to)));
             }
         }
@@ -256,7 +261,7 @@ impl World {
             return;
         };
         let Some(good) = slot
-            .seat
+            .setup
             .disk
             .contents(&path)
             .filter(|bytes| !bytes.is_empty())
@@ -270,7 +275,7 @@ impl World {
             path.display(),
             good.len()
         ));
-        slot.seat.disk.set_contents(&path, bad);
+        slot.setup.disk.set_contents(&path, bad);
         slot.cold.push(ColdFile { path, good });
     }
 
@@ -354,17 +359,17 @@ impl Slot {
     pub(super) fn has_cold_damage(&self) -> bool {
         self.cold
             .iter()
-            .any(|file| file.is_damaged(&self.seat.disk))
+            .any(|file| file.is_damaged(&self.setup.disk))
     }
 
     fn has_cold_damage_in(&self, path: &Path) -> bool {
         let mut here = self.cold.iter().filter(|file| file.path == path);
-        here.any(|file| file.is_damaged(&self.seat.disk))
+        here.any(|file| file.is_damaged(&self.setup.disk))
     }
 
     /// While its disk is on, what is replaced stays so.
     fn forget_replaced_files(&mut self) {
-        let disk = &self.seat.disk;
+        let disk = &self.setup.disk;
         if !disk.is_off() {
             self.cold.retain(|file| file.is_damaged(disk));
         }

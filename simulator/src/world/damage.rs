@@ -14,7 +14,7 @@ use testkit::disk::{FaultyDisk, Survival};
 
 use crate::event::{Damage, Event};
 use crate::faults::Crash;
-use crate::member::{DiskPace, Seat};
+use crate::member::{DiskPace, ProcessSetup};
 use crate::mutation::Mutation;
 use crate::record::Record;
 use crate::world::World;
@@ -113,10 +113,10 @@ impl World {
     fn machine_for(&mut self, replacement: &Replacement) -> Option<MemberRecord> {
         let id = replacement.new;
         if let Some(slot) = self.slots.get(&id) {
-            return Some(slot.seat.record.clone());
+            return Some(slot.setup.record.clone());
         }
         let mut shape = self.shape.members.get(&replacement.lost)?.clone();
-        let lost = &self.slots.get(&replacement.lost)?.seat;
+        let lost = &self.slots.get(&replacement.lost)?.setup;
         shape.spare = false;
         shape.record = MemberRecord {
             name: format!("member-{id}"),
@@ -126,7 +126,7 @@ impl World {
         };
         let disk = FaultyDisk::new();
         disk.stop_recording();
-        let seat = Seat {
+        let setup = ProcessSetup {
             id,
             record: shape.record.clone(),
             disk,
@@ -134,10 +134,10 @@ impl World {
             ..lost.clone()
         };
         let (record, region) = (shape.record.clone(), shape.record.region.clone());
-        self.post.links(|links| links.join(id, region));
+        self.queue.links(|links| links.join(id, region));
         self.shape.members.insert(id, shape);
-        let mut slot = Slot::new(seat);
-        slot.start(&self.post, &self.record, self.now);
+        let mut slot = Slot::new(setup);
+        slot.start(&self.queue, &self.record, self.now);
         self.slots.insert(id, slot);
         Some(record)
     }
@@ -188,9 +188,9 @@ impl World {
         let views = running.map(|process| process.with(|member| member.status().ring_view));
         let mut sets: Vec<_> = views.flat_map(|view| view.voter_sets).collect();
         for slot in self.slots.values() {
-            let region = &slot.seat.record.region;
+            let region = &slot.setup.record.region;
             let voters = self.slots.iter().filter(|(_, other)| {
-                !other.absent && other.seat.record.votes && other.seat.record.region == *region
+                !other.absent && other.setup.record.votes && other.setup.record.region == *region
             });
             sets.push(voters.map(|(id, _)| *id).collect());
         }
@@ -227,13 +227,13 @@ impl World {
     /// The log's files, in order: those that its index names. One that was purged while it was being read is there still, and
     /// belongs to the log no more.
     fn log_files(&self, slot: &Slot) -> Vec<PathBuf> {
-        let index = slot.seat.disk.contents(&Path::new(LOG_DIR).join(INDEX));
+        let index = slot.setup.disk.contents(&Path::new(LOG_DIR).join(INDEX));
         let index = String::from_utf8_lossy(&index.unwrap_or_default()).into_owned();
         let named: BTreeSet<&str> = index
             .lines()
             .map(|line| line.trim_start_matches("./"))
             .collect();
-        let files = slot.seat.disk.files(Path::new(LOG_DIR));
+        let files = slot.setup.disk.files(Path::new(LOG_DIR));
         let belongs = |file: &PathBuf| {
             let name = file.file_name().map(|name| name.to_string_lossy());
             name.is_some_and(|name| named.contains(&*name))
@@ -260,12 +260,15 @@ impl World {
             return;
         };
         let size = slot
-            .seat
+            .setup
             .disk
             .contents(&file)
             .map_or(0, |bytes| bytes.len()) as u64;
         let byte = size.saturating_sub(1 + place % LAST_BYTES);
-        let turned = slot.seat.disk.flip_bit(&file, byte, (place >> 8) as u8 % 8);
+        let turned = slot
+            .setup
+            .disk
+            .flip_bit(&file, byte, (place >> 8) as u8 % 8);
         slot.damaged |= turned;
         if turned {
             slot.damage = Damage::Tail;
@@ -297,10 +300,14 @@ impl World {
         let Some(file) = files.get(place as usize % files.len().max(1)) else {
             return;
         };
-        let size = slot.seat.disk.contents(file).map_or(0, |bytes| bytes.len());
+        let size = slot
+            .setup
+            .disk
+            .contents(file)
+            .map_or(0, |bytes| bytes.len());
         let bits = size as u64 * 8;
         let bit = (place >> 8) % bits.max(1);
-        let turned = slot.seat.disk.flip_bit(file, bit / 8, (bit % 8) as u8);
+        let turned = slot.setup.disk.flip_bit(file, bit / 8, (bit % 8) as u8);
         self.record.note(&format!(
             "bit {} of byte {} of {} ({size} bytes) on member {member}: {turned}",
             bit % 8,

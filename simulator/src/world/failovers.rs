@@ -76,7 +76,7 @@ impl World {
                     return false;
                 }
                 self.record.note(&format!("SIEGE of member {member}"));
-                self.post.links(|links| links.stall(member, true));
+                self.queue.links(|links| links.stall(member, true));
                 let heartbeat = self.shape.timers.heartbeat;
                 self.later(heartbeat * 3 / 2, Undo::CutOff(member));
                 self.siege = Some(Siege {
@@ -114,7 +114,7 @@ impl World {
 
     /// Its heartbeats have told what is committed; now nothing gets through.
     pub(super) fn cut_off(&mut self, member: MemberId) {
-        self.post.links(|links| links.stall(member, false));
+        self.queue.links(|links| links.stall(member, false));
         let besieged = self.siege.is_some_and(|siege| siege.leader == member);
         if besieged {
             let others = self.there().into_iter().filter(|other| *other != member);
@@ -130,7 +130,7 @@ impl World {
     /// The links of one member work again.
     fn let_back(&mut self, member: MemberId) {
         let others = self.there();
-        self.post.links(|links| {
+        self.queue.links(|links| {
             links.stall(member, false);
             for other in others {
                 links.open_up(member, other);
@@ -307,10 +307,10 @@ impl World {
                 voters: others,
                 learner,
             };
-            self.post.links(|links| links.stand_in(Some(stand_in)));
+            self.queue.links(|links| links.stand_in(Some(stand_in)));
         }
         self.steps(alone);
-        self.post.links(|links| links.stand_in(None));
+        self.queue.links(|links| links.stand_in(None));
         let down = Duration::from_millis(self.dice.u64(500..3_000));
         self.play(Fault::Crash {
             member: leader,

@@ -37,7 +37,7 @@ pub(super) fn with_short_files(shape: &mut Shape, workload: &mut Workload) {
 impl World {
     pub(super) fn purges(&mut self) {
         let members = self.slots.iter().filter(|(_, slot)| !slot.absent);
-        let voting = members.map(|(id, slot)| (*id, slot.seat.record.region.clone()));
+        let voting = members.map(|(id, slot)| (*id, slot.setup.record.region.clone()));
         let voting = voting.collect();
         self.record.saw(&Event::Regions { voting });
         for _ in 0..CUTS {
@@ -158,7 +158,7 @@ impl World {
     pub(super) fn full_disks(&mut self) {
         self.wait_for_leader(None);
         for slot in self.slots.values() {
-            slot.seat.disk.leave_room(RESERVE + ROOM);
+            slot.setup.disk.leave_room(RESERVE + ROOM);
         }
         let full = |left: Option<(u64, u128)>| left.is_some_and(|(left, _)| left < FULL);
         self.wait_until_leader("the disks are not full", TIME_TO_FILL, full);
@@ -169,7 +169,7 @@ impl World {
         self.steps(STAYS_FULL);
         let before = self.left_and_written().map_or(0, |(_, written)| written);
         for slot in self.slots.values() {
-            slot.seat.disk.set_capacity(None);
+            slot.setup.disk.set_capacity(None);
         }
         let allowed = time_to_commit(&self.shape);
         let goes_on = |now: Option<(u64, u128)>| now.is_some_and(|(_, written)| written > before);
@@ -241,7 +241,7 @@ impl World {
         self.record
             .fault(&format!("FAULT a sync of member {leader} takes {sync:?}"));
         if let Some(slot) = self.slots.get(&leader) {
-            slot.seat.pace.set(sync);
+            slot.setup.pace.set(sync);
         }
         let before = self.record.counts().acknowledged;
         let end = self.now.after(sync * SYNCS);

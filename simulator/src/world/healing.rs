@@ -72,7 +72,7 @@ impl World {
         }
         self.record.saw(&Event::Healed);
         self.undo.clear();
-        self.post.links(|links| links.heal());
+        self.queue.links(|links| links.heal());
         let now = self.now;
         for slot in self.slots.values_mut() {
             slot.resume(now);
@@ -158,7 +158,7 @@ impl World {
     fn can_write(&self) -> bool {
         let members = self.members_of_any_log();
         let mut there = self.slots.iter().filter(|(id, _)| members.contains(id));
-        there.any(|(_, slot)| self.may_lead(&slot.seat.record) && !slot.is_lost() && !slot.absent)
+        there.any(|(_, slot)| self.may_lead(&slot.setup.record) && !slot.is_lost() && !slot.absent)
     }
 
     /// Who is a member, as any running member has it.

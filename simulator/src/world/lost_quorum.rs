@@ -88,7 +88,7 @@ impl World {
             .collect();
         self.record
             .fault(&format!("FAULT {lost:?} are alone, and will be lost"));
-        self.post
+        self.queue
             .links(|links| pairs.iter().for_each(|(from, to)| links.cut(*from, *to)));
         let alone = Duration::from_millis(self.dice.u64(20..800));
         self.later(alone, Undo::Mend(pairs));

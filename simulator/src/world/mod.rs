@@ -27,9 +27,9 @@ use raft_types::{MemberId, Region, RingId};
 use crate::dice::pick;
 use crate::faults;
 use crate::faults::{Fault, Intensity, Stress, View};
-use crate::member::{DiskPace, Mending, Process, Seat};
+use crate::member::{DiskPace, FileRepair, Process, ProcessSetup};
 use crate::mutation::Mutation;
-use crate::network::{Links, Post, Relayed};
+use crate::network::{Links, MessageQueue, Relayed};
 use crate::record::{Record, Trace};
 use crate::scenario::Scenario;
 use crate::shape::Shape;
@@ -50,7 +50,7 @@ const BETWEEN_WRITES: Duration = Duration::from_millis(600);
 /// A run.
 pub(crate) struct World {
     record: Record,
-    post: Post,
+    queue: MessageQueue,
     dice: Rng,
     now: Tick,
     shape: Shape,
@@ -71,7 +71,7 @@ pub(crate) struct World {
     scenario: Option<Scenario>,
     mutation: Option<Mutation>,
     /// What members do about damaged files.
-    mending: Option<Mending>,
+    file_repair: Option<FileRepair>,
     /// What a sync takes when nothing is wrong with a disk.
     usual_sync: Duration,
 }
@@ -143,16 +143,16 @@ impl World {
         if scenario == Some(Scenario::SlowDisk) {
             full_disks::with_large_transactions(&mut workload);
         }
-        let mending = (scenario == Some(Scenario::ColdDamage)).then(|| {
+        let file_repair = (scenario == Some(Scenario::ColdDamage)).then(|| {
             cold_damage::with_cold_files(&mut shape, &mut workload, &mut dice);
-            cold_damage::mending(&mut dice)
+            cold_damage::file_repair(&mut dice)
         });
         record.note(&format!("seed {seed}: {shape:?}"));
         record.note(&format!("{workload:?} {intensity:?}"));
         let regions = shape.members.iter();
         let regions = regions.map(|(id, member)| (*id, member.record.region.clone()));
         let links = Links::new(regions.collect(), shape.distances);
-        let post = Post::new(links, dice.fork(), record.clone());
+        let queue = MessageQueue::new(links, dice.fork(), record.clone());
         let ring = RingId::random();
         let usual = Duration::from_micros(*pick(&mut dice, &[0, 300, 2_000, 8_000, 20_000]));
         record.note(&format!("a sync takes {usual:?}"));
@@ -160,7 +160,7 @@ impl World {
         let slots = shape.members.iter().map(|(&id, member)| {
             let disk = testkit::disk::FaultyDisk::new();
             disk.stop_recording();
-            let seat = Seat {
+            let setup = ProcessSetup {
                 ring,
                 id,
                 record: member.record.clone(),
@@ -179,18 +179,18 @@ impl World {
                 pace: DiskPace::new(usual),
                 log: member.log,
                 queue_bytes: (scenario == Some(Scenario::SlowDisk)).then_some(full_disks::QUEUE),
-                mending,
+                file_repair,
                 workload: workload.clone(),
                 mutation,
             };
-            let mut slot = Slot::new(seat);
+            let mut slot = Slot::new(setup);
             slot.absent = member.spare;
             (id, slot)
         });
         Self {
             slots: slots.collect(),
             record,
-            post,
+            queue,
             dice,
             now: Tick(0),
             shape,
@@ -204,7 +204,7 @@ impl World {
             survivor_was_lost: false,
             scenario,
             mutation,
-            mending,
+            file_repair,
             usual_sync: usual,
         }
     }
@@ -245,7 +245,7 @@ impl World {
     /// Starts everybody and makes the ring.
     fn found(&mut self) {
         for slot in self.slots.values_mut() {
-            slot.start(&self.post, &self.record, self.now);
+            slot.start(&self.queue, &self.record, self.now);
         }
         let members = self.shape.members.iter();
         let members = members.filter(|(_, member)| !member.spare);
@@ -319,7 +319,7 @@ impl World {
 
     fn regions(&self) -> BTreeMap<MemberId, Region> {
         let slots = self.slots.iter();
-        let regions = slots.map(|(id, slot)| (*id, slot.seat.record.region.clone()));
+        let regions = slots.map(|(id, slot)| (*id, slot.setup.record.region.clone()));
         regions.collect()
     }
 
@@ -355,12 +355,12 @@ impl World {
         self.record.set_now(self.now);
         self.undo_due();
         let slots = &self.slots;
-        let due = self.post.due(self.now, |to| {
+        let due = self.queue.due(self.now, |to| {
             slots.get(&to).is_some_and(Slot::takes_messages)
         });
         for message in due {
             if let Some(slot) = self.slots.get(&message.to) {
-                slot.deliver(message, &self.post);
+                slot.deliver(message, &self.queue);
             }
         }
         for slot in self.slots.values_mut() {

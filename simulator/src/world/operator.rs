@@ -99,7 +99,7 @@ impl World {
         let now = self.now;
         if let Some(slot) = self.slots.get_mut(&member) {
             slot.absent = false;
-            slot.start(&self.post, &self.record, now);
+            slot.start(&self.queue, &self.record, now);
         }
         let shape = self.shape.members.get(&member);
         let (Some(leader), Some(shape)) = (self.leader_process(), shape) else {
@@ -118,14 +118,14 @@ impl World {
     /// Voting database members that do not lead; those of other regions than the leader's, if there are such.
     pub(super) fn primaries(&self) -> Vec<MemberId> {
         let leader = self.leader();
-        let home = leader.and_then(|id| Some(self.slots.get(&id)?.seat.record.region.clone()));
+        let home = leader.and_then(|id| Some(self.slots.get(&id)?.setup.record.region.clone()));
         let fit = self.slots.iter().filter(|(id, slot)| {
-            let record = &slot.seat.record;
+            let record = &slot.setup.record;
             let can_lead = record.kind == MemberKind::Database && record.votes && !slot.absent;
             can_lead && Some(**id) != leader
         });
         let (away, near): (Vec<_>, Vec<_>) =
-            fit.partition(|(_, slot)| Some(&slot.seat.record.region) != home.as_ref());
+            fit.partition(|(_, slot)| Some(&slot.setup.record.region) != home.as_ref());
         let chosen = if away.is_empty() { near } else { away };
         chosen.into_iter().map(|(id, _)| *id).collect()
     }
@@ -133,7 +133,7 @@ impl World {
     /// Whether a voting database member is there besides this one.
     pub(super) fn another_can_lead(&self, member: MemberId) -> bool {
         self.slots.iter().any(|(id, slot)| {
-            *id != member && self.may_lead(&slot.seat.record) && !slot.damaged && !slot.absent
+            *id != member && self.may_lead(&slot.setup.record) && !slot.damaged && !slot.absent
         })
     }
 

@@ -51,12 +51,12 @@ impl World {
                         }
                     }
                 }
-                self.post
+                self.queue
                     .links(|links| pairs.iter().for_each(|(from, to)| links.cut(*from, *to)));
                 self.later(time, Undo::Mend(pairs));
             }
             Fault::Weather { weather, time } => {
-                self.post.links(|links| links.weather = weather);
+                self.queue.links(|links| links.weather = weather);
                 self.later(time, Undo::ClearWeather);
             }
             Fault::SlowDisk {
@@ -65,7 +65,7 @@ impl World {
                 time,
             } => {
                 if let Some(slot) = self.slots.get(&member) {
-                    slot.seat.pace.set(delay);
+                    slot.setup.pace.set(delay);
                 }
                 self.later(time, Undo::NormalPace(member));
             }
@@ -74,7 +74,7 @@ impl World {
                 delay,
                 time,
             } => {
-                self.post
+                self.queue
                     .links(|links| links.lag(member, Some(Tick::steps(delay))));
                 self.later(time, Undo::NoLag(member));
             }
@@ -82,7 +82,7 @@ impl World {
                 if let Some(slot) = self.slots.get_mut(&member) {
                     slot.disk_fails = true;
                     slot.full = true;
-                    slot.seat.disk.leave_room(room);
+                    slot.setup.disk.leave_room(room);
                 }
                 self.later(time, Undo::Space(member));
             }
@@ -93,8 +93,8 @@ impl World {
             } => {
                 if let Some(slot) = self.slots.get_mut(&member) {
                     slot.disk_fails = true;
-                    let call = slot.seat.disk.calls() + after_calls;
-                    slot.seat.disk.fail_call(call, fault);
+                    let call = slot.setup.disk.calls() + after_calls;
+                    slot.setup.disk.fail_call(call, fault);
                 }
             }
             Fault::Rot { member, place } => self.rot(member, place),
@@ -152,7 +152,7 @@ impl World {
         };
         // Others would not be elected, or could not serve.
         let fit = self.slots.iter().filter(|(id, slot)| {
-            let serves = slot.is_running() && slot.seat.record.kind == MemberKind::Database;
+            let serves = slot.is_running() && slot.setup.record.kind == MemberKind::Database;
             serves && **id != leader && sets.iter().all(|set| set.contains(id))
         });
         let fit: Vec<MemberId> = fit.map(|(id, _)| *id).collect();
@@ -207,7 +207,7 @@ impl World {
                     .flat_map(|other| [(*one, *other), (*other, *one)])
             })
             .collect();
-        self.post
+        self.queue
             .links(|links| pairs.iter().for_each(|(from, to)| links.cut(*from, *to)));
         self.later(time, Undo::Mend(pairs));
     }
@@ -235,8 +235,8 @@ impl World {
             slot.fall();
             return;
         }
-        let last = slot.seat.disk.calls() + after_calls;
-        slot.seat.disk.cut_power_after(last);
+        let last = slot.setup.disk.calls() + after_calls;
+        slot.setup.disk.cut_power_after(last);
         self.later(CRASH_PATIENCE, Undo::CrashNow(member));
     }
 
@@ -264,9 +264,9 @@ impl World {
         }
         match undo {
             Undo::Mend(pairs) => self
-                .post
+                .queue
                 .links(|links| pairs.iter().for_each(|(from, to)| links.mend(*from, *to))),
-            Undo::ClearWeather => self.post.links(|links| links.weather = Weather::default()),
+            Undo::ClearWeather => self.queue.links(|links| links.weather = Weather::default()),
             Undo::Resume(member) => {
                 let now = self.now;
                 if let Some(slot) = self.slots.get_mut(&member) {
@@ -275,14 +275,14 @@ impl World {
             }
             Undo::NormalPace(member) => {
                 if let Some(slot) = self.slots.get(&member) {
-                    slot.seat.pace.set(Duration::ZERO);
+                    slot.setup.pace.set(Duration::ZERO);
                 }
             }
-            Undo::NoLag(member) => self.post.links(|links| links.lag(member, None)),
+            Undo::NoLag(member) => self.queue.links(|links| links.lag(member, None)),
             Undo::Space(member) => {
                 if let Some(slot) = self.slots.get_mut(&member) {
                     slot.full = false;
-                    slot.seat.disk.set_capacity(None);
+                    slot.setup.disk.set_capacity(None);
                 }
             }
             Undo::CutOff(member) => self.cut_off(member),
@@ -333,7 +333,7 @@ impl World {
                     slot.start_at = Some(self.now.after(down_for));
                 }
                 Some(at) if at <= self.now => {
-                    let up = slot.start(&self.post, &self.record, self.now);
+                    let up = slot.start(&self.queue, &self.record, self.now);
                     slot.start_at = (!up).then_some(again);
                 }
                 Some(_) => {}

@@ -10,9 +10,9 @@ use testkit::network::Reply;
 
 use crate::event::{Damage, Event};
 use crate::faults::Crash;
-use crate::member::{Asking, OpenFailure, Process, Seat, Started};
+use crate::member::{Asking, OpenFailure, Process, ProcessSetup, Started};
 use crate::mutation::Mutation;
-use crate::network::{Body, Message, Post, SessionPart};
+use crate::network::{Body, Message, MessageQueue, SessionPart};
 use crate::panics;
 use crate::record::Record;
 use crate::tick::Tick;
@@ -34,7 +34,7 @@ impl ColdFile {
 
 /// See the module.
 pub(super) struct Slot {
-    pub(super) seat: Seat,
+    pub(super) setup: ProcessSetup,
     state: State,
     /// How the process will end when its disk is cut off.
     pub(super) crash: Option<Crash>,
@@ -79,9 +79,9 @@ enum State {
 }
 
 impl Slot {
-    pub(super) fn new(seat: Seat) -> Self {
+    pub(super) fn new(setup: ProcessSetup) -> Self {
         Self {
-            seat,
+            setup,
             state: State::Down { refuses: true },
             crash: None,
             start_at: None,
@@ -126,7 +126,7 @@ impl Slot {
     }
 
     /// Starts the process. False when it did not come up and may be tried again.
-    pub(super) fn start(&mut self, post: &Post, record: &Record, now: Tick) -> bool {
+    pub(super) fn start(&mut self, queue: &MessageQueue, record: &Record, now: Tick) -> bool {
         if !self.is_down() {
             return true;
         }
@@ -135,7 +135,7 @@ impl Slot {
         if self.has_cold_damage() {
             (self.damaged, self.damage) = (true, Damage::Closed);
         }
-        let started = Process::start(&self.seat, post, record, now, self.damage);
+        let started = Process::start(&self.setup, queue, record, now, self.damage);
         match started {
             Ok(started) => {
                 self.state = match started {
@@ -157,18 +157,18 @@ impl Slot {
             OpenFailure::Off => {
                 record.note(&format!(
                     "member {} is cut off while it starts",
-                    self.seat.id
+                    self.setup.id
                 ));
                 self.fall();
                 false
             }
             OpenFailure::Disk(why) => {
-                record.note(&format!("member {} does not start: {why}", self.seat.id));
-                self.seat.disk.restart_process();
+                record.note(&format!("member {} does not start: {why}", self.setup.id));
+                self.setup.disk.restart_process();
                 false
             }
             OpenFailure::Refused(why) => {
-                record.note(&format!("member {} is lost: {why}", self.seat.id));
+                record.note(&format!("member {} is lost: {why}", self.setup.id));
                 self.state = State::Lost;
                 true
             }
@@ -180,10 +180,10 @@ impl Slot {
         !matches!(self.state, State::Paused(_))
     }
 
-    pub(super) fn deliver(&self, message: Message, post: &Post) {
+    pub(super) fn deliver(&self, message: Message, queue: &MessageQueue) {
         match &self.state {
             State::Running(process) => process.deliver(message),
-            State::Asking(asking) => asking.deliver(message, post),
+            State::Asking(asking) => asking.deliver(message, queue),
             State::Down { refuses: true } | State::Stranger { .. } => {
                 let why = match &self.state {
                     State::Stranger { why } => why.clone(),
@@ -200,7 +200,7 @@ impl Slot {
                     }
                     _ => return,
                 };
-                post.send(Message {
+                queue.send(Message {
                     from: message.to,
                     to: message.from,
                     body,
@@ -213,7 +213,7 @@ impl Slot {
     /// Runs the process until `now`; it ends when its disk was cut off, or its engine stopped.
     pub(super) fn run_until(&mut self, now: Tick, record: &Record) {
         if let State::Asking(asking) = &mut self.state {
-            if !asking.run_until(now) && !self.seat.disk.is_off() {
+            if !asking.run_until(now) && !self.setup.disk.is_off() {
                 return;
             }
             let before = std::mem::replace(&mut self.state, State::Down { refuses: true });
@@ -233,16 +233,16 @@ impl Slot {
         process.run_until(now);
         for words in panics::take() {
             record.saw(&Event::Panicked {
-                member: self.seat.id,
+                member: self.setup.id,
                 words,
             });
         }
-        if self.seat.disk.is_off() {
-            record.note(&format!("member {} is gone", self.seat.id));
+        if self.setup.disk.is_off() {
+            record.note(&format!("member {} is gone", self.setup.id));
             self.fall();
         } else if let Some(fault) = process.stopped() {
             record.saw(&Event::EngineStopped {
-                member: self.seat.id,
+                member: self.setup.id,
                 why: fault.0.to_string(),
                 excused: self.disk_fails || self.repaired,
             });
@@ -257,7 +257,7 @@ impl Slot {
         self.note_settled();
         // A store that is dropped in good order would still write down how far it is.
         if crash != Crash::Stop {
-            let disk = &self.seat.disk;
+            let disk = &self.setup.disk;
             disk.cut_power_after(disk.calls());
         }
         let before = std::mem::replace(&mut self.state, State::Down { refuses: true });
@@ -276,9 +276,9 @@ impl Slot {
             (State::Down { .. }, _) => {}
         }
         match crash {
-            Crash::Stop | Crash::Kill => self.seat.disk.restart_process(),
+            Crash::Stop | Crash::Kill => self.setup.disk.restart_process(),
             Crash::PowerCut(survival) => {
-                self.seat.disk.power_cycle(survival);
+                self.setup.disk.power_cycle(survival);
                 self.state = State::Down { refuses: false };
             }
         }
@@ -289,24 +289,24 @@ impl Slot {
     pub(super) fn wipe(&mut self, record: &Record) {
         self.crash = Some(Crash::Kill);
         self.fall();
-        let own = self.seat.id;
+        let own = self.setup.id;
         let call = Envelope {
-            ring: self.seat.ring,
+            ring: self.setup.ring,
             from: Party {
                 member: own,
                 incarnation: Incarnation::random(),
             },
             to: Party {
                 member: own,
-                incarnation: self.seat.record.incarnation,
+                incarnation: self.setup.record.incarnation,
             },
         };
         let refusal = admit(&call, &Identity::fresh(own), |_| None).err();
-        self.seat.disk = FaultyDisk::new();
-        self.seat.disk.stop_recording();
+        self.setup.disk = FaultyDisk::new();
+        self.setup.disk.stop_recording();
         (self.damaged, self.damage) = (true, Damage::Wiped);
         self.settled = None;
-        let refusal = refusal.filter(|_| self.seat.mutation != Some(Mutation::TrustAWipedDisk));
+        let refusal = refusal.filter(|_| self.setup.mutation != Some(Mutation::TrustAWipedDisk));
         if let Some(refusal) = refusal {
             record.note(&format!(
                 "member {own} comes back with an empty disk: {refusal}"
@@ -338,16 +338,16 @@ impl Slot {
 
     /// The machine's disk works again as it should.
     pub(super) fn mend_disk(&mut self) {
-        self.seat.disk.set_capacity(None);
+        self.setup.disk.set_capacity(None);
         self.full = false;
-        self.seat.disk.forget_faults();
-        self.seat.pace.set(Duration::ZERO);
+        self.setup.disk.forget_faults();
+        self.setup.pace.set(Duration::ZERO);
         self.crash = None;
     }
 
     /// Nothing was ever written to its disk.
     pub(super) fn is_new(&self) -> bool {
-        self.seat.disk.calls() == 0
+        self.setup.disk.calls() == 0
     }
 
     /// Remembers up to where its log is settled: committed, and durable here.

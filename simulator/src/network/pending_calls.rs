@@ -11,7 +11,7 @@ use testkit::network::Reply;
 use tokio::sync::{mpsc, oneshot};
 
 use super::message::{Body, CallId, Message};
-use super::post::Post;
+use super::message_queue::MessageQueue;
 use super::sessions::{Relayed, Sessions};
 
 /// What happens to a stream at the end that sends the requests.
@@ -32,11 +32,11 @@ struct Incoming {
 /// How many requests of one stream may be unanswered.
 pub(crate) const WINDOW: usize = 16;
 
-/// Clones are the same desk.
+/// Clones share the same calls.
 #[derive(Clone)]
-pub(crate) struct Desk {
+pub(crate) struct PendingCalls {
     pub(crate) own: MemberId,
-    post: Post,
+    queue: MessageQueue,
     /// A process without its disk's power says nothing any more.
     disk: FaultyDisk,
     state: Arc<Mutex<State>>,
@@ -50,11 +50,11 @@ struct State {
     incoming: HashMap<CallId, Incoming>,
 }
 
-impl Desk {
-    pub(crate) fn new(own: MemberId, post: Post, disk: FaultyDisk) -> Self {
+impl PendingCalls {
+    pub(crate) fn new(own: MemberId, queue: MessageQueue, disk: FaultyDisk) -> Self {
         Self {
             own,
-            post,
+            queue,
             disk,
             state: Arc::default(),
             sessions: Arc::default(),
@@ -73,7 +73,7 @@ impl Desk {
     pub(crate) fn send(&self, to: MemberId, body: Body) {
         if self.alive() {
             let from = self.own;
-            self.post.send(Message { from, to, body });
+            self.queue.send(Message { from, to, body });
         }
     }
 
@@ -87,12 +87,12 @@ impl Desk {
     }
 
     pub(super) fn new_call(&self) -> CallId {
-        self.post.new_call()
+        self.queue.new_call()
     }
 
     /// A call whose answer is waited for.
     pub(crate) fn open_call(&self) -> (CallId, oneshot::Receiver<Reply>) {
-        let call = self.post.new_call();
+        let call = self.queue.new_call();
         let (sender, receiver) = oneshot::channel();
         self.state().calls.insert(call, sender);
         (call, receiver)
@@ -114,7 +114,7 @@ impl Desk {
     pub(crate) fn open_stream(
         &self,
     ) -> (CallId, mpsc::Sender<StreamNews>, mpsc::Receiver<StreamNews>) {
-        let stream = self.post.new_call();
+        let stream = self.queue.new_call();
         // Every request in the window, its end, and its breaking.
         let (sender, receiver) = mpsc::channel(WINDOW + 2);
         self.state().outgoing.insert(stream, sender.clone());

@@ -12,10 +12,10 @@ use raft_types::MemberId;
 use tokio::sync::mpsc;
 
 use super::answers::exchange;
-use super::desk::{Desk, WINDOW};
+use super::pending_calls::{PendingCalls, WINDOW};
 
 pub(super) fn counted_unseen<S>(
-    desk: Desk,
+    pending: PendingCalls,
     to: MemberId,
     dead_after: Duration,
     requests: S,
@@ -39,7 +39,7 @@ where
         }
     });
     let counted = stream::poll_fn(move |context| counted.poll_recv(context));
-    let real = exchange(desk, to, dead_after, Box::pin(requests));
+    let real = exchange(pending, to, dead_after, Box::pin(requests));
     let objections = real.filter_map(|answer| async move {
         let objects = answer
             .as_ref()

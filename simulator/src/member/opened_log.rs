@@ -10,13 +10,13 @@ use raft_types::{OpId, Vote};
 use crate::event::Seen;
 
 /// What was found in a log that was just opened.
-pub(super) struct Found {
+pub(super) struct OpenedLog {
     pub(super) floor: Option<OpId>,
     pub(super) entries: Vec<Seen>,
     pub(super) vote: Option<Vote>,
 }
 
-impl Found {
+impl OpenedLog {
     pub(super) async fn read(store: &mut BinlogStore) -> io::Result<Self> {
         let state = store.get_log_state().await?;
         let mut reader = store.reader();

@@ -23,13 +23,13 @@ const SECONDS_A_SECOND: u64 = 24 * 3_600;
 
 /// How a member looks after the files of its log.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Mending {
+pub(crate) struct FileRepair {
     /// How often it reads closed files back; where it does not, damage is found by those that want entries.
     pub(crate) scrub_every: Option<Duration>,
 }
 
 /// Goes on for as long as the process.
-pub(super) async fn mend(member: Member, log: LogHandle, record: Record, wanted: Mending) {
+pub(super) async fn mend(member: Member, log: LogHandle, record: Record, wanted: FileRepair) {
     let reading = async {
         match wanted.scrub_every {
             Some(pause) => read_back(&log, &record, pause).await,

@@ -1,4 +1,4 @@
-//! The post: takes messages in, decides with the links what becomes of them, and gives out those that are due. Streams and
+//! The queue: takes messages in, decides with the links what becomes of them, and gives out those that are due. Streams and
 //! sessions keep their order; one of which a message was lost gives nothing more out.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,9 +15,9 @@ use crate::network::session_part::SessionPart;
 use crate::record::Record;
 use crate::tick::Tick;
 
-/// Clones are the same post.
+/// Clones are the same queue.
 #[derive(Clone)]
-pub(crate) struct Post {
+pub(crate) struct MessageQueue {
     state: Arc<Mutex<State>>,
     record: Record,
 }
@@ -34,7 +34,7 @@ struct State {
     dead: BTreeSet<CallId>,
 }
 
-impl Post {
+impl MessageQueue {
     pub(crate) fn new(links: Links, dice: Rng, record: Record) -> Self {
         Self {
             state: Arc::new(Mutex::new(State {

@@ -8,13 +8,13 @@ use testkit::disk::FaultyDisk;
 
 use super::clock::ClockRate;
 use super::disk_pace::DiskPace;
-use super::mending::Mending;
+use super::file_repair::FileRepair;
 use crate::mutation::Mutation;
 use crate::workload::Workload;
 
 /// See the module.
 #[derive(Clone)]
-pub(crate) struct Seat {
+pub(crate) struct ProcessSetup {
     pub(crate) ring: RingId,
     pub(crate) id: MemberId,
     pub(crate) record: MemberRecord,
@@ -32,7 +32,7 @@ pub(crate) struct Seat {
     /// Bytes that may wait for its disk, if not as many as the product lets wait.
     pub(crate) queue_bytes: Option<u64>,
     /// What it does about damaged files of its log; nothing, where none is damaged while it runs.
-    pub(crate) mending: Option<Mending>,
+    pub(crate) file_repair: Option<FileRepair>,
     pub(crate) workload: Workload,
     pub(crate) mutation: Option<Mutation>,
 }
