@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The next wait.
+/// Waits between attempts, each longer than the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Backoff {
     first: Duration,

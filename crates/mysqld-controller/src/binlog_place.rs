@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 pub struct BinlogPlace {
     /// The data directory: what the index lists is relative to it.
     data_dir: PathBuf,
-    /// The index file.
     index: PathBuf,
 }
 
@@ -64,12 +63,11 @@ impl BinlogPlace {
         Self { data_dir, index }
     }
 
-    /// The index file.
+    /// Path of the file that lists the binlog's files.
     pub fn index(&self) -> &Path {
         &self.index
     }
 
-    /// The data directory.
     pub(crate) fn data_dir(&self) -> &Path {
         &self.data_dir
     }

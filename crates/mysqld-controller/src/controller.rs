@@ -51,7 +51,7 @@ pub struct ControllerOptions {
 /// What observers and operators tell.
 #[derive(Debug)]
 pub struct ControllerInputs {
-    /// What the watch saw.
+    /// The watcher's last look at mysqld.
     pub reports: watch::Receiver<WatchReport>,
     /// Whether the server's transactions come in.
     pub ingest: watch::Receiver<IngestStatus>,
@@ -65,10 +65,10 @@ pub struct ControllerInputs {
     pub transferring: watch::Receiver<bool>,
 }
 
-/// What the controller tells.
+/// What the controller publishes of its fences and of the role.
 #[derive(Debug, Clone)]
 pub struct ControllerStatus {
-    /// Whether clients may write.
+    /// Whether clients may write, and why not.
     pub write_fence: watch::Receiver<WriteFenceStatus>,
     /// Whether ordinary accounts may read.
     pub read_fence: watch::Receiver<ReadFenceStatus>,
@@ -79,7 +79,7 @@ pub struct ControllerStatus {
 /// Tells the guard that the member goes on, and whether clients take the server for a primary that another one could succeed.
 pub type ToGuard = Box<dyn Fn(bool) + Send>;
 
-/// Looks after one mysqld.
+/// The one that decides about one mysqld: takes facts in, makes a plan of them, and gives orders to its executors.
 pub struct Controller<R> {
     observer: Arc<RingObserver<R>>,
     changes: RingChanges,

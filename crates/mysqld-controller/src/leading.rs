@@ -18,7 +18,7 @@ pub enum Leading {
     Silent(Duration),
     /// It has not led for this long.
     No(Duration),
-    /// Another database member leads.
+    /// Another database member leads, as far as this one hears.
     Elsewhere(MemberId),
 }
 
@@ -57,7 +57,6 @@ impl<R: Ring> RingObserver<R> {
         Arc::new(Self { ring, memory })
     }
 
-    /// The ring itself.
     pub(crate) fn ring(&self) -> &Arc<R> {
         &self.ring
     }

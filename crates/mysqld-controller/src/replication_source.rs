@@ -5,15 +5,15 @@ use mysql_link::{Secret, literal};
 /// A source that is followed by auto-position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicationSource {
-    /// Its host.
+    /// Host of the source.
     pub host: String,
-    /// Its port.
+    /// TCP port of the source.
     pub port: u16,
-    /// The account there.
+    /// User name for the login at the source.
     pub user: String,
-    /// Its password.
+    /// Password for the login at the source.
     pub password: Secret,
-    /// Whether over TLS.
+    /// Whether the connection uses TLS.
     pub tls: bool,
 }
 

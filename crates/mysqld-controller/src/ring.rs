@@ -31,7 +31,7 @@ pub struct RingLog {
 /// The file that the log is being written to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CurrentFile {
-    /// Its size in bytes.
+    /// Bytes that were written to it so far.
     pub size: u64,
     /// Its canonical format description event.
     pub format_description: Bytes,
@@ -45,7 +45,7 @@ pub struct RingError(pub String);
 /// What became of a proposal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Its entry is committed.
+    /// Its entry is committed in the log.
     Committed(OpId),
     /// It was refused, or nobody can say; with the reason.
     NotCommitted(String),
@@ -86,9 +86,9 @@ impl std::fmt::Debug for RingChanges {
     }
 }
 
-/// The member's ring.
+/// The ring, as the controller of a member's mysqld uses it.
 pub trait Ring: Send + Sync + 'static {
-    /// See [`Ring::propose`].
+    /// The type of what [`Ring::propose`] returns for each proposal.
     type Ticket: Ticket;
 
     /// The term in which this member serves as the leader, if it does: an entry of its own term is

@@ -35,7 +35,7 @@ impl Readiness {
     }
 }
 
-/// What the server is.
+/// What a mysqld is in its ring at the moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum RoleState {
@@ -43,16 +43,16 @@ pub enum RoleState {
     Unknown,
     /// It is the primary of this member's leadership, or is on its way to be opened.
     Primary,
-    /// It follows the ring.
+    /// It follows the ring: the log is being applied to it.
     Following,
     /// This member leads, and its mysqld does not have all of the log yet.
     CatchingUp {
-        /// Transactions that it lacks.
+        /// How many transactions it lacks.
         behind: u64,
     },
     /// It should follow, and waits for something.
     Waiting {
-        /// For what.
+        /// What it waits for, in words.
         what: String,
     },
     /// It neither follows nor may it be the primary; somebody has to look.
@@ -62,7 +62,7 @@ pub enum RoleState {
     },
     /// It is killed and started again, so that what the ring has not committed is cut off.
     Restarting {
-        /// Why.
+        /// Why it was killed, in words.
         why: String,
     },
 }
@@ -70,9 +70,9 @@ pub enum RoleState {
 /// Why a server is left alone: its data are being replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hold {
-    /// It goes on.
+    /// The command that replaces the data is at work.
     Working {
-        /// What is being done.
+        /// The step that is under way, in words.
         what: String,
     },
     /// It was interrupted, and somebody has to go on with it.
@@ -94,9 +94,9 @@ impl From<Hold> for RoleState {
 /// The state and its age.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleStatus {
-    /// What the server is.
+    /// What mysqld is in its ring.
     pub state: RoleState,
-    /// Since when.
+    /// When that state began.
     pub since: Instant,
     /// Milliseconds that what is applied is behind the ring's log, while it follows.
     pub lag_ms: Option<u64>,

@@ -10,7 +10,7 @@ use crate::apply::standing::{Standing, may_propose};
 use crate::ring::Ring;
 use crate::settings::parse_gtid_owned;
 
-/// What a comparison found.
+/// How a server's transactions compare with the log's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Compared {
     /// Transactions of the log that the server lacks.
@@ -120,7 +120,6 @@ pub(super) async fn lacks_of(
     }
 }
 
-/// Between two questions.
 const ASK_AGAIN: Duration = Duration::from_millis(2);
 
 /// A session for the questions.

@@ -89,7 +89,6 @@ impl<R: Ring + CommittedLog> Apply<R> {
         (apply, receiver)
     }
 
-    /// What the applier does.
     pub(crate) fn applier(&mut self) -> Applier {
         match (&mut self.follower, self.retry_at) {
             (Some(follower), _) => follower.applier(),
@@ -119,7 +118,6 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
-    /// Does it.
     pub(crate) async fn carry_out(mut self, order: ApplyOrder) -> Self {
         self.again = None;
         match (order.action, order.server) {
@@ -373,7 +371,6 @@ impl<R: Ring + CommittedLog> Apply<R> {
         });
     }
 
-    /// What is told now.
     pub(crate) fn state(&self) -> RoleState {
         self.status.borrow().state.clone()
     }

@@ -24,12 +24,12 @@ use crate::replication_source::ReplicationSource;
 use crate::ring::{CommittedLog, LeaderTerm, Ring};
 use crate::settings::stop_waiting_for_acks;
 
-/// How the applier works.
+/// How the ring's log is applied to a mysqld.
 #[derive(Debug, Clone)]
 pub struct FollowOptions {
     /// The server and an account that may apply.
     pub connect: ConnectOptions,
-    /// The run's options.
+    /// Options of the applier's run.
     pub run: Options,
     /// Where the server's own replica threads read from, if they apply and not the applier.
     pub native: Option<ReplicationSource>,
@@ -57,12 +57,10 @@ impl FollowOptions {
     }
 }
 
-/// What following is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     /// It waits for the ring to say which transactions are committed.
     Asking,
-    /// The applier runs.
     Applying,
 }
 
@@ -71,7 +69,6 @@ pub(super) enum Step {
 pub(super) enum FollowError {
     /// The server has transactions that the ring has not.
     Errant(GtidSet),
-    /// Anything else, in words.
     Other(String),
 }
 
@@ -143,7 +140,6 @@ impl Follower {
         }
     }
 
-    /// What it does.
     pub(super) fn applier(&mut self) -> Applier {
         let Started { on, for_term, .. } = self.started;
         match *self.step.borrow_and_update() {

@@ -26,10 +26,7 @@ pub(super) enum Standing {
     /// The ring's log is applied to it, or is going to be.
     Following,
     /// It was found to have all of the log and nothing else when this leadership began.
-    Primary {
-        /// The leadership.
-        term: u64,
-    },
+    Primary { term: u64 },
 }
 
 impl Standing {

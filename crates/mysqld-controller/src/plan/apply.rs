@@ -8,7 +8,7 @@ use crate::plan::kill::{is_locked_out, is_stuck};
 use crate::ring::LeaderTerm;
 use crate::status::Readiness;
 
-/// Decides.
+/// What is done about the ring's log.
 pub(super) fn decide(facts: &Facts, now: Instant) -> Action {
     if let Some(doing) = facts.applying {
         return go_on(facts, doing);

@@ -24,7 +24,7 @@ pub struct ServerView {
 /// Everything that the plan depends on, at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
-    /// What this member is.
+    /// Whether this member leads and serves, and if not for how long.
     pub leading: Leading,
     /// Whether another member's mysqld could become the primary. Without one, what is read here is never old.
     pub others: bool,
@@ -32,7 +32,7 @@ pub struct Facts {
     pub transferring: bool,
     /// Whether the server's data are being replaced.
     pub held: bool,
-    /// Whether this member ends.
+    /// Whether this member is being stopped.
     pub stopping: bool,
 
     /// What the last look that succeeded saw; `None` before the first one.
@@ -61,7 +61,7 @@ pub struct Facts {
     pub readiness: Readiness,
     /// In which start of mysqld and which leadership that was found, if a comparison found it.
     pub found_in: Option<(Incarnation, LeaderTerm)>,
-    /// What the applier does.
+    /// How far the applier is.
     pub applier: Applier,
     /// What is being done about the log at this moment.
     pub applying: Option<ApplyAction>,
@@ -146,7 +146,7 @@ pub struct WriteMemory {
     pub not_before: Option<Instant>,
 }
 
-/// What the applier does.
+/// How far the applier is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applier {
     /// It is not at work.
@@ -198,9 +198,7 @@ impl LockoutPatience {
 /// Who can write to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Writers {
-    /// Nobody knows.
     Unknown,
-    /// Clients can.
     Clients,
     /// Clients cannot, and no commit waits.
     None,
@@ -237,7 +235,7 @@ impl Writers {
 pub enum ApplyAction {
     /// Compare what the server has with the log at the begin of the leadership.
     Compare(LeaderTerm),
-    /// Start the applier.
+    /// Start the applier, to follow another member's mysqld.
     Follow,
     /// Wait until everything of the log is applied, end the applier, and make the server fit to be the primary.
     Finish(LeaderTerm),
@@ -249,7 +247,7 @@ pub enum ApplyAction {
     BreakOff,
     /// Kill mysqld, cut off what the ring has not committed, and start it.
     Kill(Kill),
-    /// Nothing.
+    /// Nothing is to be done.
     Stay,
 }
 
@@ -259,7 +257,7 @@ pub enum ApplyAction {
 pub enum Kill {
     /// Commits wait in it, and it has to follow.
     Stuck,
-    /// It lets nobody in.
+    /// It greets everybody and finishes no login.
     LockedOut,
     /// It stops although nobody asked this member for that, and would tell clients that commits succeeded which the ring lacks.
     UnaskedStop,

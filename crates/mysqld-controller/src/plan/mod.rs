@@ -33,11 +33,11 @@ use crate::plan::write_fence::WriteAction;
 /// What is to be done now. Each part is carried out by an executor of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// For writes of clients.
+    /// What the write fence does about clients' writes.
     pub write: WriteAction,
     /// For reads of ordinary accounts.
     pub read: ReadFenceAction,
-    /// For the ring's log.
+    /// What is done about the ring's log.
     pub apply: ApplyAction,
     /// Whether mysqld is killed and started again.
     pub kill: Option<Kill>,
@@ -48,7 +48,7 @@ pub struct Plan {
 /// Between two looks at a server that stops.
 const STOP_LOOK: Duration = Duration::from_millis(100);
 
-/// Decides.
+/// The plan for the facts of one moment; `memory` is what the read fence has to remember between two plans.
 pub fn decide(facts: &Facts, memory: &mut ReadFenceMemory, now: Instant) -> Plan {
     let (apply, why) = match apply::decide(facts, now) {
         ApplyAction::Kill(why) => (ApplyAction::Stay, Some(why)),

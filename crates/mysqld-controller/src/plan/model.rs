@@ -65,7 +65,6 @@ fn turns() -> impl Strategy<Value = Turn> {
     ]
 }
 
-/// mysqld itself.
 #[derive(Debug, Clone, Copy)]
 struct Mysqld {
     start: Incarnation,
@@ -215,7 +214,6 @@ impl World {
         }
     }
 
-    /// As `Controller::facts`.
     fn facts(&self) -> Facts {
         let looked_at = self.report.map_or(0, |(_, at)| at);
         let server = self.report.map(|(seen, _)| ServerView {
@@ -250,7 +248,6 @@ impl World {
         }
     }
 
-    /// As `Controller::carry_out`.
     fn decide(&mut self) {
         let facts = self.facts();
         let plan = decide(&facts, &mut self.readers, self.began);
@@ -289,7 +286,6 @@ impl World {
         }
     }
 
-    /// As `WriteFence`.
     fn write(&mut self, succeeds: bool) {
         match self.writing.take() {
             None => {}
@@ -322,7 +318,6 @@ impl World {
         }
     }
 
-    /// As `Apply::carry_out`.
     fn apply(&mut self) {
         let Some(Applying {
             action,

@@ -7,10 +7,10 @@ use crate::plan::facts::Facts;
 use crate::status::ReadFenceReason;
 use crate::watch::ReadOnly;
 
-/// What to do.
+/// What the read fence does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadFenceAction {
-    /// Keep ordinary accounts off.
+    /// Keep ordinary accounts off by `offline_mode`.
     Raise(ReadFenceReason),
     /// Let them in again, unless somebody else keeps them off.
     Lower,

@@ -13,14 +13,14 @@ use crate::ring::LeaderTerm;
 use crate::status::Readiness;
 use crate::watch::{Protection, ReadOnly};
 
-/// What to do.
+/// What the write fence does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteAction {
     /// Ask mysqld what has to be known to open it. That may take long, so that everything is decided anew behind it.
     Prepare(LeaderTerm),
-    /// Let clients write.
+    /// Switch `super_read_only` off, so that clients can write.
     Open(LeaderTerm),
-    /// Let nobody write.
+    /// Switch `super_read_only` on, so that nobody can write.
     Close(CloseReason),
     /// Leave it as it is.
     Stay(StayReason),
@@ -34,7 +34,7 @@ pub enum WriteAction {
 pub enum CloseReason {
     /// This member does not lead.
     NotLeader,
-    /// No quorum answers.
+    /// It leads, and no quorum has answered within the lease.
     QuorumSilent,
     /// Commits may go on without the ring.
     Unprotected,

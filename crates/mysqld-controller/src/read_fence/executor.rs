@@ -53,7 +53,7 @@ impl ReadFence {
         }
     }
 
-    /// Keeps ordinary accounts off.
+    /// Sets `offline_mode`, and tells why; a failure is tried again after a while.
     pub(crate) async fn raise(mut self, reason: ReadFenceReason) -> Self {
         match raise(&self.connect).await {
             Ok(done) => {

@@ -24,10 +24,10 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// Beside the member's other files.
 const TURN: &str = "guard.pid";
 
-/// What a guard needs.
+/// What a guard is started with.
 #[derive(Debug)]
 pub struct GuardOptions {
-    /// The member's data directory.
+    /// Data directory of the member that it guards.
     pub member_dir: PathBuf,
     /// The member's account: what the guard sets counts as set by the member, which takes it back.
     pub connect: ConnectOptions,
@@ -86,11 +86,9 @@ pub async fn guard(mut options: GuardOptions, mut words: mpsc::Receiver<Word>) {
 
 /// What became of an attempt.
 enum Fenced {
-    /// Readers are kept off.
     Done,
     /// There is no server that anybody could read from.
     NobodyListens,
-    /// Neither.
     Failed,
 }
 
@@ -188,9 +186,9 @@ pub enum Word {
 /// What the guard does now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardStep {
-    /// Listen on.
+    /// Nothing; it waits for the member's next sign of life.
     Wait,
-    /// Keep ordinary accounts off.
+    /// Keep ordinary accounts off, because the member was silent for too long.
     Fence {
         /// Whether the server is to be killed when that fails.
         or_kill: bool,
@@ -225,7 +223,7 @@ impl Silence {
         }
     }
 
-    /// The member said something.
+    /// Takes note of a sign of life, or of the member's end.
     pub fn hears(&mut self, word: Word) {
         match word {
             Word::GoesOn { guards } => {

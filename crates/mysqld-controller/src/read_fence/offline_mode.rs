@@ -9,7 +9,7 @@ use mysql_link::{ConnectOptions, Connection, LinkError, server_code};
 /// What became of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetOffline {
-    /// It was changed.
+    /// `offline_mode` was switched.
     Changed,
     /// It was as it should be.
     AlreadySo,
@@ -95,7 +95,6 @@ pub(crate) async fn close_sessions(connect: &ConnectOptions) -> Result<(), LinkE
     Ok(())
 }
 
-/// Who has set it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     /// This account, by a statement.

@@ -159,7 +159,6 @@ const ROOM: u64 = 64 << 20;
 /// A file system that does not answer by then is asked no second time until it has.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Room {
     folder: Option<PathBuf>,

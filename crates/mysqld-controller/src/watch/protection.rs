@@ -14,7 +14,7 @@ use crate::watch::commits::Standing;
 pub enum Protection {
     /// All settings are as they must be.
     Protected,
-    /// Some are not.
+    /// Some settings would let a commit through without the ring.
     Unprotected {
         /// Which, why that matters, and what mends it.
         findings: Vec<Finding>,
@@ -49,15 +49,15 @@ impl Protection {
     }
 }
 
-/// Who may write.
+/// Who may write, by `read_only` and `super_read_only`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadOnly {
-    /// Everybody may.
+    /// Every account with the privileges may.
     Off,
-    /// Only administrators may.
+    /// Only accounts with `CONNECTION_ADMIN` or `SUPER` may (`read_only`).
     Clients,
-    /// Nobody may.
+    /// Nobody may (`super_read_only`).
     Everybody,
 }
 
@@ -76,13 +76,13 @@ impl ReadOnly {
 /// What the last look that succeeded saw beside the settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ServerFacts {
-    /// The server's version.
+    /// `@@version` of the server.
     pub version: String,
-    /// Its UUID.
+    /// `@@server_uuid`; none where the server did not say.
     pub server_uuid: Option<Uuid>,
     /// Counts the starts of mysqld that this watcher has seen, from 1. What was set before is lost.
     pub incarnation: u64,
-    /// Who may write.
+    /// Who may write at that moment.
     pub read_only: ReadOnly,
     /// Sessions that wait for an ACK.
     pub waiting_sessions: u64,
@@ -103,10 +103,10 @@ impl ServerFacts {
     }
 }
 
-/// What the watcher tells.
+/// What the watcher publishes after each look.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WatchReport {
-    /// The verdict.
+    /// Whether commits are sure to wait for the ring.
     pub protection: Protection,
     /// Since when it has been this verdict, for these reasons.
     pub since: Instant,
@@ -123,7 +123,7 @@ pub struct WatchReport {
 }
 
 impl WatchReport {
-    /// Nothing was seen yet.
+    /// The report before the first look.
     pub fn unknown(now: Instant) -> Self {
         let protection = Protection::Unknown {
             cause: "mysqld has not been looked at yet".to_owned(),

@@ -7,7 +7,6 @@ use uuid::Uuid;
 /// What one look saw of the server's start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sighting {
-    /// The server's UUID.
     pub(crate) uuid: Option<Uuid>,
     /// The server's number of our connection.
     pub(crate) connection_id: u32,
@@ -96,7 +95,6 @@ fn is_same(last: Sighting, seen: Sighting) -> bool {
         && (up_since_before || seen.uptime >= YOUNG)
 }
 
-/// By its uptime.
 fn started(seen: Sighting) -> Instant {
     let now = seen.looked.latest;
     now.checked_sub(seen.uptime).unwrap_or(now)

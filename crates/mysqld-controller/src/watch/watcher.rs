@@ -26,7 +26,7 @@ use crate::watch::starts::{Sighting, Span, Starts};
 /// From one look at who acknowledges to the next.
 const ACKERS_EVERY: Duration = Duration::from_millis(100);
 
-/// How to look.
+/// Which mysqld is watched, how often, and what for.
 #[derive(Debug, Clone)]
 pub struct WatchOptions {
     /// The server and our account. The time limits should be about one interval.

@@ -93,7 +93,6 @@ impl WriteFence {
         (fence, receiver)
     }
 
-    /// What it has done.
     pub(crate) fn memory(&self) -> WriteMemory {
         self.memory
     }
@@ -133,7 +132,6 @@ impl WriteFence {
         self
     }
 
-    /// Lets clients write.
     pub(crate) async fn open(mut self, term: LeaderTerm, incarnation: Incarnation) -> Self {
         match read_only::open(&self.options.connect, self.events).await {
             Ok(()) => {

@@ -50,10 +50,8 @@ impl Holder {
     }
 }
 
-/// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Course {
-    /// Try to close it.
     Close,
     /// Let what runs go on, and new writes too.
     Wait,

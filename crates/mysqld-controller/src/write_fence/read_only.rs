@@ -57,7 +57,7 @@ pub(crate) async fn open(options: &ConnectOptions, events: bool) -> Result<(), R
 const OPEN: &str = "SET GLOBAL read_only = OFF";
 const OPEN_WITH_EVENTS: &str = "SET GLOBAL read_only = OFF, GLOBAL event_scheduler = ON";
 
-/// Lets nobody write.
+/// Switches `super_read_only` on; waits at most `lock_wait` for statements that hold it up.
 pub(crate) async fn close(
     options: &ConnectOptions,
     lock_wait: Duration,
