@@ -35,6 +35,9 @@ pub(crate) struct Options {
     /// Run no test a second time: what fails once has failed
     #[arg(long)]
     strict: bool,
+    /// Begin with this step, as behind a run that ended with it
+    #[arg(long, value_name = "STEP")]
+    from: Option<String>,
 }
 
 /// What a step does.
@@ -73,7 +76,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut done: Vec<(&str, Duration)> = Vec::new();
     let mut unsteady = Vec::new();
     let started = Instant::now();
-    for step in steps(options.quick, !options.strict) {
+    let mut steps = steps(options.quick, !options.strict);
+    if let Some(from) = &options.from {
+        let place = steps.iter().position(|step| step.name == from);
+        let Some(place) = place else {
+            let names: Vec<_> = steps.iter().map(|step| step.name).collect();
+            bail!(
+                "there is no step `{from}`; the steps are: {}",
+                names.join(", ")
+            );
+        };
+        steps.drain(..place);
+    }
+    for step in steps {
         eprintln!("── {} ──", step.name);
         let began = Instant::now();
         let result = perform(&step.action);

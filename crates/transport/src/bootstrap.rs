@@ -47,10 +47,10 @@ pub enum RingBootstrapError {
 
 /// Makes a ring of the `configured` members, whose incarnations are not known yet, and gives all of
 /// them its id and the `origin` of its log. `own_log_is_empty` is asked when this member began earlier and was interrupted; with
-/// entries in its log it has finished, and [`IdentityBook::founded`] is all that is left to do.
+/// entries in its log it has finished, and [`IdentityBook::bootstrapped`] is all that is left to do.
 ///
 /// What follows is for the caller: open the log with the ring's id, start the member, initialise Raft
-/// with the plan's members, and tell the book that the ring is founded.
+/// with the plan's members, and tell the book that the ring is there.
 ///
 /// # Errors
 /// [`RingBootstrapError`], after `deadline` when members are not up by then.

@@ -43,7 +43,7 @@ fn a_commit_that_waits_is_not_answered_by_a_shutdown() {
     );
     let said = set.output(0);
     assert!(
-        said.contains("mysqld stops, without the member's having asked for it"),
+        said.contains("it is stopping although this member did not ask for that"),
         "{said}"
     );
 

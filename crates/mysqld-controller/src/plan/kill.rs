@@ -67,7 +67,7 @@ impl Kill {
                 "commits wait here for an ACK, and the primary is beside another member"
             }
             (Self::UnaskedStop, _) => {
-                "it stops, without the member's having asked for it, while commits wait for the ring, and would tell their clients that they succeeded"
+                "it is stopping although this member did not ask for that, and would tell clients that their commits succeeded, which wait for the ring"
             }
         }
     }

@@ -111,7 +111,7 @@ async fn one_that_boots_open_for_writes_is_told_of() -> Result<()> {
     let status = supervised.handle.status();
     eventually("it is noticed", || {
         let warning = status.borrow().warning.clone();
-        Ok(warning.is_some_and(|warning| warning.contains("booted open")))
+        Ok(warning.is_some_and(|warning| warning.contains("started open for writes")))
     })
     .await?;
     supervised.stop().await
