@@ -170,8 +170,6 @@ pub enum ReadFenceReason {
     NotLeader,
     /// The primary is beside another member.
     AnotherLeads(MemberId),
-    /// The member has stopped working.
-    MemberFailed,
 }
 
 impl fmt::Display for ReadFenceReason {
@@ -180,7 +178,6 @@ impl fmt::Display for ReadFenceReason {
             Self::QuorumSilent => f.write_str("no quorum of the ring answers"),
             Self::NotLeader => f.write_str("this member does not lead, and knows of no leader"),
             Self::AnotherLeads(member) => write!(f, "the primary is beside member {member}"),
-            Self::MemberFailed => f.write_str("the member has stopped working"),
         }
     }
 }
