@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::postman::Postman;
+use crate::delay_timer::DelayTimer;
 
 /// The most payload in one segment of TCP on an Ethernet, with timestamps.
 const SEGMENT_BYTES: u64 = 1448;
@@ -166,7 +166,7 @@ impl Counts {
 /// What one reading brings at most.
 const MOST_READ: usize = 256 << 10;
 
-/// See the module. With it go its connections.
+/// One link. Its connections end with it.
 pub(crate) struct Forwarder {
     address: SocketAddr,
     accepting: AbortHandle,
@@ -181,7 +181,7 @@ impl Drop for Forwarder {
 /// What happens to the bytes.
 #[derive(Clone)]
 pub(crate) struct Journey {
-    pub(crate) postman: Postman,
+    pub(crate) delay_timer: DelayTimer,
     pub(crate) one_way: Duration,
     pub(crate) there: Arc<Counter>,
     pub(crate) back: Arc<Counter>,
@@ -246,12 +246,12 @@ async fn depart(
             Ok(length) => counter.read(length),
         }
         let (bytes, to) = (buffer.split().freeze(), to.clone());
-        journey.postman.after(journey.one_way, move || {
+        journey.delay_timer.after(journey.one_way, move || {
             // Nobody is there any more: the sender will see the same.
             let _ = to.send(bytes);
         });
     }
-    journey.postman.after(journey.one_way, move || drop(to));
+    journey.delay_timer.after(journey.one_way, move || drop(to));
 }
 
 async fn arrive(mut arriving: mpsc::UnboundedReceiver<Bytes>, mut to: OwnedWriteHalf) {

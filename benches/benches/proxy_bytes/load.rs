@@ -11,8 +11,8 @@ use serde::Serialize;
 use testkit::statistics::Percentiles;
 use tokio::task::JoinSet;
 
+use crate::delay_timer::DelayTimer;
 use crate::links::{Count, Counts, Heading, Lane, LinkId};
-use crate::postman::Postman;
 use crate::topology::{LEADER, Topology};
 use crate::variant::Variant;
 
@@ -108,22 +108,22 @@ impl Client {
     pub(crate) async fn load(
         &self,
         load: Load,
-        postman: &Postman,
+        delay_timer: &DelayTimer,
         time: Duration,
     ) -> Result<Vec<Commit>> {
         match load {
-            Load::Low => self.paced(postman, time).await,
+            Load::Low => self.paced(delay_timer, time).await,
             Load::Busy => self.closed(time).await,
         }
     }
 
-    async fn paced(&self, postman: &Postman, time: Duration) -> Result<Vec<Commit>> {
+    async fn paced(&self, delay_timer: &DelayTimer, time: Duration) -> Result<Vec<Commit>> {
         let pace = pace(self.payload.len());
         let interval = Duration::from_secs(1) / pace;
         let mut commits = Vec::new();
         let begun = Instant::now();
         for number in 0..(time.as_secs_f64() * f64::from(pace)) as u32 {
-            postman.wait_until(begun + interval * number).await;
+            delay_timer.wait_until(begun + interval * number).await;
             commits.push(self.commit().await?);
         }
         Ok(commits)
@@ -156,7 +156,7 @@ impl Client {
 
 const NOTHING: &str = "nothing was committed";
 
-/// See the module.
+/// What one load on one ring cost.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) variant: Variant,

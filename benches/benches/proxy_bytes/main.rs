@@ -9,6 +9,12 @@
 //! `cargo bench --bench proxy_bytes` prints the tables and writes `target/figures/proxy_bytes.json`. With `-- --quick` it is
 //! short, for a look, and writes nothing.
 
+#[allow(
+    dead_code,
+    reason = "shared with another bench, which needs more of it"
+)]
+#[path = "../quorum_latency/delay_timer.rs"]
+mod delay_timer;
 mod links;
 mod load;
 #[allow(
@@ -18,12 +24,6 @@ mod load;
 )]
 #[path = "../../../crates/consensus/tests/support/memory_log.rs"]
 mod memory_log;
-#[allow(
-    dead_code,
-    reason = "shared with another bench, which needs more of it"
-)]
-#[path = "../quorum_latency/postman.rs"]
-mod postman;
 mod report;
 mod ring;
 mod topology;
@@ -34,8 +34,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use testkit::figures::Figures;
 
+use delay_timer::DelayTimer;
 use load::{Client, Load, Sample, Seen};
-use postman::Postman;
 use report::{HopReport, Report};
 use ring::{Arrivals, Ring};
 use topology::{ACROSS, INSIDE, Layout};
@@ -96,14 +96,14 @@ async fn measure(
     variant: Variant,
     entry_bytes: usize,
     plan: &Plan,
-    postman: &Postman,
+    delay_timer: &DelayTimer,
 ) -> Result<Vec<Sample>> {
-    let ring = Ring::make(layout, variant, postman).await?;
+    let ring = Ring::make(layout, variant, delay_timer).await?;
     let term = ring.serving().await?;
     let client = Client::new(ring.leader().clone(), term, entry_bytes);
     let mut samples = Vec::new();
     for &load in loads {
-        client.load(load, postman, plan.warm_up).await?;
+        client.load(load, delay_timer, plan.warm_up).await?;
         settle(&ring).await?;
         let destinations = match variant {
             Variant::Vanilla => ring.topology.behind_followers().collect(),
@@ -112,7 +112,7 @@ async fn measure(
         let arrivals = Arrivals::watch(&ring, ring.topology.remote_witnesses());
         let (counts, fallbacks) = (ring.counts(), ring.fallbacks());
         let begun = Instant::now();
-        let commits = client.load(load, postman, plan.time).await?;
+        let commits = client.load(load, delay_timer, plan.time).await?;
         let time = begun.elapsed();
         settle(&ring).await?;
         let seen = Seen {
@@ -134,7 +134,7 @@ async fn measure(
 
 /// What the links carry in the paper's ring, and what a hop costs in one as small as can be.
 async fn run(plan: &Plan) -> Result<(Report, HopReport)> {
-    let postman = Postman::start();
+    let delay_timer = DelayTimer::start();
     let (mut samples, mut hops) = (Vec::new(), Vec::new());
     for round in 0..plan.rounds {
         for &size in &plan.sizes {
@@ -145,9 +145,9 @@ async fn run(plan: &Plan) -> Result<(Report, HopReport)> {
                 let name = variant.name();
                 eprintln!("round {} of {}: {size} B, {name}", round + 1, plan.rounds);
                 let whole = (Layout::Paper, &Load::BOTH[..]);
-                samples.extend(measure(whole, variant, size, plan, &postman).await?);
+                samples.extend(measure(whole, variant, size, plan, &delay_timer).await?);
                 let small = (Layout::TwoRegions, &[Load::Low][..]);
-                hops.extend(measure(small, variant, size, plan, &postman).await?);
+                hops.extend(measure(small, variant, size, plan, &delay_timer).await?);
             }
         }
     }

@@ -26,10 +26,10 @@ use transport::{
     serve,
 };
 
+use crate::delay_timer::DelayTimer;
 use crate::links::{Counts, Forwarder, Heading, Journey, Lane, LinkId, Links};
 use crate::load::Commit;
 use crate::memory_log::MemoryDisk;
-use crate::postman::Postman;
 use crate::topology::{LEADER, Layout, NEIGHBOUR, Topology};
 use crate::variant::Variant;
 
@@ -37,7 +37,7 @@ const READY_LIMIT: Duration = Duration::from_secs(30);
 /// How often a state is looked at that nothing tells of.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// See the module.
+/// The members of one layout in one process, and the links that count their bytes.
 pub(crate) struct Ring {
     pub(crate) topology: Topology,
     nodes: BTreeMap<MemberId, Node>,
@@ -55,7 +55,11 @@ struct Node {
 }
 
 impl Ring {
-    pub(crate) async fn make(layout: Layout, variant: Variant, postman: &Postman) -> Result<Self> {
+    pub(crate) async fn make(
+        layout: Layout,
+        variant: Variant,
+        delay_timer: &DelayTimer,
+    ) -> Result<Self> {
         let topology = Topology::new(layout);
         let mut listeners = BTreeMap::new();
         let mut records = topology.records().clone();
@@ -81,7 +85,7 @@ impl Ring {
                         })
                     };
                     let journey = Journey {
-                        postman: postman.clone(),
+                        delay_timer: delay_timer.clone(),
                         one_way: topology.one_way(id, *to),
                         there: counter(Heading::There),
                         back: counter(Heading::Back),
@@ -279,7 +283,7 @@ impl StatusSource for NoStatus {
 /// Where a member's links to the others begin.
 pub(crate) type Doors = BTreeMap<(MemberId, Lane), SocketAddr>;
 
-/// See the module. A proxy is called over a link of its own, so that what is said to it for others is counted by itself; else
+/// Calls each member through a counted link. A proxy is called over a link of its own, so that what is said to it for others is counted by itself; else
 /// it would share a connection with what it gets for itself. That costs a proxied destination the signs of life of one
 /// connection more than it has to.
 #[derive(Clone)]

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Members of each region: one database member and two witnesses.
 pub(crate) const MEMBERS_OF_A_REGION: u64 = 3;
 
-/// See the module.
+/// One pair of distances that is measured, in milliseconds one way.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
 pub(crate) struct Distances {
     /// Between two members of one region.

@@ -9,7 +9,7 @@ use testkit::log_entries;
 use testkit::statistics::Percentiles;
 use tokio::task::JoinSet;
 
-use super::postman::Postman;
+use super::delay_timer::DelayTimer;
 use super::ring::Leader;
 
 /// Bytes of text in a transaction's row.
@@ -65,11 +65,11 @@ impl Sample {
 pub(crate) async fn measure(
     load: Load,
     leader: &Leader,
-    postman: &Postman,
+    delay_timer: &DelayTimer,
     time: Duration,
 ) -> Result<Sample> {
     match load {
-        Load::Paced(rate) => paced(rate, leader, postman, time).await,
+        Load::Paced(rate) => paced(rate, leader, delay_timer, time).await,
         Load::Clients(clients) => closed(clients, leader, time).await,
     }
 }
@@ -79,7 +79,12 @@ fn entry(number: u64) -> AppEntry {
     AppEntry::Transaction(TransactionPayload::seal(events))
 }
 
-async fn paced(rate: u32, leader: &Leader, postman: &Postman, time: Duration) -> Result<Sample> {
+async fn paced(
+    rate: u32,
+    leader: &Leader,
+    delay_timer: &DelayTimer,
+    time: Duration,
+) -> Result<Sample> {
     let interval = Duration::from_secs(1) / rate;
     let mut commits = JoinSet::new();
     let mut chance = fastrand::Rng::with_seed(SEED);
@@ -89,7 +94,7 @@ async fn paced(rate: u32, leader: &Leader, postman: &Postman, time: Duration) ->
         // Made before its time, so that making it is not measured.
         let entry = entry(u64::from(number));
         let due = begun + interval * number + interval.mul_f64(chance.f64());
-        postman.wait_until(due).await;
+        delay_timer.wait_until(due).await;
         let leader = leader.clone();
         commits.spawn(async move {
             let asked = Instant::now();

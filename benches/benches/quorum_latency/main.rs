@@ -6,12 +6,12 @@
 //! `cargo bench --bench quorum_latency` prints a table, writes `target/figures/quorum_latency.json`, and draws
 //! `docs/img/quorum_latency.svg` from it. With `-- --quick` it is short, for a look, and writes nothing.
 
+mod delay_timer;
 mod distances;
 mod durable_write;
 mod load;
 mod network;
 mod plain;
-mod postman;
 mod receiver;
 mod report;
 mod ring;
@@ -23,9 +23,9 @@ use std::time::Duration;
 use anyhow::Result;
 use testkit::figures::Figures;
 
+use crate::delay_timer::DelayTimer;
 use crate::distances::Distances;
 use crate::load::{Load, measure};
-use crate::postman::Postman;
 use crate::report::{Measured, Report};
 use crate::ring::Ring;
 use crate::setup::Setup;
@@ -77,15 +77,15 @@ async fn measure_setup(
     setup: Setup,
     distances: Distances,
     plan: &Plan,
-    postman: &Postman,
+    delay_timer: &DelayTimer,
 ) -> Result<Vec<Measured>> {
     let durable_write_ms = durable_write::median_ms()?;
-    let ring = Ring::make(setup, distances, postman).await?;
+    let ring = Ring::make(setup, distances, delay_timer).await?;
     let leader = ring.leader();
     let mut measured = Vec::new();
     for load in Load::ALL {
-        measure(load, &leader, postman, plan.warm_up).await?;
-        let sample = measure(load, &leader, postman, plan.time).await?;
+        measure(load, &leader, delay_timer, plan.warm_up).await?;
+        let sample = measure(load, &leader, delay_timer, plan.time).await?;
         measured.push(Measured {
             setup,
             distances,
@@ -100,7 +100,7 @@ async fn measure_setup(
 }
 
 async fn run(plan: &Plan) -> Result<Report> {
-    let postman = Postman::start();
+    let delay_timer = DelayTimer::start();
     let mut measured = Vec::new();
     for round in 0..plan.rounds {
         for &distances in &plan.distances {
@@ -114,7 +114,7 @@ async fn run(plan: &Plan) -> Result<Report> {
             // No setup always follows the same one.
             setups.rotate_left(round % Setup::ALL.len());
             for setup in setups {
-                measured.extend(measure_setup(setup, distances, plan, &postman).await?);
+                measured.extend(measure_setup(setup, distances, plan, &delay_timer).await?);
             }
         }
     }

@@ -14,8 +14,8 @@ use testkit::network::{Call, Carrier, Link, Port, Reply, unreachable};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
+use super::delay_timer::DelayTimer;
 use super::distances::Distances;
-use super::postman::Postman;
 use super::receiver::Receiver;
 
 /// Requests of one stream that are under way at most, as the product's window would have it for small entries.
@@ -26,15 +26,15 @@ const WINDOW: usize = 4096;
 pub(crate) struct Network(Arc<Inner>);
 
 struct Inner {
-    postman: Postman,
+    delay_timer: DelayTimer,
     distances: Distances,
     members: Mutex<BTreeMap<MemberId, Receiver>>,
 }
 
 impl Network {
-    pub(crate) fn new(postman: Postman, distances: Distances) -> Self {
+    pub(crate) fn new(delay_timer: DelayTimer, distances: Distances) -> Self {
         Self(Arc::new(Inner {
-            postman,
+            delay_timer,
             distances,
             members: Mutex::default(),
         }))
@@ -80,7 +80,7 @@ impl Network {
             room.forget();
             let to_member = to_member.clone();
             // There is room: the window is not larger than the channel. It may be closed, then the stream has ended.
-            self.0.postman.after(delay, move || {
+            self.0.delay_timer.after(delay, move || {
                 drop(to_member.try_send(asked.request));
             });
         }
@@ -96,7 +96,7 @@ impl Network {
             let report = None;
             let answered = answer.map(|result| Answered { result, report });
             let to_leader = to_leader.clone();
-            self.0.postman.after(delay, move || {
+            self.0.delay_timer.after(delay, move || {
                 drop(to_leader.try_send(answered));
             });
         }
@@ -107,12 +107,12 @@ impl Carrier for Network {
     async fn call(&self, link: Link, call: Call, deadline: Duration) -> Option<Reply> {
         let delay = self.0.distances.one_way(link.from, link.to);
         let there_and_back = async {
-            self.0.postman.wait(delay).await;
+            self.0.delay_timer.wait(delay).await;
             let reply = match self.receiver(link.to) {
                 Ok(receiver) => receiver.take(link.from, call).await,
                 Err(why) => return Reply::Unreachable(why.to_owned()),
             };
-            self.0.postman.wait(delay).await;
+            self.0.delay_timer.wait(delay).await;
             reply
         };
         tokio::time::timeout(deadline, there_and_back).await.ok()

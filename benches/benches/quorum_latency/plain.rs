@@ -94,7 +94,7 @@ impl ProposalListener<ClientWriteResult<TypeConfig>> for Waiting {
     }
 }
 
-/// See the module.
+/// A state machine that keeps nothing and answers each write at once.
 #[derive(Debug, Default)]
 pub(crate) struct Answering {
     applied: Option<LogId>,

@@ -12,7 +12,7 @@ use testkit::network::{Call, Reply, receive, unreachable};
 
 use super::plain::PlainRaft;
 
-/// See the module.
+/// The receiving end of one member.
 #[derive(Clone)]
 pub(crate) enum Receiver {
     Member(Inbound),

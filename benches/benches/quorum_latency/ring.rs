@@ -12,10 +12,10 @@ use raft_types::{AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, Regi
 use tempfile::TempDir;
 use testkit::figures::target_folder;
 
+use super::delay_timer::DelayTimer;
 use super::distances::{Distances, MEMBERS_OF_A_REGION, region_number};
 use super::network::Network;
 use super::plain::{self, PlainRaft};
-use super::postman::Postman;
 use super::receiver::Receiver;
 use super::setup::{REGIONS, Setup};
 
@@ -25,7 +25,7 @@ const HEARTBEAT: Duration = Duration::from_millis(500);
 const LEADER: MemberId = MemberId(1);
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
-/// See the module.
+/// The members of one setup in one process, and the network between them.
 pub(crate) struct Ring {
     leader: Leader,
     others: Vec<Receiver>,
@@ -61,10 +61,10 @@ impl Ring {
     pub(crate) async fn make(
         setup: Setup,
         distances: Distances,
-        postman: &Postman,
+        delay_timer: &DelayTimer,
     ) -> Result<Self> {
         let folder = tempfile::tempdir_in(target_folder())?;
-        let network = Network::new(postman.clone(), distances);
+        let network = Network::new(delay_timer.clone(), distances);
         let id = RingId::random();
         let timers = Timers::from_heartbeat(HEARTBEAT);
         let records: BTreeMap<_, _> = (1..=setup.regions() as u64 * MEMBERS_OF_A_REGION)

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::committed_log::{CommittedLog, FileNumber, Position};
+use crate::committed_files::{CommittedFiles, FileNumber, Position};
 
 /// How a consumer named the place at which its dump begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,7 +195,7 @@ impl Consumers {
     }
 
     /// Those that read the log, in the order in which they connected.
-    pub fn views(&self, log: &dyn CommittedLog) -> Vec<ConsumerView> {
+    pub fn views(&self, log: &dyn CommittedFiles) -> Vec<ConsumerView> {
         let files = log.files();
         let now = Instant::now();
         let view = |(connection, client): (&u32, &Client)| {

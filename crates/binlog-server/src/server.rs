@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::answers::{ErrorAnswer, code};
-use crate::committed_log::{CommittedLog, LogCommands};
+use crate::committed_files::{CommittedFiles, LogCommands};
 use crate::consumers::Consumers;
 use crate::options::{OptionsError, ServerOptions, TlsError, acceptor};
 use crate::session::{Client, Ended, Shared};
@@ -53,7 +53,7 @@ impl BinlogServer {
     pub fn new(
         listener: TcpListener,
         options: ServerOptions,
-        log: Arc<dyn CommittedLog>,
+        log: Arc<dyn CommittedFiles>,
         commands: Arc<dyn LogCommands>,
     ) -> Result<Self, ServerError> {
         options.validate()?;

@@ -45,12 +45,12 @@ pub use crate::purge_floor::{
 pub use crate::reconfiguration::leader_tasks::LeaderTask;
 pub use crate::reconfiguration::members::ReconfigurationError;
 pub use crate::reconfiguration::membership_step::MoveError;
-pub use crate::reconfiguration::pause::{PauseError, PauseWish};
+pub use crate::reconfiguration::pause::{PauseError, PauseRequest};
 pub use crate::reconfiguration::pinned_primary::{Primacy, RingPause};
 pub use crate::reconfiguration::promotion::{
     Promoted, PromotionError, PromotionPhase, PromotionProgress, PromotionRefusal,
 };
-pub use crate::reconfiguration::updates::{Amendment, RecordWish, RulesWish};
+pub use crate::reconfiguration::updates::{Amendment, RecordChange, RulesChange};
 pub use crate::repair::plan::{
     MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, accept as accept_repair, plan_repair,
 };

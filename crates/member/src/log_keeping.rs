@@ -13,7 +13,7 @@ use raft_types::{MemberId, Region};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, sleep};
 
-use crate::protocol::{KeptFile, PurgeReport, PurgeWish, Refusal, RefusalKind};
+use crate::protocol::{KeptFile, PurgeReport, PurgeRequest, Refusal, RefusalKind};
 use crate::ring_handle::RingHandle;
 use crate::settings::LogSettings;
 
@@ -171,12 +171,12 @@ pub(crate) fn in_words(limit: PurgeLimit, needed_by: Option<NeededBy>) -> Option
 /// When nobody can say what is still needed, or the log cannot be purged.
 pub(crate) async fn purge_on_order(
     ring: &RingHandle,
-    wish: &PurgeWish,
+    request: &PurgeRequest,
     absent_after: Duration,
     mysqld: Option<&ConnectOptions>,
     dry_run: bool,
 ) -> Result<PurgeReport, Refusal> {
-    let policy = policy(wish)?;
+    let policy = policy(request)?;
     let needed = still_needed(ring, absent_after, mysqld).await;
     let (needed, needed_by) = needed.map_err(|why| {
         Refusal::new(
@@ -193,11 +193,11 @@ pub(crate) async fn purge_on_order(
     Ok(report(&plan, needed_by))
 }
 
-fn policy(wish: &PurgeWish) -> Result<PurgePolicy, Refusal> {
-    Ok(match wish {
-        PurgeWish::KeepBytes(bytes) => PurgePolicy::TotalBytes(*bytes),
-        PurgeWish::ClosedBefore(time) => PurgePolicy::ClosedBefore(*time),
-        PurgeWish::BeforeFile(name) => {
+fn policy(request: &PurgeRequest) -> Result<PurgePolicy, Refusal> {
+    Ok(match request {
+        PurgeRequest::KeepBytes(bytes) => PurgePolicy::TotalBytes(*bytes),
+        PurgeRequest::ClosedBefore(time) => PurgePolicy::ClosedBefore(*time),
+        PurgeRequest::BeforeFile(name) => {
             let number = FileNumber::from_name(name).ok_or_else(|| {
                 Refusal::new(
                     RefusalKind::Refused,
@@ -411,11 +411,11 @@ mod purge_order_tests {
 
     #[test]
     fn a_wish_names_a_file() {
-        let wish = PurgeWish::BeforeFile("binlog.x".into());
-        let refusal = policy(&wish).unwrap_err();
+        let request = PurgeRequest::BeforeFile("binlog.x".into());
+        let refusal = policy(&request).unwrap_err();
         assert_eq!(refusal.what, "`binlog.x` is not the name of a log file");
-        let wish = PurgeWish::BeforeFile("binlog.000007".into());
+        let request = PurgeRequest::BeforeFile("binlog.000007".into());
         let seven = FileNumber::new(7).unwrap();
-        assert_eq!(policy(&wish).unwrap(), PurgePolicy::BeforeFile(seven));
+        assert_eq!(policy(&request).unwrap(), PurgePolicy::BeforeFile(seven));
     }
 }

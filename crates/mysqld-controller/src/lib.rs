@@ -29,6 +29,9 @@ pub mod tail_trim;
 pub mod watch;
 pub mod write_fence;
 
+/// How long a connection for looking at mysqld or for a fence, and a statement on it, may take.
+const STATEMENT_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
+
 pub use binlog_place::BinlogPlace;
 pub use controller::{Controller, ControllerInputs, ControllerOptions, ControllerStatus, ToGuard};
 pub use leading::{Leading, RingObserver};

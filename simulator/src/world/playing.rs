@@ -298,7 +298,7 @@ impl World {
             } => self.relapse(leader, candidate, time),
             Undo::Wipe { member, down } => self.wipe(member, Some(down)),
             Undo::Replace(replacement) => self.replace(replacement),
-            Undo::SetPolicy(wish) => self.ask_for_policy(wish),
+            Undo::SetPolicy(request) => self.ask_for_policy(request),
             Undo::BringBack(members) => self.bring_back(&members),
             Undo::RotTail {
                 member,

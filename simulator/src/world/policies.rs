@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use consensus::quorum::{QuorumPolicy, RingRules, VoterSets};
-use consensus::{Member, MoveError, ReconfigurationError, RingView, RulesWish};
+use consensus::{Member, MoveError, ReconfigurationError, RingView, RulesChange};
 use fastrand::Rng;
 use raft_types::{MemberId, MemberRecord, OpId, Region};
 
@@ -20,7 +20,7 @@ use crate::mutation::Mutation;
 use crate::shape::Shape;
 use crate::world::World;
 use crate::world::healing::time_to_commit;
-use crate::world::undo::{Undo, Wish};
+use crate::world::undo::{PolicyRequest, Undo};
 
 /// One fault of so many is the operator, with another policy.
 const ONE_IN: u32 = 3;
@@ -77,33 +77,33 @@ impl World {
 
     /// The operator wants a policy, and asks whoever leads until he has it.
     pub(super) fn set_policy(&mut self, policy: QuorumPolicy) {
-        self.ask_for_policy(Wish {
+        self.ask_for_policy(PolicyRequest {
             policy,
             tries: TRIES,
             done: Arc::default(),
         });
     }
 
-    pub(super) fn ask_for_policy(&mut self, mut wish: Wish) {
-        if wish.done.load(Ordering::Relaxed) {
+    pub(super) fn ask_for_policy(&mut self, mut request: PolicyRequest) {
+        if request.done.load(Ordering::Relaxed) {
             return;
         }
-        wish.tries -= 1;
-        if wish.tries > 0 {
-            self.later(AGAIN, Undo::SetPolicy(wish.clone()));
+        request.tries -= 1;
+        if request.tries > 0 {
+            self.later(AGAIN, Undo::SetPolicy(request.clone()));
         }
         let Some(leader) = self.leader_process() else {
             return;
         };
         let record = self.record.clone();
         leader.spawn(|member| async move {
-            let rules = RulesWish {
-                policy: Some(wish.policy),
-                ..RulesWish::default()
+            let rules = RulesChange {
+                policy: Some(request.policy),
+                ..RulesChange::default()
             };
             let outcome = member.set_rules(&rules, false).await;
             let is_done = matches!(&outcome, Ok(_) | Err(ReconfigurationError::AsItIs));
-            wish.done.fetch_or(is_done, Ordering::Relaxed);
+            request.done.fetch_or(is_done, Ordering::Relaxed);
             let outcome = outcome.map(|done| (done.after.policy, done.entry));
             record.note(&format!(
                 "member {} sets the policy: {outcome:?}",

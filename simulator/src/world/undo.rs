@@ -50,7 +50,7 @@ pub(super) enum Undo {
     /// The operator puts another member in the place of one whose disk is gone.
     Replace(Replacement),
     /// The operator asks for a policy again.
-    SetPolicy(Wish),
+    SetPolicy(PolicyRequest),
     /// A log rots at its end, and the leader dies.
     RotTail {
         member: MemberId,
@@ -85,9 +85,9 @@ impl Replacement {
 /// What the members have said so far.
 pub(super) type Given = Arc<Mutex<Vec<MemberEvidence>>>;
 
-/// A policy that the operator wants. Clones are the same wish.
+/// A policy that the operator wants. Clones are the same request.
 #[derive(Debug, Clone)]
-pub(super) struct Wish {
+pub(super) struct PolicyRequest {
     pub(super) policy: QuorumPolicy,
     pub(super) tries: u32,
     pub(super) done: Arc<AtomicBool>,

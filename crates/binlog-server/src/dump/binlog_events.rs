@@ -5,7 +5,7 @@ use binlog_format::event::{EventHeader, EventRef, EventType, HEADER_LEN};
 use binlog_format::events::{Ignorable, summary};
 
 use crate::answers::{ColumnKind, ErrorAnswer, Outgoing, ResultSet, Value, code};
-use crate::committed_log::{CommittedLog, LogFile, Position, ReadError};
+use crate::committed_files::{CommittedFiles, LogFile, Position, ReadError};
 use crate::dump::request::FIRST_EVENT;
 use crate::session::{Client, Ended};
 use crate::statement::EventRange;
@@ -82,7 +82,7 @@ struct Listing {
 impl Listing {
     async fn next(
         &mut self,
-        log: &dyn CommittedLog,
+        log: &dyn CommittedFiles,
         file: &LogFile,
     ) -> Result<Option<Vec<Value>>, String> {
         while self.offset < file.bytes && self.left > 0 {
@@ -123,7 +123,7 @@ impl Listing {
 }
 
 /// What an event says; nothing where it cannot be read, which its consumers will notice.
-fn info(log: &dyn CommittedLog, stored: &[u8]) -> String {
+fn info(log: &dyn CommittedFiles, stored: &[u8]) -> String {
     let event = EventRef::new(stored).and_then(|event| event.verified(ChecksumAlgorithm::Crc32));
     let Ok(event) = event else {
         return String::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use binlog_format::gtid::GtidSet;
 
 use crate::answers::{ErrorAnswer, code};
-use crate::committed_log::{CommittedLog, FileNumber, KeptFile, Position};
+use crate::committed_files::{CommittedFiles, FileNumber, KeptFile, Position};
 use crate::consumers::Registration;
 use crate::dump::feed::Rule;
 
@@ -135,7 +135,7 @@ pub(super) struct Beginning {
 
 /// Finds the begin; waits when the consumer is ahead of this log, which others may have longer.
 pub(super) async fn find(
-    log: &dyn CommittedLog,
+    log: &dyn CommittedFiles,
     wanted: Wanted,
     registered_as: Option<u32>,
     patience: Duration,
@@ -172,7 +172,7 @@ pub(super) async fn find(
 /// A consumer that has transactions of the ring which the ring does not have must not go on: it would have them alone.
 /// Those that nobody in the ring has heard of (of another source) are its own affair, as with any source.
 async fn check_not_ahead(
-    log: &dyn CommittedLog,
+    log: &dyn CommittedFiles,
     have: &GtidSet,
     patience: Duration,
 ) -> Result<(), ErrorAnswer> {
@@ -219,7 +219,7 @@ fn lacks_purged(have: &GtidSet, purged: &GtidSet) -> ErrorAnswer {
 }
 
 fn at_place(
-    log: &dyn CommittedLog,
+    log: &dyn CommittedFiles,
     name: &str,
     offset: u64,
 ) -> Result<(Position, KeptFile), ErrorAnswer> {

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::answers::{ErrorAnswer, EventPackets, code, eof_packet};
-use crate::committed_log::{CommittedLog, KeptFile, Position, ReadError};
+use crate::committed_files::{CommittedFiles, KeptFile, Position, ReadError};
 use crate::consumers::{Attached, Attaching, DumpKind};
 use crate::dump::feed::{Feed, Rule};
 use crate::dump::request::{FIRST_EVENT, Request, Wanted};
@@ -90,7 +90,7 @@ struct Dump<'a, 'c> {
 
 /// What the feed has to know.
 struct Around<'a> {
-    log: &'a dyn CommittedLog,
+    log: &'a dyn CommittedFiles,
     name: &'a str,
     version_2: bool,
     server_id: u32,
@@ -175,7 +175,7 @@ impl Dump<'_, '_> {
         }
     }
 
-    fn log(&self) -> &dyn CommittedLog {
+    fn log(&self) -> &dyn CommittedFiles {
         &*self.client.shared.log
     }
 

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::committed_log::{CommittedLog, LogCommands};
+use crate::committed_files::{CommittedFiles, LogCommands};
 use crate::consumers::Consumers;
 use crate::options::ServerOptions;
 pub(crate) use crate::session::client::{Client, Ended};
 
 pub(crate) struct Shared {
-    pub(crate) log: Arc<dyn CommittedLog>,
+    pub(crate) log: Arc<dyn CommittedFiles>,
     pub(crate) commands: Arc<dyn LogCommands>,
     pub(crate) options: ServerOptions,
     pub(crate) tls: Option<TlsAcceptor>,

@@ -6,7 +6,7 @@ use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
 use crate::answers::{ErrorAnswer, Outgoing, ResultSet, Value, code, ok_packet};
-use crate::committed_log::PurgeTo;
+use crate::committed_files::PurgeTo;
 use crate::session::client::{Client, Ended};
 use crate::session::values::Surroundings;
 use crate::statement::{Column, Expression, Names, Other, Statement};
@@ -118,7 +118,7 @@ impl Client<'_> {
 
     fn show_logs(&self, out: &mut Outgoing) {
         let files = self.shared.log.files();
-        let row = |file: &crate::committed_log::LogFile| {
+        let row = |file: &crate::committed_files::LogFile| {
             let name = Value::from(&file.name[..]);
             vec![name, Value::Number(file.bytes), Value::from("No")]
         };

@@ -9,13 +9,13 @@ use binlog_format::gtid::GtidSet;
 use uuid::Uuid;
 
 use crate::answers::{ErrorAnswer, Value, code};
-use crate::committed_log::CommittedLog;
+use crate::committed_files::CommittedFiles;
 use crate::options::ServerIdentity;
 use crate::statement::{Expression, Filter};
 
 /// What values are made from.
 pub(super) struct Surroundings<'a> {
-    pub(super) log: &'a dyn CommittedLog,
+    pub(super) log: &'a dyn CommittedFiles,
     pub(super) identity: &'a ServerIdentity,
     pub(super) variables: &'a UserVariables,
     pub(super) user: &'a str,

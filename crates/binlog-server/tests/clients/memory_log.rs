@@ -15,7 +15,7 @@ use binlog_format::events::{
 use binlog_format::gtid::{Gtid, GtidSet, SourceId, Tag};
 use binlog_format::synthesis::{TransactionHead, statement_transaction};
 use binlog_server::{
-    Account, BinlogServer, CommittedLog, Consumers, FileNumber, KeptFile, LogCommands, LogFile,
+    Account, BinlogServer, CommittedFiles, Consumers, FileNumber, KeptFile, LogCommands, LogFile,
     Position, PurgeTo, ReadError, ServerIdentity, ServerOptions,
 };
 use bytes::Bytes;
@@ -152,7 +152,7 @@ impl MemoryLog {
 }
 
 #[async_trait]
-impl CommittedLog for MemoryLog {
+impl CommittedFiles for MemoryLog {
     fn files(&self) -> Vec<LogFile> {
         let end = *self.committed.borrow();
         let files = self.files.lock().unwrap();

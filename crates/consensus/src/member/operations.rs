@@ -18,12 +18,12 @@ use crate::member::Member;
 use crate::purge_floor::PurgeFloor;
 use crate::quorum::{PolicyGap, QuorumPolicy, RingRules, policy};
 use crate::reconfiguration::members::ReconfigurationError;
-use crate::reconfiguration::pause::{PauseError, PauseWish};
+use crate::reconfiguration::pause::{PauseError, PauseRequest};
 use crate::reconfiguration::pinned_primary::RingPause;
 use crate::reconfiguration::promotion::{
     Promoted, PromotionError, PromotionProgress, PromotionRefusal,
 };
-use crate::reconfiguration::updates::{Amendment, RecordWish, RulesWish};
+use crate::reconfiguration::updates::{Amendment, RecordChange, RulesChange};
 use crate::reconfiguration::{members, pause, promotion, updates};
 use crate::repair::forced_membership::{ForceError, force_membership};
 use crate::repair::plan;
@@ -81,8 +81,8 @@ impl Member {
     ///
     /// # Errors
     /// [`PauseError`].
-    pub async fn pause(&self, wish: &PauseWish) -> Result<(RingPause, OpId), PauseError> {
-        pause::pause(&self.0.core, wish).await
+    pub async fn pause(&self, request: &PauseRequest) -> Result<(RingPause, OpId), PauseError> {
+        pause::pause(&self.0.core, request).await
     }
 
     /// Ends the pause of failover, and says what it was. Committed when this returns.
@@ -150,10 +150,10 @@ impl Member {
     pub async fn update_member(
         &self,
         id: MemberId,
-        wish: &RecordWish,
+        change: &RecordChange,
         dry_run: bool,
     ) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
-        let done = updates::update_member(&self.0.core, id, wish, dry_run).await?;
+        let done = updates::update_member(&self.0.core, id, change, dry_run).await?;
         if done.entry.is_some() {
             // The engine keeps its clients for as long as it leads, and they follow the newest record that anybody has
             // called the member by.
@@ -172,10 +172,10 @@ impl Member {
     /// [`ReconfigurationError`].
     pub async fn set_rules(
         &self,
-        wish: &RulesWish,
+        change: &RulesChange,
         dry_run: bool,
     ) -> Result<Amendment<RingRules>, ReconfigurationError> {
-        updates::set_rules(&self.0.core, wish, dry_run).await
+        updates::set_rules(&self.0.core, change, dry_run).await
     }
 
     /// Lets a member go. Its data directory is of no use to this ring any more.

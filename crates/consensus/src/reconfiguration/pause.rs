@@ -16,7 +16,7 @@ use crate::ring_view::RingView;
 
 /// What an operator wants a pause to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PauseWish {
+pub struct PauseRequest {
     /// For how many seconds; without: until somebody resumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_seconds: Option<u64>,
@@ -75,13 +75,13 @@ pub(crate) fn now() -> UnixSeconds {
     UnixSeconds(since.unwrap_or_default().as_secs())
 }
 
-/// The pause that follows from a wish, after the one that stands.
+/// The pause that follows from a request, after the one that stands.
 fn pause_to_be(
     view: &RingView,
-    wish: &PauseWish,
+    request: &PauseRequest,
     now: UnixSeconds,
 ) -> Result<RingPause, PauseError> {
-    for (what, text) in [("the reason", &wish.reason), ("the name", &wish.by)] {
+    for (what, text) in [("the reason", &request.reason), ("the name", &request.by)] {
         if text.len() > Pause::MOST_TEXT_BYTES {
             return Err(PauseError::TooLong {
                 what: what.to_owned(),
@@ -96,14 +96,14 @@ fn pause_to_be(
         None if leads_as == Some(MemberKind::Database) => view.own,
         None => return Err(PauseError::NoPrimary(view.own)),
     };
-    let seconds = wish.for_seconds.map(Duration::from_secs);
+    let seconds = request.for_seconds.map(Duration::from_secs);
     Ok(RingPause {
         primary,
         pause: Pause {
             since: peer.map_or(now, |peer| peer.pause.since),
             until: seconds.map(|span| now.after(span)),
-            by: wish.by.clone(),
-            reason: wish.reason.clone(),
+            by: request.by.clone(),
+            reason: request.reason.clone(),
         },
     })
 }
@@ -111,12 +111,12 @@ fn pause_to_be(
 /// Pauses failover, or changes the terms of the pause that stands.
 pub(crate) async fn pause(
     core: &MemberCore,
-    wish: &PauseWish,
+    request: &PauseRequest,
 ) -> Result<(RingPause, OpId), PauseError> {
     let lock = tokio::time::timeout(core.timers.lease, core.reconfiguration_lock.lock());
     let _lock = lock.await.map_err(|_| PauseError::Busy)?;
     let view = leading_view(core)?;
-    let paused = pause_to_be(&view, wish, now())?;
+    let paused = pause_to_be(&view, request, now())?;
     let op_id = write(core, Some(&paused)).await?;
     Ok((paused, op_id))
 }
@@ -188,8 +188,8 @@ mod tests {
 
     const NOW: UnixSeconds = UnixSeconds(1_000);
 
-    fn wish(for_seconds: Option<u64>, reason: &str) -> PauseWish {
-        PauseWish {
+    fn request(for_seconds: Option<u64>, reason: &str) -> PauseRequest {
+        PauseRequest {
             for_seconds,
             by: "anna".to_owned(),
             reason: reason.to_owned(),
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn the_place_is_kept_for_who_leads_when_it_begins() {
         let ring = Ring::new("a: 1d 2w 3d").with_sets(&[&[1, 2, 3]]);
-        let first = pause_to_be(&ring.view(), &wish(Some(60), "work"), NOW).unwrap();
+        let first = pause_to_be(&ring.view(), &request(Some(60), "work"), NOW).unwrap();
         assert_eq!(first.primary, MemberId(1));
         assert_eq!(first.pause.until, Some(UnixSeconds(1_060)));
         // Whoever leads meanwhile, the place stays; only the terms change.
@@ -209,7 +209,7 @@ mod tests {
         let later = UnixSeconds(1_030);
         for leader in [1, 2, 3] {
             let view = paused.clone().led_by(leader).view();
-            let again = pause_to_be(&view, &wish(None, ""), later).unwrap();
+            let again = pause_to_be(&view, &request(None, ""), later).unwrap();
             let (since, until) = (again.pause.since, again.pause.until);
             assert_eq!((again.primary, since, until), (MemberId(1), NOW, None));
             assert_eq!(
@@ -219,7 +219,7 @@ mod tests {
         }
         let witness = ring.led_by(2).view();
         assert_eq!(
-            pause_to_be(&witness, &wish(None, ""), NOW),
+            pause_to_be(&witness, &request(None, ""), NOW),
             Err(PauseError::NoPrimary(MemberId(2)))
         );
         assert!(!witness.pins_another_primary_than(MemberId(2)));
@@ -229,8 +229,8 @@ mod tests {
     fn texts_are_bounded() {
         let ring = Ring::new("a: 1d 2w 3w").view();
         let longest = "x".repeat(Pause::MOST_TEXT_BYTES);
-        assert!(pause_to_be(&ring, &wish(None, &longest), NOW).is_ok());
-        let error = pause_to_be(&ring, &wish(None, &(longest + "x")), NOW).unwrap_err();
+        assert!(pause_to_be(&ring, &request(None, &longest), NOW).is_ok());
+        let error = pause_to_be(&ring, &request(None, &(longest + "x")), NOW).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the reason has 513 bytes; write 512 at most"

@@ -20,7 +20,7 @@ use crate::ring_view::RingView;
 /// What an operator wants the log to say of a member; what is not given stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct RecordWish {
+pub struct RecordChange {
     /// A new name, unique in the ring.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -41,7 +41,7 @@ pub struct RecordWish {
 /// What an operator wants the rules to be; what is not given stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct RulesWish {
+pub struct RulesChange {
     /// A new policy; the leader tasks then move the quorum to what it asks for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<QuorumPolicy>,
@@ -68,12 +68,12 @@ pub struct Amendment<T> {
     pub entry: Option<OpId>,
 }
 
-/// What follows from a wish about a member.
+/// What follows from a change about a member.
 fn amended_record(
     view: &RingView,
     rules: &RingRules,
     id: MemberId,
-    wish: &RecordWish,
+    change: &RecordChange,
     lease: Duration,
 ) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
     let peer = view
@@ -81,11 +81,11 @@ fn amended_record(
         .ok_or(ReconfigurationError::NoSuchMember(id))?;
     let before = peer.record.clone();
     let mut after = before.clone();
-    wish.name.clone_into_some(&mut after.name);
-    wish.region.clone_into_some(&mut after.region);
-    wish.votes.clone_into_some(&mut after.votes);
-    wish.priority.clone_into_some(&mut after.priority);
-    wish.address.clone_into_some(&mut after.address);
+    change.name.clone_into_some(&mut after.name);
+    change.region.clone_into_some(&mut after.region);
+    change.votes.clone_into_some(&mut after.votes);
+    change.priority.clone_into_some(&mut after.priority);
+    change.address.clone_into_some(&mut after.address);
     if after.says_the_same(&before) {
         return Err(ReconfigurationError::AsItIs);
     }
@@ -144,18 +144,19 @@ fn check_words(
     Ok(())
 }
 
-/// What follows from a wish about the rules.
+/// What follows from a change about the rules.
 fn amended_rules(
     view: &RingView,
     before: &RingRules,
-    wish: &RulesWish,
+    change: &RulesChange,
     lease: Duration,
 ) -> Result<Amendment<RingRules>, ReconfigurationError> {
     let mut after = before.clone();
-    wish.policy.clone_into_some(&mut after.policy);
-    wish.region_preference
+    change.policy.clone_into_some(&mut after.policy);
+    change
+        .region_preference
         .clone_into_some(&mut after.region_preference);
-    after.expected_voters.extend(wish.expected_voters.clone());
+    after.expected_voters.extend(change.expected_voters.clone());
     after.expected_voters.retain(|_, voters| *voters > 0);
     if after == *before {
         return Err(ReconfigurationError::AsItIs);
@@ -239,11 +240,11 @@ impl<T: Clone> CloneIntoSome<T> for Option<T> {
 pub(crate) async fn update_member(
     core: &MemberCore,
     id: MemberId,
-    wish: &RecordWish,
+    change: &RecordChange,
     dry_run: bool,
 ) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
     let lease = core.timers.lease;
-    let decide = |view: &RingView| amended_record(view, &core.rules(), id, wish, lease);
+    let decide = |view: &RingView| amended_record(view, &core.rules(), id, change, lease);
     if dry_run {
         return decide(&members::leading_view(core)?);
     }
@@ -261,11 +262,11 @@ pub(crate) async fn update_member(
 /// Changes the rules of the ring, or says what would be changed.
 pub(crate) async fn set_rules(
     core: &MemberCore,
-    wish: &RulesWish,
+    change: &RulesChange,
     dry_run: bool,
 ) -> Result<Amendment<RingRules>, ReconfigurationError> {
     let lease = core.timers.lease;
-    let decide = |view: &RingView| amended_rules(view, &core.rules(), wish, lease);
+    let decide = |view: &RingView| amended_rules(view, &core.rules(), change, lease);
     if dry_run {
         return decide(&members::leading_view(core)?);
     }
@@ -311,22 +312,26 @@ mod tests {
         ring
     }
 
-    fn update(ring: &Ring, id: u64, wish: RecordWish) -> Result<Amendment<MemberRecord>, String> {
+    fn update(
+        ring: &Ring,
+        id: u64,
+        change: RecordChange,
+    ) -> Result<Amendment<MemberRecord>, String> {
         let rules = RingRules::default();
-        amended_record(&ring.view(), &rules, MemberId(id), &wish, LEASE)
+        amended_record(&ring.view(), &rules, MemberId(id), &change, LEASE)
             .map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_member_gets_another_address_name_or_priority_also_while_it_is_away() {
-        let wish = RecordWish {
+        let change = RecordChange {
             address: Some("elsewhere:7400".to_owned()),
             name: Some("db-new".to_owned()),
             priority: Some(7),
-            ..RecordWish::default()
+            ..RecordChange::default()
         };
         for id in [1, 2, 9] {
-            let done = update(&ring().silent(&[2, 9]), id, wish.clone()).unwrap();
+            let done = update(&ring().silent(&[2, 9]), id, change.clone()).unwrap();
             assert_eq!(done.before, done.after, "it is the same member");
             assert_eq!(done.after.address, "elsewhere:7400");
             assert_eq!(
@@ -339,18 +344,18 @@ mod tests {
 
     #[test]
     fn what_cannot_be_said_of_a_member_is_refused() {
-        let wish = RecordWish::default;
-        let votes = |votes| RecordWish {
+        let change = RecordChange::default;
+        let votes = |votes| RecordChange {
             votes: Some(votes),
-            ..wish()
+            ..change()
         };
-        let address = |text: &str| RecordWish {
+        let address = |text: &str| RecordChange {
             address: Some(text.to_owned()),
-            ..wish()
+            ..change()
         };
-        let region = |name: &str| RecordWish {
+        let region = |name: &str| RecordChange {
             region: Some(Region(name.to_owned())),
-            ..wish()
+            ..change()
         };
         let table = [
             (12, votes(false), &[][..], "no member 12"),
@@ -364,9 +369,9 @@ mod tests {
             (2, address("host3"), &[], "`host3` is not an address"),
             (
                 2,
-                RecordWish {
+                RecordChange {
                     name: Some(" ".to_owned()),
-                    ..wish()
+                    ..change()
                 },
                 &[],
                 "a name",
@@ -388,12 +393,12 @@ mod tests {
             ),
             (5, votes(false), &[4, 6], ""),
         ];
-        for (id, wish, silent, words) in table {
-            let said = update(&ring().silent(silent), id, wish.clone());
+        for (id, change, silent, words) in table {
+            let said = update(&ring().silent(silent), id, change.clone());
             let said = said.err().unwrap_or_default();
             assert!(
                 said.contains(words) && said.is_empty() == words.is_empty(),
-                "{id} {wish:?}: {said}"
+                "{id} {change:?}: {said}"
             );
         }
     }
@@ -410,13 +415,13 @@ mod tests {
             let regions = names(of);
             Some(QuorumPolicy::SomeRegions { required, regions })
         };
-        let policy = |policy| RulesWish {
+        let policy = |policy| RulesChange {
             policy,
-            ..RulesWish::default()
+            ..RulesChange::default()
         };
-        let expect = |region: &str, voters| RulesWish {
+        let expect = |region: &str, voters| RulesChange {
             expected_voters: [(Region(region.to_owned()), voters)].into(),
-            ..RulesWish::default()
+            ..RulesChange::default()
         };
         let table = [
             (
@@ -467,16 +472,16 @@ mod tests {
             ),
             (expect("a", 0), &[], "refused: nothing would change"),
         ];
-        for (wish, silent, expected) in table {
+        for (change, silent, expected) in table {
             let view = ring().silent(silent).view();
-            let done = amended_rules(&view, &RingRules::default(), &wish, LEASE);
+            let done = amended_rules(&view, &RingRules::default(), &change, LEASE);
             let said = match done {
                 Ok(done) => format!("{:?}", numbers(&done.wanted)),
                 Err(error) => format!("refused: {error}"),
             };
             assert!(
                 said.contains(expected.trim_start_matches("refused: ")),
-                "{wish:?}: {said}"
+                "{change:?}: {said}"
             );
         }
     }

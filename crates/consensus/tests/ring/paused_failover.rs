@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use consensus::{PauseError, PauseWish, Primacy, PromotionError, PromotionRefusal};
+use consensus::{PauseError, PauseRequest, Primacy, PromotionError, PromotionRefusal};
 use raft_types::MemberId;
 use raft_types::MemberKind::{Database, Witness};
 use tokio::sync::watch;
@@ -12,8 +12,8 @@ use crate::support::ring::{PATIENCE, Ring, TIMERS, within};
 const FIRST: MemberId = MemberId(1);
 const OTHER: MemberId = MemberId(2);
 
-fn wish(for_seconds: Option<u64>) -> PauseWish {
-    PauseWish {
+fn request(for_seconds: Option<u64>) -> PauseRequest {
+    PauseRequest {
         for_seconds,
         by: "anna".to_owned(),
         reason: "work on the disks".to_owned(),
@@ -60,7 +60,7 @@ async fn nobody_becomes_primary(ring: &Ring) {
 #[tokio::test(start_paused = true)]
 async fn a_paused_ring_elects_a_leader_and_no_primary_until_the_old_one_is_back() {
     let mut ring = ring().await;
-    let (paused, _) = ring.member(FIRST).pause(&wish(None)).await.unwrap();
+    let (paused, _) = ring.member(FIRST).pause(&request(None)).await.unwrap();
     assert_eq!(paused.primary, FIRST);
     becomes_primary(&ring, FIRST).await;
     let committed = ring.commit("one").await;
@@ -82,7 +82,7 @@ async fn a_paused_ring_elects_a_leader_and_no_primary_until_the_old_one_is_back(
 #[tokio::test(start_paused = true)]
 async fn resuming_lets_another_one_be_the_primary() {
     let mut ring = ring().await;
-    ring.member(FIRST).pause(&wish(None)).await.unwrap();
+    ring.member(FIRST).pause(&request(None)).await.unwrap();
     ring.crash(FIRST).await;
     nobody_becomes_primary(&ring).await;
     let (leader, _) = ring.serving().await;
@@ -99,7 +99,7 @@ async fn resuming_lets_another_one_be_the_primary() {
 #[tokio::test(start_paused = true)]
 async fn a_promotion_moves_the_place_whoever_leads() {
     let mut ring = ring().await;
-    ring.member(FIRST).pause(&wish(None)).await.unwrap();
+    ring.member(FIRST).pause(&request(None)).await.unwrap();
     let progress = watch::Sender::default();
     ring.member(FIRST).promote(OTHER, progress).await.unwrap();
     becomes_primary(&ring, OTHER).await;
@@ -126,7 +126,7 @@ async fn a_promotion_moves_the_place_whoever_leads() {
 #[tokio::test(start_paused = true)]
 async fn the_primary_does_not_give_its_place_away_when_it_stops() {
     let ring = ring().await;
-    ring.member(FIRST).pause(&wish(None)).await.unwrap();
+    ring.member(FIRST).pause(&request(None)).await.unwrap();
     let refused = ring.member(FIRST).give_leadership_away().await;
     let Err(PromotionError::Refused(PromotionRefusal::NoTarget(why))) = refused else {
         panic!("{refused:?}");
@@ -137,7 +137,7 @@ async fn the_primary_does_not_give_its_place_away_when_it_stops() {
 #[tokio::test]
 async fn a_pause_ends_by_itself_when_its_time_is_over() {
     let mut ring = ring().await;
-    ring.member(FIRST).pause(&wish(Some(3))).await.unwrap();
+    ring.member(FIRST).pause(&request(Some(3))).await.unwrap();
     ring.crash(FIRST).await;
     becomes_primary(&ring, OTHER).await;
     assert!(PATIENCE > Duration::from_secs(3));
@@ -147,7 +147,7 @@ async fn a_pause_ends_by_itself_when_its_time_is_over() {
 #[tokio::test(start_paused = true)]
 async fn a_primary_that_is_cut_off_stays_the_only_one() {
     let ring = ring().await;
-    ring.member(FIRST).pause(&wish(None)).await.unwrap();
+    ring.member(FIRST).pause(&request(None)).await.unwrap();
     ring.board.isolate(FIRST, [2, 3].map(MemberId));
     within("the others elect one", async {
         while ![2, 3].map(MemberId).iter().any(|id| {
@@ -174,7 +174,7 @@ async fn what_becomes_of_the_primary_is_told_to_the_databases() {
         within(what, told.wait_for(so)).await.unwrap();
     };
     at("the first one leads", Some(FIRST), false).await;
-    ring.member(FIRST).pause(&wish(None)).await.unwrap();
+    ring.member(FIRST).pause(&request(None)).await.unwrap();
     at("a pause", Some(FIRST), true).await;
     ring.member(FIRST).resume().await.unwrap();
     at("its end", Some(FIRST), false).await;

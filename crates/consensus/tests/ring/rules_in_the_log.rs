@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use consensus::RulesWish;
+use consensus::RulesChange;
 use consensus::quorum::{QuorumPolicy, VoterSets};
 use raft_types::{MemberId, Region};
 
@@ -45,18 +45,18 @@ async fn a_policy_is_set_while_the_ring_runs_and_follows_whoever_is_able() {
     ring.committed_everywhere(last).await;
     let (leader, _) = ring.serving().await;
     let member = ring.member(leader).clone();
-    let wish = RulesWish {
+    let change = RulesChange {
         policy: Some(some_regions()),
-        ..RulesWish::default()
+        ..RulesChange::default()
     };
-    let planned = member.set_rules(&wish, true).await.unwrap();
+    let planned = member.set_rules(&change, true).await.unwrap();
     assert_eq!(planned.entry, None);
     assert_eq!(planned.wanted, sets(&[&[1, 2, 3], &[4, 5, 6]]));
     assert_eq!(
         member.status().rules.policy,
         QuorumPolicy::SingleRegionDynamic
     );
-    let set = within("the change", member.set_rules(&wish, false))
+    let set = within("the change", member.set_rules(&change, false))
         .await
         .unwrap();
     assert!(set.entry.is_some());

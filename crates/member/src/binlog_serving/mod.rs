@@ -18,7 +18,7 @@ use crate::binlog_serving::served_log::ServedLog;
 use crate::error::MemberError;
 use crate::log_keeping;
 use crate::mysqld::{connect_options, usual_server_id};
-use crate::protocol::{PurgeReport, PurgeWish};
+use crate::protocol::{PurgeReport, PurgeRequest};
 use crate::ring_handle::{RingHandle, RotateError, Rotated};
 use crate::settings::{BinlogServerSettings, LogSettings, MysqlSettings, Settings};
 use crate::status::ConsumerView;
@@ -100,7 +100,7 @@ pub(crate) fn viewer(
                 DumpKind::Gtids => "gtids".to_owned(),
                 DumpKind::Position => "position".to_owned(),
             },
-            file: binlog_server::CommittedLog::name_of(&*log, view.position.file),
+            file: binlog_server::CommittedFiles::name_of(&*log, view.position.file),
             position: view.position.offset,
             behind_bytes: view.behind_bytes,
             queued_bytes: view.queued_bytes,
@@ -174,14 +174,14 @@ impl LogCommands for Orders {
 
     async fn purge(&self, to: PurgeTo) -> Result<String, String> {
         tracing::info!(target: "audit", "a client of the binlog server orders PURGE BINARY LOGS: {to:?}");
-        let wish = match to {
-            PurgeTo::File(name) => PurgeWish::BeforeFile(name),
-            PurgeTo::Time(time) => PurgeWish::ClosedBefore(time),
+        let request = match to {
+            PurgeTo::File(name) => PurgeRequest::BeforeFile(name),
+            PurgeTo::Time(time) => PurgeRequest::ClosedBefore(time),
         };
         let mysqld = self.mysqld()?;
         let absent_after = self.log.absent_after;
         let purged =
-            log_keeping::purge_on_order(&self.ring, &wish, absent_after, mysqld.as_ref(), false)
+            log_keeping::purge_on_order(&self.ring, &request, absent_after, mysqld.as_ref(), false)
                 .await;
         let report = purged.map_err(|refusal| format!("{}; {}", refusal.what, refusal.advice))?;
         Ok(words(&report))

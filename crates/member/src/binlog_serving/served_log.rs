@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use binlog_format::event::EventRef;
 use binlog_format::events::FormatDescription;
 use binlog_format::gtid::GtidSet;
-use binlog_server::{CommittedLog, FileNumber, KeptFile, LogFile, Position, ReadError};
+use binlog_server::{CommittedFiles, FileNumber, KeptFile, LogFile, Position, ReadError};
 use binlog_store::{LogPlace, MARKER_MAGIC, Marker};
 use bytes::Bytes;
 use raft_types::OpId;
@@ -90,7 +90,7 @@ fn number(file: FileNumber) -> binlog_store::FileNumber {
 }
 
 #[async_trait]
-impl CommittedLog for ServedLog {
+impl CommittedFiles for ServedLog {
     fn files(&self) -> Vec<LogFile> {
         let end = *self.committed.borrow();
         let files = self.ring.log.files().into_iter();

@@ -19,8 +19,8 @@ use crate::commands::mysqld_orders::fitness;
 use crate::log_keeping;
 use crate::mysqld::connect_options;
 use crate::protocol::{
-    CommandEvent, CommandProgress, CommandResult, OperatorCommand, PurgeReport, PurgeWish, Refusal,
-    RefusalKind, done_event,
+    CommandEvent, CommandProgress, CommandResult, OperatorCommand, PurgeReport, PurgeRequest,
+    Refusal, RefusalKind, done_event,
 };
 use crate::provisioning::DonorMember;
 use crate::ring_handle::{RingHandle, RotateError};
@@ -189,20 +189,20 @@ impl Work {
             }
             OperatorCommand::UpdateMember {
                 member: id,
-                wish,
+                change,
                 dry_run,
             } => {
-                let updated = ring()?.member.update_member(id, &wish, dry_run).await?;
+                let updated = ring()?.member.update_member(id, &change, dry_run).await?;
                 CommandResult::MemberUpdated(Box::new(updated))
             }
-            OperatorCommand::SetRules { wish, dry_run } => {
-                CommandResult::RulesSet(Box::new(ring()?.member.set_rules(&wish, dry_run).await?))
+            OperatorCommand::SetRules { change, dry_run } => {
+                CommandResult::RulesSet(Box::new(ring()?.member.set_rules(&change, dry_run).await?))
             }
             OperatorCommand::RemoveMember { member: id } => {
                 CommandResult::Removed(ring()?.member.remove_member(id).await?)
             }
-            OperatorCommand::Pause { wish } => {
-                let (paused, entry) = ring()?.member.pause(&wish).await?;
+            OperatorCommand::Pause { request } => {
+                let (paused, entry) = ring()?.member.pause(&request).await?;
                 CommandResult::Paused { paused, entry }
             }
             OperatorCommand::FlushLog => self.flush(&ring()?).await?,
@@ -217,8 +217,8 @@ impl Work {
                 plan,
                 accepted_loss,
             } => CommandResult::Repaired(repair(&ring()?.member, &plan, accepted_loss).await?),
-            OperatorCommand::PurgeLog { wish, dry_run } => {
-                CommandResult::Purged(self.purge(&ring()?, &wish, dry_run).await?)
+            OperatorCommand::PurgeLog { request, dry_run } => {
+                CommandResult::Purged(self.purge(&ring()?, &request, dry_run).await?)
             }
             OperatorCommand::Provision {
                 donor,
@@ -321,7 +321,7 @@ impl Work {
     async fn purge(
         &self,
         ring: &RingHandle,
-        wish: &PurgeWish,
+        request: &PurgeRequest,
         dry_run: bool,
     ) -> Result<PurgeReport, Refusal> {
         let settings = self.member.state.settings.mysql.as_ref();
@@ -334,7 +334,7 @@ impl Work {
             )
         })?;
         let absent_after = self.member.state.settings.log.absent_after;
-        log_keeping::purge_on_order(ring, wish, absent_after, mysqld.as_ref(), dry_run).await
+        log_keeping::purge_on_order(ring, request, absent_after, mysqld.as_ref(), dry_run).await
     }
 
     async fn provision(

@@ -88,6 +88,11 @@ impl AutomaticDemotion {
         }
     }
 
+    /// Forgets how mysqld was in a leadership that has ended; what was given away, and when, is remembered.
+    fn leads_no_more(&mut self) {
+        (self.stuck, self.sound) = (None, None);
+    }
+
     fn decide(&mut self, seen: &Seen, now: Instant) -> Verdict {
         let (behind, why) = match &seen.health {
             PrimaryHealth::Fit => (0, None),
@@ -178,8 +183,7 @@ impl DemotionTask {
         loop {
             let leads = primacy.borrow_and_update().leadership.serving_term();
             if leads.is_none() {
-                // Then nothing is to be given away, and nothing is looked at.
-                demotion.decide(&self.see(), Instant::now());
+                demotion.leads_no_more();
                 self.tell(None);
                 if primacy.changed().await.is_err() {
                     return;

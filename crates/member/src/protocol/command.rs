@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use consensus::{PauseWish, RecordWish, RepairPlan, RulesWish};
+use consensus::{PauseRequest, RecordChange, RepairPlan, RulesChange};
 use mysqld_controller::conversion::ServerLook;
 use mysqld_controller::provision::CloneAccount;
 use raft_types::{MemberId, MemberRecord, OpId, RingId};
@@ -38,14 +38,16 @@ pub enum OperatorCommand {
         /// The number of the member that changes.
         member: MemberId,
         /// The fields to change; the others stay.
-        wish: RecordWish,
+        #[serde(rename = "wish")] // as members of version 0.1 know it
+        change: RecordChange,
         /// Only say what would change.
         dry_run: bool,
     },
     /// Changes the rules of the quorum. To the leader.
     SetRules {
         /// The rules to change; the others stay.
-        wish: RulesWish,
+        #[serde(rename = "wish")] // as members of version 0.1 know it
+        change: RulesChange,
         /// Only say what would change.
         dry_run: bool,
     },
@@ -57,7 +59,8 @@ pub enum OperatorCommand {
     /// Pauses failover. To the leader.
     Pause {
         /// For how long, by whom and why.
-        wish: PauseWish,
+        #[serde(rename = "wish")] // as members of version 0.1 know it
+        request: PauseRequest,
     },
     /// Ends the pause. To the leader.
     Resume,
@@ -75,7 +78,8 @@ pub enum OperatorCommand {
     /// Removes old files of a member's log. To that member.
     PurgeLog {
         /// Which files are to go: up to a name, beyond a size, or older than a time.
-        wish: PurgeWish,
+        #[serde(rename = "wish")] // as members of version 0.1 know it
+        request: PurgeRequest,
         /// Only say which would go.
         dry_run: bool,
     },
@@ -115,7 +119,7 @@ pub enum OperatorCommand {
 /// Which of the oldest files of a log are to go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PurgeWish {
+pub enum PurgeRequest {
     /// All before this one, as `PURGE BINARY LOGS TO` means it.
     BeforeFile(String),
     /// As many as it takes until all together take at most this many bytes.
@@ -302,7 +306,7 @@ mod tests {
             (OperatorCommand::Evidence, r#"{"command":"evidence"}"#),
             (
                 OperatorCommand::PurgeLog {
-                    wish: PurgeWish::KeepBytes(7),
+                    request: PurgeRequest::KeepBytes(7),
                     dry_run: true,
                 },
                 r#"{"command":"purge_log","wish":{"keep_bytes":7},"dry_run":true}"#,

@@ -5,7 +5,7 @@ mod event;
 mod refusal;
 
 pub use crate::protocol::command::{
-    MysqldAnswer, MysqldOrder, OperatorCommand, PurgeWish, ReplicateFrom,
+    MysqldAnswer, MysqldOrder, OperatorCommand, PurgeRequest, ReplicateFrom,
 };
 pub use crate::protocol::event::{
     CommandEvent, CommandResult, KeptBinlog, KeptFile, ProvisionPlan, Provisioned, PurgeReport,

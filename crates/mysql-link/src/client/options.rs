@@ -186,6 +186,15 @@ impl ConnectOptions {
             several_statements: false,
         }
     }
+
+    /// The same for one use: mysqld shows it as `program_name`, and no connection and no statement takes longer than `limit`.
+    #[must_use]
+    pub fn bounded(mut self, program_name: &str, limit: Duration) -> Self {
+        program_name.clone_into(&mut self.program_name);
+        self.timeouts.connect = self.timeouts.connect.min(limit);
+        self.timeouts.statement = self.timeouts.statement.min(limit);
+        self
+    }
 }
 
 #[cfg(test)]

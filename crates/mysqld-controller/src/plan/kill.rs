@@ -58,16 +58,16 @@ impl Kill {
     pub(crate) fn in_words(self, leading: Leading) -> &'static str {
         match (self, leading) {
             (Self::LockedOut, _) => {
-                "no login succeeds: probably an account statement waits for an ACK that cannot come any more"
+                "no login succeeds; an account statement probably waits for an ACK that can no longer come"
             }
             (Self::Stuck, Leading::Serving(_)) => {
-                "commits wait here for an ACK, and it is to catch up with the ring first"
+                "its commits wait for an ACK, and it must catch up with the ring first"
             }
             (Self::Stuck, _) => {
-                "commits wait here for an ACK, and the primary is beside another member"
+                "its commits wait for an ACK, and the primary is now beside another member"
             }
             (Self::UnaskedStop, _) => {
-                "it is stopping although this member did not ask for that, and would tell clients that their commits succeeded, which wait for the ring"
+                "it is shutting down, this member did not ask for it, and commits that still wait for the ring would be reported as successful"
             }
         }
     }

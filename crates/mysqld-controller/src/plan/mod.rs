@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::leading::Leading;
     use crate::plan::facts::{LockoutPatience, ServerView};
-    use crate::plan::write_fence::CloseReason::{AnotherLeads, HandingOver, Incomplete};
+    use crate::plan::write_fence::CloseReason::{AnotherLeads, Incomplete, Switchover};
     use crate::plan::write_fence::CloseReason::{QuorumSilent, Unprotected};
     use crate::plan::write_fence::StayReason;
     use crate::ring::LeaderTerm;
@@ -249,7 +249,7 @@ mod tests {
                     transferring: true,
                     ..primary(serving)
                 },
-                (WriteAction::Close(HandingOver), ReadFenceAction::Stay),
+                (WriteAction::Close(Switchover), ReadFenceAction::Stay),
                 ApplyAction::Stay,
                 None,
             ),

@@ -42,8 +42,8 @@ pub enum CloseReason {
     AnotherLeads(MemberId),
     /// The server does not have everything of the ring's log yet.
     Incomplete,
-    /// The leadership is about to be given to another member.
-    HandingOver,
+    /// The leadership is being transferred to another member.
+    Switchover,
 }
 
 impl fmt::Display for CloseReason {
@@ -55,7 +55,7 @@ impl fmt::Display for CloseReason {
             Self::Incomplete => {
                 f.write_str("part of the ring's log is not known to be applied here yet")
             }
-            Self::HandingOver => f.write_str("the leadership is being given to another member"),
+            Self::Switchover => f.write_str("a planned switchover is under way"),
             Self::AnotherLeads(member) => {
                 write!(
                     f,
@@ -131,7 +131,7 @@ pub(super) fn decide(facts: &Facts, memory: &WriteMemory) -> WriteAction {
         Leading::Silent(so_far) => return wait(so_far, CloseReason::QuorumSilent),
         // Nothing here will be acknowledged any more, so there is nothing to be patient for.
         Leading::Elsewhere(member) => return close(CloseReason::AnotherLeads(member)),
-        Leading::Serving(_) if facts.transferring => return close(CloseReason::HandingOver),
+        Leading::Serving(_) if facts.transferring => return close(CloseReason::Switchover),
         Leading::Serving(term) => term,
     };
     let open = server.read_only == ReadOnly::Off;
@@ -477,8 +477,8 @@ mod tests {
     #[test]
     fn it_opens_only_once_everything_is_there() {
         use CloseReason::AnotherLeads;
-        use CloseReason::HandingOver;
         use CloseReason::Incomplete;
+        use CloseReason::Switchover;
         use CloseReason::Unprotected;
         use ReadOnly::Clients;
         use ReadOnly::Everybody;
@@ -506,14 +506,8 @@ mod tests {
             (serving, In(TERM), Everybody, false, Open(TERM)),
             (serving, In(TERM), Clients, false, Open(TERM)),
             (serving, Always, Clients, false, Open(TERM)),
-            (serving, In(TERM), Off, true, Close(HandingOver)),
-            (
-                serving,
-                In(TERM),
-                Everybody,
-                true,
-                Stay(Closed(HandingOver)),
-            ),
+            (serving, In(TERM), Off, true, Close(Switchover)),
+            (serving, In(TERM), Everybody, true, Stay(Closed(Switchover))),
             (
                 ELSEWHERE,
                 Applying,

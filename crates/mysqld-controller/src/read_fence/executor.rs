@@ -6,6 +6,7 @@ use mysql_link::ConnectOptions;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use crate::STATEMENT_LIMIT;
 use crate::read_fence::offline_mode::{SetOffline, lower, raise};
 use crate::status::{ReadFenceReason, ReadFenceStatus};
 use crate::watch::WatchReport;
@@ -25,14 +26,10 @@ pub(crate) struct ReadFence {
 
 impl ReadFence {
     /// One that has done nothing yet, and its status.
-    pub(crate) fn new(mut connect: ConnectOptions) -> (Self, watch::Receiver<ReadFenceStatus>) {
-        let limit = Duration::from_secs(2);
-        connect.timeouts.connect = connect.timeouts.connect.min(limit);
-        connect.timeouts.statement = connect.timeouts.statement.min(limit);
-        connect.program_name = "witness-read-fence".to_owned();
+    pub(crate) fn new(connect: ConnectOptions) -> (Self, watch::Receiver<ReadFenceStatus>) {
         let (status, receiver) = watch::channel(ReadFenceStatus::default());
         let fence = Self {
-            connect,
+            connect: connect.bounded("witness-read-fence", STATEMENT_LIMIT),
             status,
             changed: None,
             not_before: None,

@@ -12,6 +12,7 @@ use mysql_link::{ConnectOptions, LinkError};
 use tokio::sync::mpsc;
 use tracing::{error, warn};
 
+use crate::STATEMENT_LIMIT;
 use crate::read_fence::offline_mode::{SetOffline, raise_in_start_before};
 use crate::supervisor::SupervisorOptions;
 
@@ -19,8 +20,6 @@ use crate::supervisor::SupervisorOptions;
 const TICK: Duration = Duration::from_millis(200);
 /// From an attempt that failed to the next one.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long a connection, and a statement on it, may take.
-const LIMIT: Duration = Duration::from_secs(2);
 /// Beside the member's other files.
 const TURN: &str = "guard.pid";
 
@@ -39,9 +38,7 @@ pub struct GuardOptions {
 
 /// Guards until nothing is left to guard, or another guard has taken over.
 pub async fn guard(mut options: GuardOptions, mut words: mpsc::Receiver<Word>) {
-    options.connect.timeouts.connect = options.connect.timeouts.connect.min(LIMIT);
-    options.connect.timeouts.statement = options.connect.timeouts.statement.min(LIMIT);
-    options.connect.program_name = "witness-guard".to_owned();
+    options.connect = options.connect.bounded("witness-guard", STATEMENT_LIMIT);
     let mut silence = Silence::new(options.limit);
     let mut turn: Option<Turn> = None;
     let mut heard_at = Instant::now();

@@ -9,6 +9,7 @@ use mysql_link::ConnectOptions;
 use serde::Serialize;
 use tokio::sync::watch;
 
+use crate::STATEMENT_LIMIT;
 use crate::supervisor::command_line::ServerCommand;
 use crate::supervisor::decision::{Found, ProcessId, Wanted};
 use crate::supervisor::external::ExternalCommands;
@@ -39,14 +40,11 @@ pub struct SupervisorOptions {
 
 impl SupervisorOptions {
     /// The defaults: ten seconds to drain, two minutes to stop.
-    pub fn new(server: ServerCommand, mut account: ConnectOptions) -> Self {
-        account.program_name = "witness-supervisor".to_owned();
-        account.timeouts.connect = account.timeouts.connect.min(Duration::from_secs(2));
-        account.timeouts.statement = account.timeouts.statement.min(Duration::from_secs(2));
+    pub fn new(server: ServerCommand, account: ConnectOptions) -> Self {
         Self {
             server,
             external: None,
-            account,
+            account: account.bounded("witness-supervisor", STATEMENT_LIMIT),
             may_initialise: false,
             drain_limit: Duration::from_secs(10),
             stop_limit: Duration::from_secs(120),

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::STATEMENT_LIMIT;
 use crate::events::EventScheduler;
 use crate::ingest::{IngestFigures, IngestStatus};
 use crate::settings::{
@@ -45,13 +46,9 @@ pub struct WatchOptions {
 
 impl WatchOptions {
     /// A look every second, each bounded by two.
-    pub fn new(mut connect: ConnectOptions, requirements: Requirements) -> Self {
-        let limit = Duration::from_secs(2);
-        connect.timeouts.connect = connect.timeouts.connect.min(limit);
-        connect.timeouts.statement = connect.timeouts.statement.min(limit);
-        connect.program_name = "witness-watch".to_owned();
+    pub fn new(connect: ConnectOptions, requirements: Requirements) -> Self {
         Self {
-            connect,
+            connect: connect.bounded("witness-watch", STATEMENT_LIMIT),
             requirements,
             interval: Duration::from_secs(1),
             events: None,

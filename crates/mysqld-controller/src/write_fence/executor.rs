@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use crate::STATEMENT_LIMIT;
 use crate::events::{EventScheduler, enable_replicated};
 use crate::plan::facts::{Incarnation, WriteMemory};
 use crate::plan::write_fence::{CloseReason, StayReason};
@@ -36,13 +37,9 @@ pub struct WriteFenceOptions {
 
 impl WriteFenceOptions {
     /// The defaults: one second is waited for a lock, three seconds behind a failure.
-    pub fn new(mut connect: ConnectOptions) -> Self {
-        let limit = Duration::from_secs(2);
-        connect.timeouts.connect = connect.timeouts.connect.min(limit);
-        connect.timeouts.statement = connect.timeouts.statement.min(limit);
-        connect.program_name = "witness-write-fence".to_owned();
+    pub fn new(connect: ConnectOptions) -> Self {
         Self {
-            connect,
+            connect: connect.bounded("witness-write-fence", STATEMENT_LIMIT),
             lock_wait: Duration::from_secs(1),
             statement_patience: None,
             retry: Duration::from_secs(3),
@@ -181,7 +178,7 @@ impl WriteFence {
         self.enabling.abort_all();
         let (connect, lock_wait) = (&self.options.connect, self.options.lock_wait);
         let closed = match reason {
-            CloseReason::HandingOver => {
+            CloseReason::Switchover => {
                 let patience = self.options.statement_patience;
                 long_statements::close(connect, lock_wait, patience, wanted).await
             }

@@ -577,7 +577,7 @@ async fn a_switchover_closes_it_for_writes_and_its_end_opens_it() -> Result<()> 
     member.ring.set_leadership(Leadership::Serving(TERM));
     member.opens().await?;
     member.transferring.send_replace(true);
-    member.closes("being given to another member").await?;
+    member.closes("planned switchover").await?;
     assert_eq!(server.client().variable("super_read_only")?, "1");
     member.transferring.send_replace(false);
     member.opens().await?;

@@ -1,6 +1,6 @@
 //! A member that is at another address from now on.
 
-use consensus::RecordWish;
+use consensus::RecordChange;
 use raft_types::{MemberId, MemberKind};
 
 use crate::support::grpc_ring::{GrpcRing, listener, transaction, within};
@@ -20,12 +20,12 @@ async fn a_member_moves_to_another_address_and_keeps_its_number() {
     let moving = moving.unwrap_or(MemberId(0));
     let disk = ring.stop(moving).await;
     let (listener, address) = listener().await;
-    let wish = RecordWish {
+    let change = RecordChange {
         address: Some(address.to_string()),
-        ..RecordWish::default()
+        ..RecordChange::default()
     };
     let member = ring.member(leader).clone();
-    let planned = member.update_member(moving, &wish, true).await.unwrap();
+    let planned = member.update_member(moving, &change, true).await.unwrap();
     assert_eq!(planned.entry, None);
     let seen = |member: &consensus::Member| {
         let view = member.status().ring_view;
@@ -33,7 +33,7 @@ async fn a_member_moves_to_another_address_and_keeps_its_number() {
             .map(|standing| standing.record.address.clone())
     };
     assert_eq!(seen(&member), Some(ring.records[&moving].address.clone()));
-    let updated = within("the update", member.update_member(moving, &wish, false)).await;
+    let updated = within("the update", member.update_member(moving, &change, false)).await;
     assert!(updated.unwrap().entry.is_some());
     assert_eq!(seen(&member), Some(address.to_string()));
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use consensus::{PauseWish, RingPause};
+use consensus::{PauseRequest, RingPause};
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, OpId, UnixSeconds};
 use serde::Serialize;
@@ -84,7 +84,7 @@ pub(crate) fn pause(args: &PauseArgs, format: Format) -> Result<(), Failure> {
     block_on(async {
         let (report, directory) = session.ring().await?;
         let command = OperatorCommand::Pause {
-            wish: PauseWish {
+            request: PauseRequest {
                 for_seconds: args.length.map(|length| length.as_secs()),
                 by: operator_name(),
                 reason: args.reason.clone(),

@@ -9,7 +9,7 @@ use axum::extract::{FromRef, FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use consensus::PauseWish;
+use consensus::PauseRequest;
 use futures::future::BoxFuture;
 use member::Commands;
 use member::protocol::{CommandResult, OperatorCommand, Refusal, RefusalKind};
@@ -120,12 +120,12 @@ pub(super) async fn pause(Allowed(orders): Allowed, body: Bytes) -> Response {
         }
         Err(why) => return no(StatusCode::BAD_REQUEST, &why),
     };
-    let wish = PauseWish {
+    let request = PauseRequest {
         for_seconds: body.for_seconds,
         by: body.by.unwrap_or_else(|| "somebody over HTTP".to_owned()),
         reason: body.reason,
     };
-    orders.carry_out(OperatorCommand::Pause { wish }).await
+    orders.carry_out(OperatorCommand::Pause { request }).await
 }
 
 pub(super) async fn resume(Allowed(orders): Allowed) -> Response {

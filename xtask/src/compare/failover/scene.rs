@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// For how long all must be well before something is done to the ring.
 const CALM: Duration = Duration::from_millis(700);
 
-/// See the module.
+/// The ring, its databases and the writers that ask them.
 pub(super) struct Scene {
     ring: Cluster,
     databases: Databases,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use member::protocol::{CommandResult, OperatorCommand, PurgeReport, PurgeWish};
+use member::protocol::{CommandResult, OperatorCommand, PurgeReport, PurgeRequest};
 use raft_types::MemberId;
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ pub(crate) struct PurgeArgs {
     /// Name or number of the member whose log it is
     member: String,
     #[command(flatten)]
-    wish: Wish,
+    files: Files,
     /// Only say which files would go
     #[arg(long)]
     dry_run: bool,
@@ -31,7 +31,7 @@ pub(crate) struct PurgeArgs {
 
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
-struct Wish {
+struct Files {
     /// All files before this one, as in binlog.000007
     #[arg(long, value_name = "FILE")]
     to: Option<String>,
@@ -43,18 +43,18 @@ struct Wish {
     older_than: Option<Duration>,
 }
 
-impl Wish {
-    fn order(&self) -> PurgeWish {
+impl Files {
+    fn request(&self) -> PurgeRequest {
         if let Some(file) = &self.to {
-            return PurgeWish::BeforeFile(file.clone());
+            return PurgeRequest::BeforeFile(file.clone());
         }
         if let Some(bytes) = self.keep {
-            return PurgeWish::KeepBytes(bytes);
+            return PurgeRequest::KeepBytes(bytes);
         }
         let age = self.older_than.unwrap_or_default();
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let before = since.unwrap_or_default().saturating_sub(age).as_secs();
-        PurgeWish::ClosedBefore(u32::try_from(before).unwrap_or(u32::MAX))
+        PurgeRequest::ClosedBefore(u32::try_from(before).unwrap_or(u32::MAX))
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &PurgeArgs, format: Format) -> Result<(), Failure> {
             ))?;
         }
         let command = OperatorCommand::PurgeLog {
-            wish: args.wish.order(),
+            request: args.files.request(),
             dry_run: args.dry_run,
         };
         let until = args.patience.until();

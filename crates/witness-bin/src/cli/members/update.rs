@@ -1,6 +1,6 @@
 //! `witness members update`: changes what the ring's log says of a member.
 
-use consensus::{Amendment, RecordWish};
+use consensus::{Amendment, RecordChange};
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, MemberRecord, OpId, Region};
 use serde::Serialize;
@@ -44,8 +44,8 @@ pub(crate) struct UpdateArgs {
 }
 
 impl UpdateArgs {
-    fn wish(&self) -> RecordWish {
-        RecordWish {
+    fn change(&self) -> RecordChange {
+        RecordChange {
             name: self.name.clone(),
             region: self.region.clone().map(Region),
             votes: self.votes,
@@ -73,8 +73,8 @@ struct Document<'a> {
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known.
 pub(crate) fn run(args: &UpdateArgs, format: Format) -> Result<(), Failure> {
-    let wish = args.wish();
-    if wish == RecordWish::default() {
+    let change = args.change();
+    if change == RecordChange::default() {
         return Err(Failure::new(
             Exit::Usage,
             "there is nothing to change",
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &UpdateArgs, format: Format) -> Result<(), Failure> {
             ));
         }
         if !args.dry_run {
-            let changes = words(&wish);
+            let changes = words(&change);
             args.consent.to(&format!(
                 "Change `{}` (member {}): {changes}?",
                 place.name, place.id
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &UpdateArgs, format: Format) -> Result<(), Failure> {
         }
         let command = OperatorCommand::UpdateMember {
             member: place.id,
-            wish,
+            change,
             dry_run: args.dry_run,
         };
         let until = args.patience.until();
@@ -129,16 +129,19 @@ pub(crate) fn run(args: &UpdateArgs, format: Format) -> Result<(), Failure> {
     })
 }
 
-fn words(wish: &RecordWish) -> String {
+fn words(change: &RecordChange) -> String {
     let said = [
-        wish.name.as_ref().map(|name| format!("name = {name}")),
-        wish.region
+        change.name.as_ref().map(|name| format!("name = {name}")),
+        change
+            .region
             .as_ref()
             .map(|region| format!("region = {region}")),
-        wish.votes.map(|votes| format!("votes = {votes}")),
-        wish.priority
+        change.votes.map(|votes| format!("votes = {votes}")),
+        change
+            .priority
             .map(|priority| format!("priority = {priority}")),
-        wish.address
+        change
+            .address
             .as_ref()
             .map(|address| format!("address = {address}")),
     ];

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 use consensus::quorum::{QuorumPolicy, RingRules};
-use consensus::{Amendment, RulesWish};
+use consensus::{Amendment, RulesChange};
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::Region;
 use serde::Serialize;
@@ -68,7 +68,7 @@ fn expectation(text: &str) -> Result<(Region, usize), String> {
 }
 
 impl SetArgs {
-    fn wish(&self) -> Result<RulesWish, Failure> {
+    fn change(&self) -> Result<RulesChange, Failure> {
         let usage = |what: &str, advice: &str| Err(Failure::new(Exit::Usage, what, advice));
         let regions = || self.regions.iter().cloned().map(Region).collect();
         let policy = match (self.policy, self.required) {
@@ -91,18 +91,18 @@ impl SetArgs {
             (None, _) => None,
         };
         let prefer = self.prefer.clone();
-        let wish = RulesWish {
+        let change = RulesChange {
             policy,
             region_preference: prefer.map(|regions| regions.into_iter().map(Region).collect()),
             expected_voters: self.expect.iter().cloned().collect(),
         };
-        if wish == RulesWish::default() {
+        if change == RulesChange::default() {
             return usage(
                 "there is nothing to change",
                 "give --policy, --prefer or --expect",
             );
         }
-        Ok(wish)
+        Ok(change)
     }
 }
 
@@ -119,7 +119,7 @@ struct Document {
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known.
 pub(crate) fn run(args: &SetArgs, format: Format) -> Result<(), Failure> {
-    let wish = args.wish()?;
+    let change = args.change()?;
     let session = Session::open(&args.config)?;
     block_on(async {
         let (report, _) = session.ring().await?;
@@ -128,7 +128,7 @@ pub(crate) fn run(args: &SetArgs, format: Format) -> Result<(), Failure> {
                 .to("Change the rules of the quorum? (--dry-run shows what would follow)")?;
         }
         let command = OperatorCommand::SetRules {
-            wish,
+            change,
             dry_run: args.dry_run,
         };
         let until = args.patience.until();

@@ -339,16 +339,16 @@ impl Bank {
     }
 
     /// Moves the money and makes the transaction that says so.
-    pub(crate) fn transfer(&mut self, wish: Transfer) -> Result<Transaction, SynthesisError> {
-        let from = wish.from % ACCOUNTS;
+    pub(crate) fn transfer(&mut self, request: Transfer) -> Result<Transaction, SynthesisError> {
+        let from = request.from % ACCOUNTS;
         // The two must differ: a row that changes twice in one statement is another matter.
-        let to = match wish.to % ACCOUNTS {
+        let to = match request.to % ACCOUNTS {
             to if to == from => (to + 1) % ACCOUNTS,
             to => to,
         };
         let before = [self.account(from), self.account(to)];
-        self.balances[from] -= i64::from(wish.amount);
-        self.balances[to] += i64::from(wish.amount);
+        self.balances[from] -= i64::from(request.amount);
+        self.balances[to] += i64::from(request.amount);
         let after = [self.account(from), self.account(to)];
         let head = self.head();
         let id = i64::try_from(head.xid).unwrap_or(i64::MAX);
@@ -364,7 +364,7 @@ impl Bank {
             Value::BigInt(id),
             Value::BigInt(number(from)),
             Value::BigInt(number(to)),
-            Value::Int(wish.amount),
+            Value::Int(request.amount),
             Value::Text(note),
         ];
         transaction.insert(&self.transfers, &[row])?;

@@ -10,9 +10,9 @@ use tokio::sync::oneshot;
 
 type Delivery = Box<dyn FnOnce() + Send>;
 
-/// See the module. The thread ends with the last clone.
+/// A handle of the thread, which ends with the last clone.
 #[derive(Clone)]
-pub(crate) struct Postman(Arc<Handle>);
+pub(crate) struct DelayTimer(Arc<Handle>);
 
 struct Handle(Arc<Shared>);
 
@@ -26,7 +26,7 @@ struct State {
     closed: bool,
 }
 
-impl Postman {
+impl DelayTimer {
     pub(crate) fn start() -> Self {
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
@@ -51,7 +51,7 @@ impl Postman {
         self.at(due, move || {
             let _ = done.send(());
         });
-        // An error means that the postman is gone, and with it the bench.
+        // An error means that the delay_timer is gone, and with it the bench.
         let _ = waiting.await;
     }
 

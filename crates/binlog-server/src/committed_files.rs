@@ -57,7 +57,7 @@ pub type KeptFile = Box<dyn Send + Sync>;
 
 /// A log in MySQL's binlog files, as far as it is committed.
 #[async_trait]
-pub trait CommittedLog: Send + Sync + 'static {
+pub trait CommittedFiles: Send + Sync + 'static {
     /// The files that are not purged, oldest first. The last one is the one that [`Self::committed`] is in.
     fn files(&self) -> Vec<LogFile>;
 
