@@ -1,5 +1,6 @@
 //! What a member does with the calls of other members, after they were admitted. The transport's
-//! server calls this. The engine gives every answer but one: see [`Inbound::heartbeat`].
+//! server calls this: entries, votes (the gate is asked first, then the engine grants them), and a campaign that a leader orders as
+//! it gives the leadership away. The engine gives every answer but one: see [`Inbound::heartbeat`].
 
 use std::convert::Infallible;
 use std::sync::Arc;

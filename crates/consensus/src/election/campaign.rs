@@ -1,7 +1,8 @@
 //! When a member takes part in elections. The engine campaigns when its timer runs out, for which it got the limits at its start
 //! (`member/config.rs`, `Timers`); here that is allowed and forbidden. Four things keep it from them: the end of its log may be in doubt, it may have come back to a
 //! ring that has committed more than it has (both `vote_gate`), whoever looks after the member may not want it to campaign for
-//! a while, and a member that was just started may have granted a lease that it does not remember.
+//! a while, and a member that was just started may have granted a lease that it does not remember. A campaign that a leader
+//! orders comes in elsewhere ([`Inbound`](crate::Inbound)).
 //!
 //! # The forgotten lease
 //!

@@ -9,16 +9,16 @@
 //!                             └────── closed for clients ◄── another one leads ───┘
 //! ```
 
+mod carry_out;
 mod catching_up;
 mod errant;
-mod executor;
 mod follower;
 mod native;
 mod role_change;
 mod standing;
 
+pub(crate) use carry_out::{Apply, ApplyOrder};
 pub use catching_up::executed_gtids;
-pub(crate) use executor::{Apply, ApplyOrder};
 pub use follower::FollowOptions;
 pub(crate) use role_change::leave_following;
 pub use standing::StandingFile;

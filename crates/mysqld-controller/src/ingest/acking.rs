@@ -1,5 +1,6 @@
 //! The acknowledging side of an attachment: from a commit of the ring to one ACK for the highest
-//! position that it covers, with nothing in between but this task's wake-up.
+//! position that it covers, with nothing in between but this task's wake-up. The bytes of the ACK are made and sent by
+//! [`mysql_link::Acker`].
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Carries a cut out, in steps that may end anywhere: until the last, the server's file is as it was,
+//! Carries out the cut of a crashed primary's binlog that `plan` decided on, in steps that may end anywhere: until the last, the server's file is as it was,
 //! and doing all again gives the same files of the same names.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! Validates each key by itself: from a raw value to one of the kinds that keys take, within its bounds. Pure; every mistake comes back as a message and an advice.
+//! Validates each key by itself: from a raw value to one of the kinds that keys take, within its bounds (keys that have to fit each other: `rules`). Pure; every mistake comes back as a message and an advice.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

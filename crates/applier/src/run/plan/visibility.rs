@@ -1,5 +1,5 @@
 //! What readers of the target see: whose commit may be asked for now. The operator's choice is
-//! [`CommitOrder`].
+//! [`CommitOrder`], in `run::options`.
 
 use std::time::Duration;
 

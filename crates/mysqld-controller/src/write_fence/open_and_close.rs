@@ -1,4 +1,5 @@
-//! Opens the primary for writes, and closes it: the only place that touches `read_only` and `super_read_only` of a primary.
+//! Opens the primary for writes, and closes it, also for a switchover (statements that hold that up: [`super::long_statements`]): the
+//! only place that touches `read_only` and `super_read_only` of a primary. What to do, the plan decides ([`crate::plan::write_fence`]).
 
 use std::time::{Duration, Instant};
 
