@@ -68,6 +68,16 @@ pub(crate) fn unpack(work: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The address of Debian's main archive, as this machine's apt knows it.
+pub(crate) fn main_archive() -> Result<String> {
+    archive(&query("apt-get", &LIST_TARGETS)?).with_context(|| {
+        format!(
+            "apt knows no Debian archive on this machine: {}",
+            get_one_yourself()
+        )
+    })
+}
+
 struct PrivateApt {
     folder: PathBuf,
     site: String,
@@ -80,12 +90,7 @@ impl PrivateApt {
             fs::create_dir_all(folder.join(part))?;
         }
         fs::write(folder.join("status"), b"")?;
-        let site = archive(&query("apt-get", &LIST_TARGETS)?).with_context(|| {
-            format!(
-                "apt knows no Debian archive on this machine: {}",
-                get_one_yourself()
-            )
-        })?;
+        let site = main_archive()?;
         let architecture = query("dpkg", &["--print-architecture"])?;
         let keyring = KEYRINGS.into_iter().find(|file| Path::new(file).is_file());
         fs::write(

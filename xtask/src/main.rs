@@ -1,12 +1,15 @@
 //! `cargo xtask`: the tasks of the workspace that cargo has no word for.
 //!
-//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `nemesis` does faults to a ring with real mysqlds, `compare` measures against stock MySQL. What tests share with these tasks is
+//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `nemesis` does faults to a ring with real mysqlds, `compare` measures against stock MySQL, `dist` builds packages. What tests share with these tasks is
 //! in `testkit`.
 
 mod compare;
+mod containers;
 mod debian;
+mod dist;
 mod mysql;
 mod nemesis;
+mod packages;
 mod second_chance;
 mod sim;
 mod test;
@@ -32,6 +35,10 @@ enum Task {
     Sim(sim::Options),
     /// Faults at random against a ring with real mysqlds
     Nemesis(nemesis::Options),
+    /// Build the tarball and the Debian packages that users install
+    Dist(dist::Options),
+    /// Install, use and remove the packages in a clean Debian, in a container
+    Packages(packages::Options),
     /// Measure this project beside stock MySQL
     #[command(subcommand)]
     Compare(compare::Comparison),
@@ -43,6 +50,8 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&options),
         Task::Sim(options) => sim::run(&options),
         Task::Nemesis(options) => nemesis::run(&options),
+        Task::Dist(options) => dist::run(&options),
+        Task::Packages(options) => packages::run(&options),
         Task::Compare(comparison) => compare::run(&comparison),
     };
     match done {

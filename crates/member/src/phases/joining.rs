@@ -105,7 +105,7 @@ impl Joining<'_> {
     /// Waits until another member founds the ring, or an operator has this one do it.
     async fn taken_in_or_ordered(&mut self) -> Result<Come, MemberError> {
         tracing::info!(
-            "waiting to be added to a ring; start one member with --bootstrap, or run `witness enable-raft`"
+            "waiting to be added to a ring; run `witness bootstrap` beside one member, or `witness enable-raft` beside a primary"
         );
         loop {
             let order = tokio::select! {

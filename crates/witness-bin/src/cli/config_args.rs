@@ -138,16 +138,26 @@ impl ConfigArgs {
     /// # Errors
     /// A file that cannot be read, or findings that prevent a start, each on its own line.
     pub fn load(&self) -> Result<(Config, Problems), Failure> {
-        let (config, problems) = read(&self.sources()?);
+        let sources = self.sources()?;
+        let (config, problems) = read(&sources);
         match config {
             Some(config) => Ok((config, problems)),
+            None if sources.file.is_none() => Err(Failure::new(
+                Exit::Usage,
+                format!(
+                    "there is no configuration file: neither {} exists, and the variables and flags alone have {}:\n{problems}",
+                    USUAL_FILES.join(" nor "),
+                    counted(problems.error_count())
+                ),
+                "name a file with --config, or write one: witness config init > witness.toml",
+            )),
             None => Err(Failure::new(
                 Exit::Usage,
                 format!(
                     "the configuration has {}:\n{problems}",
                     counted(problems.error_count())
                 ),
-                "`witness check` names them too; `witness check --example` shows a valid file",
+                "`witness config check` names them too; `witness config init` prints a valid file",
             )),
         }
     }
@@ -167,7 +177,7 @@ impl ConfigArgs {
             Err(error) => Err(Failure::new(
                 Exit::Error,
                 format!("the configuration file {name} cannot be read: {error}"),
-                "name another with --config, or write one: witness check --example > witness.toml",
+                "name another with --config, or write one: witness config init > witness.toml",
             )),
         }
     }

@@ -1,7 +1,8 @@
 //! The command line: what can be asked for, and how each answer ends.
 
 mod apply;
-mod check;
+mod bootstrap;
+mod config;
 mod config_args;
 mod conversion;
 #[cfg(feature = "demo")]
@@ -21,10 +22,10 @@ mod switchover;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 pub use crate::cli::config_args::ConfigArgs;
-use crate::terminal::{Exit, Failure, Format};
+use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// Consensus for MySQL as it ships: a ring of members keeps a replicaset's binlog.
 #[derive(Debug, Parser)]
@@ -45,6 +46,8 @@ struct Arguments {
 enum Command {
     /// Run one member of a ring, until SIGTERM or SIGINT
     Run(run::RunArgs),
+    /// Create the ring: have the member of this host, which runs and waits, start it
+    Bootstrap(bootstrap::BootstrapArgs),
     /// Guard process of a database member (started by `witness run`)
     #[command(hide = true)]
     Guard(Box<guard::GuardArgs>),
@@ -57,7 +60,7 @@ enum Command {
     #[command(alias = "promote")]
     Switchover(switchover::SwitchoverArgs),
     /// Reprovision: replace a mysqld's data with a clone of another member's
-    #[command(alias = "rejoin")]
+    #[command(alias = "rejoin", visible_alias = "reinit")]
     Reprovision(reprovision::ReprovisionArgs),
     /// Maintenance mode: no automatic failover until `resume`
     Pause(pause::PauseArgs),
@@ -81,8 +84,19 @@ enum Command {
     /// Show a ring under load: members crash and come back, nothing acknowledged is lost
     #[cfg(feature = "demo")]
     Demo(demo::DemoArgs),
-    /// Check a configuration and name every mistake with its line
-    Check(check::CheckArgs),
+    /// Write a configuration to begin with, check one, show every key
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// `witness config` as it was called before version 0.2
+    #[command(hide = true)]
+    Check(config::CheckArgs),
+    /// Print the version of this program
+    Version,
+}
+
+/// The whole command line, for manual pages and shell completions.
+pub fn command() -> clap::Command {
+    Arguments::command()
 }
 
 /// Runs the command line and answers with its exit code.
@@ -103,6 +117,7 @@ pub fn main() -> ExitCode {
     let format = arguments.output;
     let outcome = match arguments.command {
         Command::Run(args) => run::run(&args),
+        Command::Bootstrap(args) => bootstrap::run(&args, format),
         Command::Guard(args) => guard::run(&args),
         Command::Status(args) => status::run(&args, format),
         Command::Members(command) => members::run(&command, format),
@@ -118,7 +133,9 @@ pub fn main() -> ExitCode {
         Command::Apply(args) => apply::run(&args, format),
         #[cfg(feature = "demo")]
         Command::Demo(args) => demo::run(&args, format),
-        Command::Check(args) => check::run(&args, format),
+        Command::Config(command) => config::run(&command, format),
+        Command::Check(args) => config::run(&args.into(), format),
+        Command::Version => version(format),
     };
     match outcome {
         Ok(()) => Exit::Done.into(),
@@ -126,6 +143,15 @@ pub fn main() -> ExitCode {
             complain(&failure, format);
             failure.exit.into()
         }
+    }
+}
+
+/// `witness version`.
+fn version(format: Format) -> Result<(), Failure> {
+    let version = env!("CARGO_PKG_VERSION");
+    match format {
+        Format::Table => print_text(&format!("witness {version}\n")),
+        Format::Json => print_json(&serde_json::json!({ "version": version })),
     }
 }
 

@@ -30,6 +30,7 @@ fn usage_is_2_and_help_is_0() {
     for right in [
         &["--help"][..],
         &["--version"],
+        &["version"],
         &["log", "--help"],
         &["run", "--help"],
     ] {
@@ -41,7 +42,10 @@ fn usage_is_2_and_help_is_0() {
 }
 
 /// What was renamed: the former form and the one of today, which means the same.
-const RENAMED: [(&[&str], &[&str]); 6] = [
+const RENAMED: [(&[&str], &[&str]); 9] = [
+    (&["check"], &["config", "check"]),
+    (&["check", "--example"], &["config", "init"]),
+    (&["check", "--reference"], &["config", "reference"]),
     (&["promote", "b", "--yes"], &["switchover", "b", "--yes"]),
     (
         &["rejoin", "--clone-from", "--yes"],

@@ -1,5 +1,5 @@
 //! A configuration with several mistakes names all of them, each with its place and an advice, and
-//! `witness check` ends with the exit code for it.
+//! `witness config check` ends with the exit code for it.
 
 use crate::program::{Scratch, witness};
 
@@ -36,7 +36,7 @@ address = "10.0.0.2:7400"
 fn five_mistakes_are_named_with_their_lines() {
     let scratch = Scratch::new();
     scratch.write("witness.toml", FIVE_MISTAKES);
-    let run = witness(&scratch).args(["check"]).run();
+    let run = witness(&scratch).args(["config", "check"]).run();
     assert_eq!(run.code, 2, "{run}");
     let expected = "\
 witness.toml:4:8: error: `ring.name`: the name `or ders` holds ' '; use letters, digits, `-`, `_` and `.` only
@@ -55,7 +55,9 @@ witness.toml has 5 mistakes
 fn the_same_five_as_json() {
     let scratch = Scratch::new();
     scratch.write("witness.toml", FIVE_MISTAKES);
-    let run = witness(&scratch).args(["check", "--output", "json"]).run();
+    let run = witness(&scratch)
+        .args(["config", "check", "--output", "json"])
+        .run();
     assert_eq!(run.code, 2, "{run}");
     let report = run.json();
     assert_eq!(report["valid"], false);
@@ -84,7 +86,7 @@ fn a_member_does_not_start_with_mistakes_and_names_them_too() {
 fn mistakes_of_syntax_do_not_hide_the_others() {
     let scratch = Scratch::new();
     scratch.write("witness.toml", &FIVE_MISTAKES.replace("id = 4", "id ="));
-    let run = witness(&scratch).args(["check"]).run();
+    let run = witness(&scratch).args(["config", "check"]).run();
     assert_eq!(run.code, 2, "{run}");
     assert!(run.stdout.contains("witness.toml:7:5: error"), "{run}");
     assert!(run.stdout.contains("unknown key `durabilty`"), "{run}");
@@ -213,7 +215,7 @@ fn rules_between_keys_are_checked() {
             FIVE_MISTAKES.to_owned()
         };
         scratch.write("witness.toml", &text.replace(from, to));
-        let run = witness(&scratch).args(["check"]).run();
+        let run = witness(&scratch).args(["config", "check"]).run();
         assert_eq!(run.code, 2, "{run}");
         assert!(
             run.stdout.contains(expected),
@@ -226,10 +228,20 @@ fn rules_between_keys_are_checked() {
 fn a_file_that_cannot_be_read_is_an_error_of_its_own() {
     let scratch = Scratch::new();
     let run = witness(&scratch)
-        .args(["check", "--config", "nowhere.toml"])
+        .args(["config", "check", "--config", "nowhere.toml"])
         .run();
     assert_eq!(run.code, 1, "{run}");
     assert!(run.stderr.contains("nowhere.toml cannot be read"), "{run}");
+}
+
+#[test]
+fn without_a_file_it_says_where_it_looked() {
+    let scratch = Scratch::new();
+    let run = witness(&scratch).args(["status"]).run();
+    assert_eq!(run.code, 2, "{run}");
+    let looked = "neither witness.toml nor /etc/witness/witness.toml exists";
+    assert!(run.stderr.contains(looked), "{run}");
+    assert!(run.stderr.contains("witness config init"), "{run}");
 }
 
 const THREE_REGIONS: &str = r#"data_dir = "/var/lib/witness"
@@ -245,7 +257,7 @@ members = [
 ]
 "#;
 
-/// What `[quorum]` and the members' regions mean together, each with the exit code of `witness check`.
+/// What `[quorum]` and the members' regions mean together, each with the exit code of `witness config check`.
 #[test]
 fn the_quorum_and_the_regions_have_to_go_together() {
     let cases = [
@@ -303,7 +315,7 @@ fn the_quorum_and_the_regions_have_to_go_together() {
     for (line, code, expected) in cases {
         let scratch = Scratch::new();
         scratch.write("witness.toml", &format!("{THREE_REGIONS}{line}\n"));
-        let run = witness(&scratch).args(["check"]).run();
+        let run = witness(&scratch).args(["config", "check"]).run();
         assert_eq!(run.code, code, "{line}: {run}");
         assert!(
             run.stdout.contains(expected),
@@ -313,7 +325,7 @@ fn the_quorum_and_the_regions_have_to_go_together() {
     let scratch = Scratch::new();
     let modest = THREE_REGIONS.replace("\"10.0.1.1:7400\"", "\"10.0.1.1:7400\", priority = 0");
     scratch.write("witness.toml", &modest);
-    let run = witness(&scratch).args(["check"]).run();
+    let run = witness(&scratch).args(["config", "check"]).run();
     assert_eq!(
         (run.code, run.stdout.contains("warning")),
         (0, false),
@@ -337,7 +349,7 @@ fn edges_lead_from_a_member_to_a_member_and_not_in_a_circle() {
     let scratch = Scratch::new();
     let check = |text: &str| {
         scratch.write("witness.toml", text);
-        witness(&scratch).args(["check"]).run()
+        witness(&scratch).args(["config", "check"]).run()
     };
     let fine = check(&with_edges(["", "w-1", "w-2"]));
     assert_eq!(fine.code, 0, "{fine}");

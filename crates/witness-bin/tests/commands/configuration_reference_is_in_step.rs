@@ -6,7 +6,7 @@ use witness_bin::config::reference;
 fn the_documentation_holds_the_reference_of_the_program() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
     let documentation = std::fs::read_to_string(path).expect("docs/configuration.md");
-    let begin = "<!-- reference: made by `witness check --reference` -->\n\n";
+    let begin = "<!-- reference: made by `witness config reference` -->\n\n";
     let end = "<!-- end of reference -->";
     let (_, rest) = documentation
         .split_once(begin)
@@ -23,6 +23,6 @@ fn the_documentation_holds_the_reference_of_the_program() {
     assert_eq!(
         documented,
         reference(),
-        "print it anew with `witness check --reference`"
+        "print it anew with `witness config reference`"
     );
 }

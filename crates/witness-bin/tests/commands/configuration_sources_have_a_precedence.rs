@@ -147,7 +147,7 @@ fn the_binary_reads_all_three() {
     scratch.write("witness.toml", FILE);
     let run = witness(&scratch)
         .env("WITNESS_RING_NAME", "from-env")
-        .args(["check", "--member-id", "2"])
+        .args(["config", "check", "--member-id", "2"])
         .run();
     assert_eq!(run.code, 2, "{run}");
     assert!(
@@ -157,7 +157,7 @@ fn the_binary_reads_all_three() {
     );
     let run = witness(&scratch)
         .env("WITNESS_RING_NAME", "from-env")
-        .args(["check"])
+        .args(["config", "check"])
         .run();
     assert_eq!(run.code, 0, "{run}");
     let verdict = "witness.toml is valid: member 1 `a` of ring `from-env`
@@ -169,7 +169,7 @@ fn the_binary_reads_all_three() {
 fn no_flag_takes_a_secret() {
     let scratch = Scratch::new();
     let run = witness(&scratch)
-        .args(["check", "--mysql-password", "x"])
+        .args(["config", "check", "--mysql-password", "x"])
         .run();
     assert_eq!(run.code, 2, "{run}");
     assert!(run.stderr.contains("--mysql-password"), "{run}");
@@ -178,11 +178,11 @@ fn no_flag_takes_a_secret() {
 #[test]
 fn the_example_validates() {
     let scratch = Scratch::new();
-    let printed = witness(&scratch).args(["check", "--example"]).run();
+    let printed = witness(&scratch).args(["config", "init"]).run();
     assert_eq!(printed.code, 0, "{printed}");
     assert_eq!(printed.stdout, example());
     scratch.write("witness.toml", &printed.stdout);
-    let run = witness(&scratch).args(["check"]).run();
+    let run = witness(&scratch).args(["config", "check"]).run();
     assert_eq!(run.code, 0, "{run}");
     assert!(!run.stdout.contains("warning"), "{run}");
 }

@@ -1,4 +1,4 @@
-//! `witness check`: names every mistake of a configuration with its place.
+//! `witness config`: writes a configuration to begin with, judges one, and prints the reference of its keys.
 
 use serde::Serialize;
 
@@ -6,7 +6,18 @@ use crate::cli::config_args::{ConfigArgs, counted};
 use crate::config::{Problem, example, read, reference};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
-/// Arguments of `witness check`.
+/// Subcommands of `witness config`.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print a commented configuration that validates: `witness config init > witness.toml`
+    Init,
+    /// Check a configuration and name every mistake with its line
+    Check(ConfigArgs),
+    /// Print the reference of every key, as Markdown
+    Reference,
+}
+
+/// Arguments of `witness check`, as this command was called before version 0.2.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
     /// Print a commented configuration that validates, and nothing else
@@ -19,7 +30,17 @@ pub(crate) struct CheckArgs {
     config: ConfigArgs,
 }
 
-/// What `witness check --output json` prints.
+impl From<CheckArgs> for ConfigCommand {
+    fn from(args: CheckArgs) -> Self {
+        match (args.example, args.reference) {
+            (true, _) => Self::Init,
+            (false, true) => Self::Reference,
+            (false, false) => Self::Check(args.config),
+        }
+    }
+}
+
+/// What `witness config check --output json` prints.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     /// Whether a member would start with it.
@@ -27,18 +48,20 @@ struct Report<'a> {
     problems: Vec<&'a Problem>,
 }
 
-/// Runs `witness check`.
+/// Runs `witness config`.
 ///
 /// # Errors
 /// Exit 1 when the file cannot be read, 2 when it has mistakes.
-pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
-    if args.example {
-        return print_text(&example());
+pub(crate) fn run(command: &ConfigCommand, format: Format) -> Result<(), Failure> {
+    match command {
+        ConfigCommand::Init => print_text(&example()),
+        ConfigCommand::Reference => print_text(&reference()),
+        ConfigCommand::Check(config) => check(config, format),
     }
-    if args.reference {
-        return print_text(&reference());
-    }
-    let sources = args.config.sources()?;
+}
+
+fn check(config: &ConfigArgs, format: Format) -> Result<(), Failure> {
+    let sources = config.sources()?;
     let name = sources
         .file
         .as_ref()

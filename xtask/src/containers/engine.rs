@@ -1,0 +1,177 @@
+//! A Docker engine: the machine's, or one that is started here from Debian's packages, with data and a socket of its own, and ends
+//! with this value.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use testkit::bounded_run;
+use testkit::mysql_tree::find_on_path;
+
+/// What the tests with containers need, and the package that has it.
+const PROGRAMS: [(&str, &str); 4] = [
+    ("dockerd", "docker.io"),
+    ("docker", "docker.io"),
+    ("iptables", "iptables"),
+    ("debootstrap", "debootstrap"),
+];
+const INSTALL_LIMIT: Duration = Duration::from_secs(600);
+const START_LIMIT: Duration = Duration::from_secs(60);
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+const COMMAND_LIMIT: Duration = Duration::from_secs(300);
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Where containers run.
+pub(crate) struct Engine {
+    /// `None`: the machine's, as its environment names it.
+    own: Option<Daemon>,
+}
+
+struct Daemon {
+    process: Child,
+    socket: PathBuf,
+    _folder: TempDir,
+}
+
+impl Engine {
+    /// The machine's engine if it answers, else one that is started here.
+    ///
+    /// # Errors
+    /// When there is neither, with what to install.
+    pub(crate) fn find_or_start() -> Result<Self> {
+        let machines = Self { own: None };
+        install_what_is_missing(machines.answers())?;
+        if machines.answers() {
+            return Ok(machines);
+        }
+        let engine = Self {
+            own: Some(Daemon::start()?),
+        };
+        let deadline = Instant::now() + START_LIMIT;
+        while !engine.answers() {
+            ensure!(
+                Instant::now() < deadline,
+                "the Docker engine does not answer; see {}",
+                log_file().display()
+            );
+            thread::sleep(LOOK);
+        }
+        Ok(engine)
+    }
+
+    fn answers(&self) -> bool {
+        self.docker(&["info", "--format", "{{.ServerVersion}}"])
+            .is_ok()
+    }
+
+    /// Runs `docker` with these arguments; returns what it printed.
+    ///
+    /// # Errors
+    /// When it fails, with what it said.
+    pub(crate) fn docker(&self, arguments: &[&str]) -> Result<String> {
+        let what = format!("docker {}", arguments.join(" "));
+        bounded_run::run(&*what, self.command(arguments), Vec::new(), COMMAND_LIMIT)?
+            .into_text(&what)
+    }
+
+    /// `docker` at this engine.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("docker");
+        if let Some(daemon) = &self.own {
+            command.env("DOCKER_HOST", format!("unix://{}", daemon.socket.display()));
+        }
+        command.args(arguments);
+        command
+    }
+}
+
+impl Daemon {
+    fn start() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let data = folder_of_containers().join("engine");
+        fs::create_dir_all(&data)?;
+        let log = fs::File::create(log_file())?;
+        let socket = folder.path().join("docker.sock");
+        // It ends with this process, whatever ends that.
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "TERM", "dockerd", "--data-root"])
+            .arg(&data)
+            .arg("--exec-root")
+            .arg(folder.path().join("run"))
+            .arg("--pidfile")
+            .arg(folder.path().join("pid"))
+            .arg("--host")
+            .arg(format!("unix://{}", socket.display()))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let process = command.spawn().context("dockerd does not start")?;
+        Ok(Self {
+            process,
+            socket,
+            _folder: folder,
+        })
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
+        if !matches!(
+            bounded_run::wait_within(&mut self.process, STOP_LIMIT),
+            Ok(Some(_))
+        ) {
+            let _ = self.process.kill();
+            let _ = self.process.wait();
+        }
+    }
+}
+
+/// Below the target folder: what is kept from one run to the next.
+pub(super) fn folder_of_containers() -> PathBuf {
+    testkit::checkout().join("target/containers")
+}
+
+fn log_file() -> PathBuf {
+    folder_of_containers().join("engine.log")
+}
+
+fn install_what_is_missing(has_engine: bool) -> Result<()> {
+    fs::create_dir_all(folder_of_containers())?;
+    let needed = PROGRAMS
+        .iter()
+        .filter(|(program, _)| !has_engine || *program == "debootstrap" || *program == "docker");
+    let mut packages: Vec<&str> = needed
+        .filter(|(program, _)| {
+            find_on_path(program).is_none() && !Path::new("/usr/sbin").join(program).exists()
+        })
+        .map(|(_, package)| *package)
+        .collect();
+    packages.dedup();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let by_hand = format!("install {} as root, and try again", packages.join(" and "));
+    if !rustix::process::geteuid().is_root() || find_on_path("apt-get").is_none() {
+        bail!("the tests with containers need more programs: {by_hand}");
+    }
+    eprintln!("containers: installing {}", packages.join(", "));
+    let mut install = vec!["install", "--yes", "--no-install-recommends"];
+    install.extend(&packages);
+    for arguments in [&["update"][..], &install] {
+        let mut command = Command::new("apt-get");
+        command
+            .args(arguments)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .env("LC_ALL", "C");
+        bounded_run::run("apt-get", command, Vec::new(), INSTALL_LIMIT)?
+            .into_text("apt-get")
+            .with_context(|| by_hand.clone())?;
+    }
+    Ok(())
+}

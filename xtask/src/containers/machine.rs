@@ -1,0 +1,138 @@
+//! A container that is a host of its own: systemd is its first process, packages can be installed. It is removed with this value.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use testkit::bounded_run;
+
+use crate::containers::engine::{Engine, folder_of_containers};
+
+const BOOT_LIMIT: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(200);
+
+/// One such host.
+pub(crate) struct Machine<'e> {
+    engine: &'e Engine,
+    name: String,
+    /// A hierarchy of control groups of its own, where the machine's own one is of the older kind, which systemd refuses.
+    groups: Option<PathBuf>,
+}
+
+impl<'e> Machine<'e> {
+    /// Boots one.
+    ///
+    /// # Errors
+    /// When systemd does not come up.
+    pub(crate) fn boot(engine: &'e Engine, image: &str, name: &str) -> Result<Self> {
+        let groups = own_groups(engine)?;
+        let tree = groups.as_deref().unwrap_or(Path::new("/sys/fs/cgroup"));
+        let tree = format!("{}:/sys/fs/cgroup:rw", tree.display());
+        // All rights but one that a container may not have in another one.
+        let rights = ["--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE"];
+        let filters = [
+            "--security-opt",
+            "seccomp=unconfined",
+            "--security-opt",
+            "apparmor=unconfined",
+        ];
+        let places = [
+            "--cgroupns",
+            "host",
+            "--volume",
+            &tree,
+            "--tmpfs",
+            "/run",
+            "--tmpfs",
+            "/tmp",
+        ];
+        let machine = Self {
+            engine,
+            name: name.to_owned(),
+            groups,
+        };
+        let mut arguments = vec!["run", "--detach", "--name", name, "--hostname", name];
+        arguments.extend(rights.iter().chain(&filters).chain(&places));
+        arguments.extend([image, "/sbin/init"]);
+        engine.docker(&arguments)?;
+        let deadline = Instant::now() + BOOT_LIMIT;
+        loop {
+            // A container's kernel takes no modules, which systemd calls `degraded`.
+            let state = machine.try_run("systemctl is-system-running")?.1;
+            if ["running", "degraded"].contains(&state.trim()) {
+                return Ok(machine);
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "systemd does not come up: {state}"
+            );
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Runs a shell command; returns what it printed, its errors included.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub(crate) fn run(&self, shell: &str) -> Result<String> {
+        let (succeeded, said) = self.try_run(shell)?;
+        if !succeeded {
+            bail!("`{shell}` failed: {said}");
+        }
+        Ok(said)
+    }
+
+    /// Whether a shell command succeeded, and what it printed.
+    ///
+    /// # Errors
+    /// When the container cannot be reached.
+    pub(crate) fn try_run(&self, shell: &str) -> Result<(bool, String)> {
+        let both =
+            format!("exec 2>&1; export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8; {shell}");
+        let command = self
+            .engine
+            .command(&["exec", &self.name, "sh", "-c", &both]);
+        let done = bounded_run::run(shell, command, Vec::new(), Duration::from_secs(300))?;
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        Ok((done.status.success(), said))
+    }
+
+    /// Copies a file or a folder into it.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub(crate) fn copy(&self, from: &Path, to: &str) -> Result<()> {
+        let to = format!("{}:{to}", self.name);
+        self.engine
+            .docker(&["cp", &from.display().to_string(), &to])
+            .map(drop)
+    }
+}
+
+impl Drop for Machine<'_> {
+    fn drop(&mut self) {
+        let _ = self
+            .engine
+            .docker(&["rm", "--force", "--volumes", &self.name]);
+        if let Some(groups) = &self.groups {
+            let _ = Command::new("umount").arg(groups).status();
+        }
+    }
+}
+
+/// Mounts one, if it is needed.
+fn own_groups(engine: &Engine) -> Result<Option<PathBuf>> {
+    let version = engine.docker(&["info", "--format", "{{.CgroupVersion}}"])?;
+    if version.trim() != "1" {
+        return Ok(None);
+    }
+    let place = folder_of_containers().join("control-groups");
+    fs::create_dir_all(&place)?;
+    let mut command = Command::new("mount");
+    command.args(["-t", "cgroup2", "none"]).arg(&place);
+    bounded_run::run("mount", command, Vec::new(), BOOT_LIMIT)?.into_text("mount")?;
+    Ok(Some(place))
+}

@@ -1,0 +1,90 @@
+//! The bill of materials (CycloneDX 1.5): every crate that the program is built of, as cargo resolves it, with its license.
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use testkit::bounded_run;
+
+use crate::dist::TOOL_LIMIT;
+
+/// Between the fields of a line of `cargo tree`; in no name, version or license.
+const SEPARATOR: char = '|';
+
+/// That of `witness` as it is packed.
+pub(super) fn of_witness(version: &str) -> Result<String> {
+    let mut command = bounded_run::cargo();
+    command.args([
+        "tree",
+        "--locked",
+        "-p",
+        "witness-bin",
+        "--no-default-features",
+        "--edges",
+        "normal",
+        "--prefix",
+        "none",
+    ]);
+    command.args(["--format", &format!("{{p}}{SEPARATOR}{{l}}")]);
+    let tree =
+        bounded_run::run("cargo tree", command, Vec::new(), TOOL_LIMIT)?.into_text("cargo tree")?;
+    let bill = bill(&tree, version);
+    let text = serde_json::to_string_pretty(&bill).context("the bill of materials is no JSON")?;
+    Ok(text + "\n")
+}
+
+fn bill(tree: &str, version: &str) -> Value {
+    let mut lines: Vec<&str> = tree
+        .lines()
+        .map(|line| line.trim_end_matches(" (*)"))
+        .collect();
+    lines.sort_unstable();
+    lines.dedup();
+    let components: Vec<Value> = lines.iter().filter_map(|line| component(line)).collect();
+    json!({
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": { "component": { "type": "application", "name": "witness", "version": version } },
+        "components": components,
+    })
+}
+
+/// `name v1.2.3 (/where)|license`. Those of this workspace stand with a folder, and are no material.
+fn component(line: &str) -> Option<Value> {
+    let (package, license) = line.split_once(SEPARATOR)?;
+    let mut words = package.split(' ');
+    let (name, version) = (words.next()?, words.next()?.strip_prefix('v')?);
+    if words.any(|word| word.starts_with("(/")) {
+        return None;
+    }
+    // Older crates wrote `/` for OR.
+    let expression = license.replace('/', " OR ");
+    Some(json!({
+        "type": "library",
+        "name": name,
+        "version": version,
+        "purl": format!("pkg:cargo/{name}@{version}"),
+        "licenses": [{ "expression": expression }],
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crates_of_others_are_named_once_with_their_license() {
+        let tree = "witness-bin v0.1.0 (/here/crates/witness-bin)|MIT OR Apache-2.0\nbytes v1.10.1|MIT\nbytes v1.10.1|MIT (*)\nserde_derive v1.0.2 (proc-macro)|MIT/Apache-2.0\n";
+        let bill = bill(&tree.replace("MIT (*)", "MIT"), "7");
+        let names: Vec<&str> = bill["components"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|component| component["name"].as_str())
+            .collect();
+        assert_eq!(names, ["bytes", "serde_derive"]);
+        assert_eq!(
+            bill["components"][1]["licenses"][0]["expression"],
+            "MIT OR Apache-2.0"
+        );
+    }
+}

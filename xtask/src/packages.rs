@@ -1,0 +1,264 @@
+//! `cargo xtask packages`: the Debian packages in a clean Debian stable, as an administrator would use them: installed, configured,
+//! started, hung, upgraded under way, removed. It says how the unit is confined and how long each part took.
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use clap::Args;
+
+use crate::containers::{Engine, Machine, debian_with_systemd};
+use crate::dist;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(250);
+/// `systemd-analyze security` may find at most this exposure, in tenths.
+const MOST_EXPOSED: u32 = 15;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Pack the programs `witness` and `examples/manual` of this folder instead of building them
+    #[arg(long, value_name = "DIR")]
+    built_in: Option<PathBuf>,
+}
+
+/// Runs the task.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    let next = format!("{version}+next");
+    let first = packages(options, version)?;
+    let second = packages(options, &next)?;
+    let engine = Engine::find_or_start()?;
+    let image = debian_with_systemd(&engine)?;
+    let name = format!("witness-packages-{}", std::process::id());
+    let host = Host(Machine::boot(&engine, image, &name)?);
+    host.0.copy(&first, "/root/first")?;
+    host.0.copy(&second, "/root/second")?;
+    let steps: [(&str, &dyn Fn() -> Result<()>); 8] = [
+        ("installed", &|| host.is_installed(version)),
+        ("confined", &|| host.is_confined()),
+        ("started", &|| host.is_started()),
+        ("started again when it hung", &|| host.is_started_again()),
+        ("left down with a wrong configuration", &|| {
+            host.stays_down()
+        }),
+        ("upgraded under way", &|| {
+            host.is_upgraded(version, &next)
+        }),
+        ("beside a mysqld of systemd's", &|| {
+            host.stands_beside_a_mysqld()
+        }),
+        ("removed", &|| host.is_removed()),
+    ];
+    for (what, step) in steps {
+        let begun = Instant::now();
+        step()?;
+        println!("packages: {what} ({:.1} s)", begun.elapsed().as_secs_f64());
+    }
+    Ok(())
+}
+
+fn packages(options: &Options, version: &str) -> Result<PathBuf> {
+    let out = testkit::checkout().join("target/packages").join(version);
+    dist::build(&dist::Options {
+        out: out.clone(),
+        package_version: Some(version.to_owned()),
+        built_in: options.built_in.clone(),
+    })?;
+    Ok(out)
+}
+
+/// The clean system.
+struct Host<'e>(Machine<'e>);
+
+impl Host<'_> {
+    fn is_installed(&self, version: &str) -> Result<()> {
+        self.0
+            .run("cd /root/first && sha256sum --check --quiet SHA256SUMS")?;
+        let said = self
+            .0
+            .run("apt-get install --yes --no-install-recommends /root/first/witness_*.deb")?;
+        ensure!(
+            said.contains("systemctl enable --now witness"),
+            "it does not say how to go on: {said}"
+        );
+        self.says("witness version", version)?;
+        self.says(
+            "stat -c '%a %U %G' /etc/witness/witness.toml",
+            "640 root witness",
+        )?;
+        self.says("witness config check", "is valid")?;
+        self.says("systemctl is-enabled witness || true", "disabled")?;
+        self.0
+            .run("zcat /usr/share/man/man1/witness-switchover.1.gz | grep -q switchover")?;
+        self.0
+            .run("bash -n /usr/share/bash-completion/completions/witness")?;
+        self.0
+            .run("systemd-analyze verify --man=no /usr/lib/systemd/system/witness.service")?;
+        Ok(())
+    }
+
+    fn is_confined(&self) -> Result<()> {
+        let said = self
+            .0
+            .run("systemd-analyze security --no-pager witness.service | tail -1")?;
+        println!("packages: systemd-analyze security: {}", said.trim());
+        let tenths: String = said.chars().filter(char::is_ascii_digit).collect();
+        ensure!(
+            tenths.parse::<u32>()? <= MOST_EXPOSED,
+            "the unit is less confined than it was: {said}"
+        );
+        Ok(())
+    }
+
+    /// A ring of one witness, made as the pages say.
+    fn is_started(&self) -> Result<()> {
+        self.0.run(&format!(
+            "cat >/etc/witness/witness.toml <<'E'\n{CONFIGURATION}E"
+        ))?;
+        self.0.run("systemctl enable --now witness")?;
+        self.says("witness bootstrap --yes", "ring `orders` exists")?;
+        self.until("witness status", "leader")?;
+        self.0
+            .run("test \"$(stat -c %U /var/lib/witness/log)\" = witness")?;
+        Ok(())
+    }
+
+    fn is_started_again(&self) -> Result<()> {
+        let before = self.process()?;
+        self.0.run(&format!("kill -STOP {before}"))?;
+        let deadline = Instant::now() + LIMIT;
+        while self.process()? == before || !self.0.try_run("systemctl is-active witness")?.0 {
+            ensure!(
+                Instant::now() < deadline,
+                "a member that hangs is not started again"
+            );
+            thread::sleep(LOOK);
+        }
+        self.until("witness status", "leader")
+    }
+
+    fn stays_down(&self) -> Result<()> {
+        self.0.run("cp -a /etc/witness/witness.toml /root/right.toml; echo 'data_durr = 1' >>/etc/witness/witness.toml")?;
+        let (started, _) = self.0.try_run("systemctl restart witness")?;
+        ensure!(!started, "it starts with a wrong configuration");
+        thread::sleep(Duration::from_secs(3));
+        self.says("systemctl is-active witness || true", "failed")?;
+        self.says(
+            "journalctl --unit witness --no-pager | tail -20",
+            "data_durr",
+        )?;
+        self.0.run("cp -a /root/right.toml /etc/witness/witness.toml; systemctl reset-failed witness; systemctl start witness")?;
+        self.until("witness status", "leader")
+    }
+
+    /// An upgrade does not restart the member: that is a person's to time.
+    fn is_upgraded(&self, version: &str, next: &str) -> Result<()> {
+        let before = self.process()?;
+        let said = self
+            .0
+            .run("apt-get install --yes /root/second/witness_*.deb")?;
+        ensure!(
+            said.contains("until you restart it"),
+            "it does not say that the former version runs: {said}"
+        );
+        ensure!(
+            self.process()? == before,
+            "the upgrade from {version} restarted the member"
+        );
+        self.says("dpkg-query -W -f '${Version}' witness", next)?;
+        self.says("cat /etc/witness/witness.toml", "127.0.0.1:7400")?;
+        self.0.run("systemctl restart witness")?;
+        self.until("witness status", "leader")
+    }
+
+    /// A unit that stands for mysqld's, and an account of its name.
+    fn stands_beside_a_mysqld(&self) -> Result<()> {
+        self.0
+            .run("systemctl stop witness; useradd --system --user-group mysql")?;
+        for unit in ["mysql", "other"] {
+            self.0.run(&format!("printf '[Service]\\nExecStart=/bin/sleep infinity\\n' >/etc/systemd/system/{unit}.service"))?;
+        }
+        self.0.run("apt-get update && apt-get install --yes --no-install-recommends /root/second/witness-external-mysqld_*.deb util-linux")?;
+        self.says("systemctl show witness --property User", "User=mysql")?;
+        self.says(
+            "systemctl show witness --property KillMode",
+            "KillMode=process",
+        )?;
+        self.says("systemctl show mysql --property Restart", "Restart=no")?;
+        self.0
+            .run("runuser -u mysql -- systemctl start mysql && systemctl is-active mysql")?;
+        self.0
+            .run("runuser -u mysql -- systemctl kill --signal=KILL mysql")?;
+        let (allowed, said) = self
+            .0
+            .try_run("runuser -u mysql -- systemctl start other")?;
+        ensure!(!allowed, "the account mysql may start any unit: {said}");
+        self.0.run("apt-get purge --yes witness-external-mysqld")?;
+        self.says("systemctl show witness --property User", "User=witness")?;
+        self.0.run("systemctl start witness")?;
+        self.until("witness status", "leader")
+    }
+
+    fn is_removed(&self) -> Result<()> {
+        let said = self.0.run("apt-get purge --yes witness")?;
+        ensure!(
+            said.contains("holds a member's data, and stays"),
+            "it does not say that the data stay: {said}"
+        );
+        self.0
+            .run("test -e /var/lib/witness/log/binlog.000001 && ! pgrep -x witness")?;
+        // Again, and now somebody has removed the data.
+        self.0.run("apt-get install --yes /root/second/witness_*.deb && rm -r /var/lib/witness && apt-get purge --yes witness")?;
+        let left = self.0.run(
+            "find / -xdev \\( -path /proc -o -path /sys -o -path /root -o -path /var/log \\) -prune -o -iname '*witness*' -print; getent passwd witness || true",
+        )?;
+        ensure!(left.is_empty(), "something is left: {left}");
+        Ok(())
+    }
+
+    fn process(&self) -> Result<String> {
+        Ok(self
+            .0
+            .run("systemctl show witness --property MainPID --value")?
+            .trim()
+            .to_owned())
+    }
+
+    fn says(&self, command: &str, wanted: &str) -> Result<()> {
+        let said = self.0.run(command)?;
+        ensure!(
+            said.contains(wanted),
+            "`{command}` should say `{wanted}`, and says: {said}"
+        );
+        Ok(())
+    }
+
+    fn until(&self, command: &str, wanted: &str) -> Result<()> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let (succeeded, said) = self.0.try_run(command)?;
+            if succeeded && said.contains(wanted) {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "`{command}` does not come to say `{wanted}`: {said}"
+            );
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+const CONFIGURATION: &str = r#"data_dir = "/var/lib/witness"
+ring.name = "orders"
+member.id = 1
+
+[[members]]
+id = 1
+name = "witness-1"
+region = "north"
+kind = "witness"
+address = "127.0.0.1:7400"
+"#;
