@@ -62,16 +62,21 @@ pub(crate) fn build(options: &Options) -> Result<Vec<PathBuf>> {
     }
     fs::create_dir_all(out)?;
     let work = tempfile::tempdir_in(out)?;
+    // What tests pack is thrown away soon.
+    let level = match options.built_in {
+        Some(_) => "-z0",
+        None => "-z6",
+    };
     let parts = Parts::make(&built, work.path())?;
     let mut files = vec![
         parts.tarball(out, work.path(), &version)?,
         parts
             .package(work.path(), &version, &architecture)?
-            .write(out)?,
+            .write(out, level)?,
         parts
             .debug_package(work.path(), &version, &architecture)?
-            .write(out)?,
-        external_mysqld(work.path(), &version)?.write(out)?,
+            .write(out, level)?,
+        external_mysqld(work.path(), &version)?.write(out, level)?,
     ];
     let bill = out.join(format!("witness-{version}.cdx.json"));
     fs::write(&bill, materials::of_witness(&version)?)?;

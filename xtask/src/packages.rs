@@ -1,7 +1,7 @@
 //! `cargo xtask packages`: the Debian packages in a clean Debian stable, as an administrator would use them: installed, configured,
 //! started, hung, upgraded under way, removed. It says how the unit is confined and how long each part took.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,13 @@ pub(crate) struct Options {
     /// Pack the programs `witness` and `examples/manual` of this folder instead of building them
     #[arg(long, value_name = "DIR")]
     built_in: Option<PathBuf>,
+}
+
+/// Runs it with a program that is built already, and what stands beside it.
+pub(crate) fn run_short(program: &Path) -> Result<()> {
+    run(&Options {
+        built_in: program.parent().map(Path::to_path_buf),
+    })
 }
 
 /// Runs the task.
@@ -43,9 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ("left down with a wrong configuration", &|| {
             host.stays_down()
         }),
-        ("upgraded under way", &|| {
-            host.is_upgraded(version, &next)
-        }),
+        ("upgraded under way", &|| host.is_upgraded(version, &next)),
         ("beside a mysqld of systemd's", &|| {
             host.stands_beside_a_mysqld()
         }),

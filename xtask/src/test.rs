@@ -15,7 +15,7 @@ use testkit::mysql_tree::QUICK_VARIABLE;
 
 use crate::second_chance::{Failure, second_chances};
 use crate::sim::{Build, Seeds};
-use crate::{mysql, nemesis, sim};
+use crate::{mysql, nemesis, packages, sim};
 
 /// How many seeds of the simulator a change has to pass, and within how many something broken has to be found.
 const SEEDS: u64 = 300;
@@ -63,6 +63,8 @@ enum Action {
     },
     /// Does a few faults to a ring with real mysqlds, all of whose programs are built.
     Nemesis,
+    /// Installs, uses and removes packages of the programs that are built, in a container.
+    Packages,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -236,6 +238,10 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
             name: "nemesis",
             action: Action::Nemesis,
         });
+        steps.push(Step {
+            name: "packages",
+            action: Action::Packages,
+        });
     }
     steps.push(Step {
         name: "documentation",
@@ -288,6 +294,7 @@ fn perform(action: &Action) -> Result<Vec<Failure>> {
             },
         )?,
         Action::Nemesis => nemesis::run_short()?,
+        Action::Packages => packages::run_short(&sim::program(Build::Dev, "witness"))?,
         Action::Cargo {
             arguments,
             variables,
@@ -416,6 +423,7 @@ mod tests {
                 "broken policy",
                 "broken queue",
                 "nemesis",
+                "packages",
                 "documentation"
             ]
         );
@@ -424,7 +432,7 @@ mod tests {
     #[test]
     fn quick_leaves_out_the_mysqld_and_only_that() {
         let mut full = names(false);
-        full.retain(|name| !["mysql", "programs", "nemesis"].contains(name));
+        full.retain(|name| !["mysql", "programs", "nemesis", "packages"].contains(name));
         assert_eq!(names(true), full);
         let tests = steps(true, true)
             .into_iter()

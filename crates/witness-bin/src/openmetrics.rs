@@ -4,9 +4,13 @@ use std::fmt::Error;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use prometheus_client::encoding::text::encode;
+use procfs::process::{LimitValue, Process};
+use procfs::{ProcResult, WithCurrentSystemInfo};
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 /// What Prometheus asks for and reads.
@@ -31,10 +35,59 @@ fn names<'a>(name: &'a str, help: &'a str) -> impl Iterator<Item = (&'a str, Str
 /// The answer to a scrape.
 pub(crate) fn page(registry: &Registry) -> Response {
     let mut text = String::new();
-    match encode(&mut text, registry) {
+    let written = encode_registry(&mut text, registry)
+        .and_then(|()| encode_registry(&mut text, &of_this_process().unwrap_or_default()))
+        .and_then(|()| encode_eof(&mut text));
+    match written {
         Ok(()) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
+}
+
+/// What Prometheus' own client libraries tell of every process, under their names and without our labels.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+fn of_this_process() -> ProcResult<Registry> {
+    let process = Process::myself()?;
+    let stat = process.stat()?;
+    let ticks = procfs::ticks_per_second() as f64;
+    let mut registry = Registry::with_prefix("process");
+    registry.register_with_unit(
+        "cpu",
+        "Processor time that was used, in user and system mode",
+        Unit::Seconds,
+        ConstCounter::new((stat.utime + stat.stime) as f64 / ticks),
+    );
+    let booted = procfs::boot_time_secs()? as f64;
+    registry.register_with_unit(
+        "start_time",
+        "When the process started, since 1970",
+        Unit::Seconds,
+        ConstGauge::new(booted + stat.starttime as f64 / ticks),
+    );
+    registry.register_with_unit(
+        "resident_memory",
+        "Memory that it has",
+        Unit::Bytes,
+        ConstGauge::new(stat.rss_bytes().get() as f64),
+    );
+    registry.register_with_unit(
+        "virtual_memory",
+        "Addresses that it uses",
+        Unit::Bytes,
+        ConstGauge::new(stat.vsize as f64),
+    );
+    registry.register(
+        "open_fds",
+        "File descriptors that are open",
+        ConstGauge::new(process.fd_count()? as f64),
+    );
+    if let LimitValue::Value(most) = process.limits()?.max_open_files.soft_limit {
+        let help = "File descriptors that may be open";
+        registry.register("max_fds", help, ConstGauge::new(most as f64));
+    }
+    Ok(registry)
 }
 
 /// Where the metrics of one scrape are written. Names are without the registry's prefix and without the suffixes of unit and

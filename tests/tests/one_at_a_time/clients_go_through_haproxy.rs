@@ -76,6 +76,8 @@ fn clients_behind_haproxy_follow_the_primary_of_the_mysqlds() {
     set.kill_host(first).unwrap();
     clients.wait_for_more(200, SOON).unwrap();
     wait_for_server(&haproxy, &set, writes, second);
+    // While nobody follows, readers are at the primary.
+    wait_for_server(&haproxy, &set, reads, second);
 
     // It comes back as a follower, and readers are sent there.
     set.start(first).unwrap();

@@ -70,7 +70,7 @@ impl Package {
     }
 
     /// Packs it; returns the file in `out`.
-    pub(super) fn write(self, out: &Path) -> Result<PathBuf> {
+    pub(super) fn write(self, out: &Path, level: &str) -> Result<PathBuf> {
         let own = self.root.join("DEBIAN");
         let mut sums = String::new();
         let mut bytes = 0;
@@ -107,7 +107,7 @@ impl Package {
         let (root, to) = (self.root.display().to_string(), file.display().to_string());
         tool(
             "dpkg-deb",
-            &["--root-owner-group", "-Zxz", "--build", &root, &to],
+            &["--root-owner-group", "-Zxz", level, "--build", &root, &to],
         )?;
         Ok(file)
     }

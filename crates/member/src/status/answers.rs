@@ -14,10 +14,14 @@ pub enum Question {
     Readiness,
     /// Is everything that it is responsible for in order?
     Health,
+    /// Does it lead with a quorum behind it, with or without a mysqld?
+    Leader,
     /// May clients write to the mysqld beside it?
     Primary,
     /// May clients read from the mysqld beside it? With a bound: only while it is no more milliseconds behind.
     Replica(Option<u64>),
+    /// The same, or is it the primary, which is never behind?
+    ReadOnly(Option<u64>),
     /// Is it a working witness?
     Witness,
 }
@@ -32,8 +36,12 @@ pub fn answer(question: Question, view: &MemberView) -> Answer {
         Question::Liveness => Ok(()),
         Question::Readiness => readiness(view),
         Question::Health => health(view),
+        Question::Leader => leader(view),
         Question::Primary => primary(view),
         Question::Replica(most_behind_ms) => replica(view, most_behind_ms),
+        Question::ReadOnly(most_behind_ms) => {
+            primary(view).or_else(|_| replica(view, most_behind_ms))
+        }
         Question::Witness => witness(view),
     }
 }
@@ -76,19 +84,20 @@ fn health(view: &MemberView) -> Answer {
     Ok(())
 }
 
+fn leader(view: &MemberView) -> Answer {
+    match (view.role, view.leader) {
+        (Role::Leader, _) if view.serving => Ok(()),
+        (Role::Leader, _) => Err(not_serving(view)),
+        (_, Some(leader)) => Err(format!("it does not lead; member {leader} does")),
+        (_, None) => Err("it does not lead, and no leader is known".into()),
+    }
+}
+
 fn primary(view: &MemberView) -> Answer {
     if view.member.kind != MemberKind::Database {
         return Err("it is a witness".into());
     }
-    if view.role != Role::Leader {
-        return Err(match view.leader {
-            Some(leader) => format!("it does not lead; member {leader} does"),
-            None => "it does not lead, and no leader is known".into(),
-        });
-    }
-    if !view.serving {
-        return Err(not_serving(view));
-    }
+    leader(view)?;
     if let Some(pause) = &view.pause
         && pause.primary != view.member.id
     {
@@ -185,18 +194,22 @@ mod tests {
     use crate::status::sample::database_leader;
     use crate::status::sample::witness_follower;
 
-    const ALL: [Question; 6] = [
+    const ALL: [Question; 8] = [
         Question::Liveness,
         Question::Readiness,
         Question::Health,
+        Question::Leader,
         Question::Primary,
         Question::Replica(None),
+        Question::ReadOnly(None),
         Question::Witness,
     ];
 
     /// The questions answered with yes, by their first letters.
     fn yes(view: &MemberView) -> String {
-        let names = ["live", "ready", "healthy", "primary", "replica", "witness"];
+        let names = [
+            "live", "ready", "healthy", "leader", "primary", "replica", "readonly", "witness",
+        ];
         let answered = ALL
             .iter()
             .zip(names)
@@ -219,16 +232,20 @@ mod tests {
     fn every_situation_has_its_answers() {
         type Change = fn(&mut MemberView);
         let leader: &[(&str, Change, &str)] = &[
-            ("a serving primary", |_| {}, "live ready healthy primary"),
+            (
+                "a serving primary",
+                |_| {},
+                "live ready healthy leader primary readonly",
+            ),
             (
                 "failover paused for this one",
                 |v| v.pause = Some(paused(1)),
-                "live ready healthy primary",
+                "live ready healthy leader primary readonly",
             ),
             (
                 "failover paused for another one",
                 |v| v.pause = Some(paused(3)),
-                "live ready healthy",
+                "live ready healthy leader",
             ),
             (
                 "no quorum",
@@ -264,18 +281,26 @@ mod tests {
         }
         type MysqlChange = fn(&mut crate::status::view::MysqlView);
         let mysql: &[(&str, MysqlChange, &str)] = &[
-            ("a finite timeout", |m| m.protected = false, "live ready"),
+            (
+                "a finite timeout",
+                |m| m.protected = false,
+                "live ready leader",
+            ),
             (
                 "mysqld gone",
                 |m| m.trouble = Some("gone".into()),
-                "live ready",
+                "live ready leader",
             ),
             (
                 "not attached",
                 |m| m.ingesting = false,
-                "live ready healthy",
+                "live ready healthy leader",
             ),
-            ("read only", |m| m.writable = false, "live ready healthy"),
+            (
+                "read only",
+                |m| m.writable = false,
+                "live ready healthy leader",
+            ),
         ];
         for (name, change, expected) in mysql {
             let mut view = database_leader();
@@ -290,7 +315,7 @@ mod tests {
                     v.role = Role::Leader;
                     v.serving = true
                 },
-                "live ready healthy witness",
+                "live ready healthy leader witness",
             ),
             (
                 "before the bootstrap",
@@ -318,6 +343,13 @@ mod tests {
     }
 
     #[test]
+    fn readers_may_be_at_the_primary_whatever_their_bound() {
+        let primary = database_leader();
+        assert!(answer(Question::ReadOnly(Some(0)), &primary).is_ok());
+        assert!(answer(Question::Replica(Some(0)), &primary).is_err());
+    }
+
+    #[test]
     fn a_follower_is_a_replica_while_it_follows_and_is_fresh_enough() {
         let follower = |following, lag_ms| {
             let mut view = database_leader();
@@ -328,7 +360,12 @@ mod tests {
             }
             view
         };
-        let ask = |bound, view: &MemberView| answer(Question::Replica(bound), view).is_ok();
+        let ask = |bound, view: &MemberView| {
+            let answers = [Question::Replica(bound), Question::ReadOnly(bound)];
+            let [replica, readers] = answers.map(|question| answer(question, view).is_ok());
+            assert_eq!(replica, readers);
+            replica
+        };
         assert!(ask(None, &follower(true, None)) && ask(None, &follower(true, Some(9_000))));
         assert!(!ask(None, &follower(false, None)));
         assert!(ask(Some(500), &follower(true, Some(500))));

@@ -6,6 +6,7 @@ use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use std::{io, iter};
 
 use consensus::{Envelope, IdentityBook, Party};
 use raft_types::{MemberId, MemberRecord, Region};
@@ -340,8 +341,11 @@ pub(crate) fn lazy(
     Ok(endpoint.connect_lazy())
 }
 
-/// A status in words, with all of its causes.
+/// A status in words: what the system said of the connection, if it said something, else all of its causes.
 pub(crate) fn words(status: &Status) -> String {
+    if let Some(kind) = status.source().and_then(system_error) {
+        return kind.to_string();
+    }
     match status.source() {
         Some(source) => format!("{}: {}", status.message(), chain(source)),
         None if status.message().is_empty() => status.code().description().to_owned(),
@@ -349,12 +353,20 @@ pub(crate) fn words(status: &Status) -> String {
     }
 }
 
+/// The kind of the innermost cause, if the system gave it: "connection refused".
+fn system_error(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
+    let causes = iter::successors(Some(error), |error| (*error).source());
+    let errors = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
+    let said = errors.filter(|error| error.raw_os_error().is_some());
+    said.last().map(io::Error::kind)
+}
+
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let next = error.to_string();
-        if !text.ends_with(&next) {
+        if !text.contains(&next) {
             text.push_str(": ");
             text.push_str(&next);
         }
@@ -366,6 +378,21 @@ fn chain(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_system_says_of_a_connection_is_said_once() {
+        #[derive(Debug, Error)]
+        #[error("tcp connect error")]
+        struct Connect(#[source] io::Error);
+        const ECONNREFUSED: i32 = 111;
+        let refused = io::Error::from_raw_os_error(ECONNREFUSED);
+        let mut status = Status::unavailable("transport error");
+        status.set_source(Arc::new(Connect(refused)));
+        assert_eq!(words(&status), "connection refused");
+        let mut status = Status::unavailable("broken");
+        status.set_source(Arc::new(io::Error::other("bad certificate")));
+        assert_eq!(words(&status), "broken: bad certificate");
+    }
 
     #[test]
     fn a_member_that_is_gone_is_told_of_once_and_then_now_and_then() {

@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use member::settings::Settings;
+use member::settings::{Settings, TlsSettings};
 
 use crate::config::key::flag_of;
 use crate::config::keys::{KEYS, MEMBERS, former_of};
-use crate::config::{Config, Problems, Sources, read};
+use crate::config::{Config, Problems, Sources, read, read_tls};
 use crate::terminal::{Exit, Failure};
 
 /// Where the file is looked for when nobody names one.
@@ -122,6 +122,25 @@ impl ConfigArgs {
             file: self.file_text()?,
             environment: environment(),
             flags: self.flags.clone(),
+        })
+    }
+
+    /// TLS as variables and flags give it, without a file.
+    ///
+    /// # Errors
+    /// Exit 2 when they do not fit together.
+    pub(crate) fn tls_without_file(&self) -> Result<Option<TlsSettings>, Failure> {
+        let sources = Sources {
+            file: None,
+            environment: environment(),
+            flags: self.flags.clone(),
+        };
+        read_tls(&sources).map_err(|problems| {
+            Failure::new(
+                Exit::Usage,
+                format!("TLS cannot be set up:\n{problems}"),
+                "give --tls-certificate-file, --tls-key-file and --tls-ca-file, or none of them",
+            )
         })
     }
 

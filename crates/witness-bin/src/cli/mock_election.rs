@@ -5,8 +5,7 @@ use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, OpId};
 use serde::Serialize;
 
-use super::config_args::ConfigArgs;
-use super::session::{Patience, Session, another_answer, block_on};
+use super::session::{Patience, RingArgs, Session, another_answer, block_on};
 use crate::operator::Directory;
 use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
 
@@ -18,7 +17,7 @@ pub(crate) struct MockElectionArgs {
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
-    config: ConfigArgs,
+    ring: RingArgs,
 }
 
 /// What `witness mock-election --output json` prints.
@@ -47,7 +46,7 @@ struct Vote {
 /// # Errors
 /// Exit 4 when it would not be elected, or could not be asked; 3 without a leader.
 pub(crate) fn run(args: &MockElectionArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.config)?;
+    let session = Session::open(&args.ring)?;
     block_on(async {
         let (report, directory) = session.ring().await?;
         let to = directory.find(&args.member)?.id;

@@ -7,8 +7,7 @@ use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, OpId, UnixSeconds};
 use serde::Serialize;
 
-use super::config_args::ConfigArgs;
-use super::session::{Patience, Session, another_answer, block_on};
+use super::session::{Patience, RingArgs, Session, another_answer, block_on};
 use crate::config::duration_of;
 use crate::operator::Directory;
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
@@ -25,7 +24,7 @@ pub(crate) struct PauseArgs {
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
-    config: ConfigArgs,
+    ring: RingArgs,
 }
 
 /// Arguments of `witness resume`.
@@ -34,7 +33,7 @@ pub(crate) struct ResumeArgs {
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
-    config: ConfigArgs,
+    ring: RingArgs,
 }
 
 /// What both print with `--output json`.
@@ -80,7 +79,7 @@ pub(crate) fn pause(args: &PauseArgs, format: Format) -> Result<(), Failure> {
             "give a duration such as 30m, or leave it out",
         ));
     }
-    let session = Session::open(&args.config)?;
+    let session = Session::open(&args.ring)?;
     block_on(async {
         let (report, directory) = session.ring().await?;
         let command = OperatorCommand::Pause {
@@ -116,7 +115,7 @@ pub(crate) fn pause(args: &PauseArgs, format: Format) -> Result<(), Failure> {
 /// # Errors
 /// Exit 3 without a leader, 4 when it is not paused, 5 when its end is not known.
 pub(crate) fn resume(args: &ResumeArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.config)?;
+    let session = Session::open(&args.ring)?;
     block_on(async {
         let (report, directory) = session.ring().await?;
         let (command, until) = (OperatorCommand::Resume, args.patience.until());

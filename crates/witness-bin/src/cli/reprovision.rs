@@ -8,8 +8,9 @@ use raft_types::{MemberId, MemberKind};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::cli::config_args::ConfigArgs;
-use crate::cli::session::{Consent, Phases, Session, another_answer, block_on, milliseconds};
+use crate::cli::session::{
+    Consent, Phases, RingArgs, Session, another_answer, block_on, milliseconds,
+};
 use crate::config::duration_of;
 use crate::operator::{Directory, MemberAddress, MemberReport, RingReport};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
@@ -34,7 +35,7 @@ pub(crate) struct ReprovisionArgs {
     #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
-    config: ConfigArgs,
+    ring: RingArgs,
 }
 
 /// What `witness reprovision --output json` prints.
@@ -63,10 +64,10 @@ const LOOK: Duration = Duration::from_secs(60);
 /// Exit 3 when the ring cannot say what is committed, 4 when it is refused, 5 when its end is not known, 1 when the copy
 /// was interrupted or the mysqld does not follow behind it.
 pub(crate) fn run(args: &ReprovisionArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.config)?;
+    let session = Session::open(&args.ring)?;
     let own = match &args.member {
         Some(_) => None,
-        None => Some(args.config.member()?.own.id.to_string()),
+        None => Some(args.ring.own_member()?),
     };
     block_on(async {
         let (report, directory) = session.ring().await?;

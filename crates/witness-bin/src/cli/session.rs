@@ -63,22 +63,67 @@ impl Consent {
     }
 }
 
-/// The configured members, to be asked and ordered.
+/// Which ring a command is for: the configuration's, or that of the members at some addresses.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct RingArgs {
+    /// Addresses of some members, separated by commas; then no configuration file is needed
+    #[arg(
+        short = 'E',
+        long,
+        value_name = "HOST:PORT",
+        env = "WITNESS_ENDPOINTS",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    endpoints: Vec<String>,
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+}
+
+impl RingArgs {
+    /// Somebody who can ask the ring's members.
+    ///
+    /// # Errors
+    /// Exit 2 when the configuration or an address is wrong.
+    pub(super) fn asker(&self) -> Result<Asker, Failure> {
+        let asker = if self.endpoints.is_empty() {
+            Asker::new(&self.config.member()?)
+        } else {
+            let tls = self.config.tls_without_file()?;
+            Asker::at(&self.endpoints, tls.as_ref())
+        };
+        asker.map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))
+    }
+
+    /// The configured member's number, where a command may leave its member out.
+    ///
+    /// # Errors
+    /// Exit 2 without a configuration.
+    pub(super) fn own_member(&self) -> Result<String, Failure> {
+        if !self.endpoints.is_empty() {
+            return Err(Failure::new(
+                Exit::Usage,
+                "with --endpoints there is no member of this host",
+                "name the member",
+            ));
+        }
+        Ok(self.config.member()?.own.id.to_string())
+    }
+}
+
+/// The members of a ring, to be asked and ordered.
 pub(super) struct Session {
     pub(super) operator: Operator,
 }
 
 impl Session {
-    /// Reads the configuration.
+    /// Reads the configuration, or takes the endpoints.
     ///
     /// # Errors
     /// Exit 2 when it is wrong.
-    pub(super) fn open(args: &ConfigArgs) -> Result<Self, Failure> {
-        let settings = args.member()?;
-        let asker = Asker::new(&settings)
-            .map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))?;
+    pub(super) fn open(args: &RingArgs) -> Result<Self, Failure> {
         Ok(Self {
-            operator: Operator::new(asker),
+            operator: Operator::new(args.asker()?),
         })
     }
 
@@ -91,13 +136,14 @@ impl Session {
         let directory = Directory::of(&report);
         if report.members.iter().all(|member| member.view.is_none()) {
             let members = report.members.iter();
-            let errors = members.filter_map(|member| member.error.as_deref());
+            let errors = members.filter_map(|one| Some((one.name.as_str(), one.error.as_deref()?)));
+            let why = match report.members.is_empty() {
+                true => report.warnings.join("; "),
+                false => each_once(errors),
+            };
             return Err(Failure::new(
                 Exit::NoQuorum,
-                format!(
-                    "no member answers: {}",
-                    errors.collect::<Vec<_>>().join("; ")
-                ),
+                format!("no member answers: {why}"),
                 "start the members, or check the addresses and the TLS settings of this configuration",
             ));
         }
@@ -119,6 +165,22 @@ impl Session {
         let tell = |told| phases.show(told);
         self.operator.lead(report, command, until, tell).await
     }
+}
+
+/// Each reason once, with the members that it is said of.
+fn each_once<'a>(errors: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for (name, error) in errors {
+        let name = format!("`{name}`");
+        match reasons.iter_mut().find(|(reason, _)| *reason == error) {
+            Some((_, members)) => members.push(name),
+            None => reasons.push((error, vec![name])),
+        }
+    }
+    let said = reasons
+        .iter()
+        .map(|(reason, members)| format!("{}: {reason}", members.join(", ")));
+    said.collect::<Vec<_>>().join("; ")
 }
 
 /// A member of another version answers something else than what was asked.
@@ -333,6 +395,15 @@ impl Drop for CatchUp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reason_is_said_once() {
+        let errors = [("a", "refused"), ("b", "no route"), ("c", "refused")];
+        assert_eq!(
+            each_once(errors.into_iter()),
+            "`a`, `c`: refused; `b`: no route"
+        );
+    }
 
     #[test]
     fn times_are_short() {

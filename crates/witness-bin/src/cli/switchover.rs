@@ -5,8 +5,9 @@ use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::MemberId;
 use serde::Serialize;
 
-use crate::cli::config_args::ConfigArgs;
-use crate::cli::session::{Consent, Patience, Session, another_answer, block_on, milliseconds};
+use crate::cli::session::{
+    Consent, Patience, RingArgs, Session, another_answer, block_on, milliseconds,
+};
 use crate::operator::MemberAddress;
 use crate::terminal::{Failure, Format, print_json, print_text};
 
@@ -23,7 +24,7 @@ pub(crate) struct SwitchoverArgs {
     #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
-    config: ConfigArgs,
+    ring: RingArgs,
 }
 
 /// What `witness switchover --output json` prints.
@@ -48,7 +49,7 @@ struct PhaseTime {
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known, 1 when another one leads.
 pub(crate) fn run(args: &SwitchoverArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.config)?;
+    let session = Session::open(&args.ring)?;
     block_on(async {
         let (report, directory) = session.ring().await?;
         let place = directory.find(&args.member)?.clone();

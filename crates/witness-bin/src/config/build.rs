@@ -170,7 +170,7 @@ fn rules(values: &Values) -> Option<RingRules> {
     })
 }
 
-fn tls(values: &Values) -> Option<Option<TlsSettings>> {
+pub(super) fn tls(values: &Values) -> Option<Option<TlsSettings>> {
     let certificate = values.text("tls.certificate_file")?;
     if certificate.is_empty() {
         return Some(None);

@@ -9,8 +9,9 @@ use crate::config::keys::{FORMER, KEYS, MEMBER_KEYS, MEMBERS};
 use crate::config::problem::{Place, Problems, listed, nearest};
 
 /// Environment variables that speak of the program and not of a key.
-const OTHER_VARIABLES: [&str; 3] = [
+const OTHER_VARIABLES: [&str; 4] = [
     "WITNESS_CONFIG",
+    "WITNESS_ENDPOINTS",
     "WITNESS_MYSQL_TREE",
     "WITNESS_QUICK_TESTS",
 ];

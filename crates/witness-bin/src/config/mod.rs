@@ -19,6 +19,23 @@ pub use crate::config::example::{example, reference};
 pub use crate::config::layers::Sources;
 pub use crate::config::problem::{Place, Problem, Problems, Severity, nearest};
 pub(crate) use crate::config::validation::{bytes_of, duration_of};
+use member::settings::TlsSettings;
+
+/// Reads section `[tls]` alone, for somebody who asks members and is none.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn read_tls(sources: &Sources) -> Result<Option<TlsSettings>, Problems> {
+    let mut problems = Problems::default();
+    let layers = layers::lay(sources, &mut problems);
+    // Whatever a member would miss besides is nobody's mistake here.
+    let (values, _) = validation::check(&layers, &mut Problems::default());
+    rules::tls(&values, &mut problems);
+    match problems.any_error() {
+        true => Err(problems),
+        false => Ok(build::tls(&values).flatten()),
+    }
+}
 
 /// Reads a configuration. The findings come back in both cases: warnings do not prevent a start.
 pub fn read(sources: &Sources) -> (Option<Config>, Problems) {

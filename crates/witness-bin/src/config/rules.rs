@@ -190,7 +190,7 @@ fn timers(values: &Values, problems: &mut Problems) {
     );
 }
 
-fn tls(values: &Values, problems: &mut Problems) {
+pub(super) fn tls(values: &Values, problems: &mut Problems) {
     let keys = ["tls.certificate_file", "tls.key_file", "tls.ca_file"];
     let given = |key: &&str| values.text(key).is_some_and(|text| !text.is_empty());
     let Some(present) = keys.iter().find(|key| given(key)) else {

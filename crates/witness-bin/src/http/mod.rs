@@ -22,7 +22,7 @@ use crate::config::Config;
 pub use crate::http::metrics::{FlushMetrics, registry};
 pub use crate::http::orders::{OrderApi, OrderTaker};
 pub use crate::http::questions::Endpoints;
-use crate::http::questions::{cluster, metrics, question, replica, status};
+use crate::http::questions::{cluster, config, freshness, metrics, question, status};
 
 /// Serves a member where its configuration says, until it closes.
 ///
@@ -81,23 +81,28 @@ impl Endpoints {
             .route("/liveness", question(Question::Liveness))
             .route("/readiness", question(Question::Readiness))
             .route("/health", question(Question::Health))
+            .route("/leader", question(Question::Leader))
             .route("/primary", question(Question::Primary))
             .route("/read-write", question(Question::Primary))
-            .route("/replica", get(replica))
+            .route("/replica", freshness(Question::Replica))
+            .route("/read-only", freshness(Question::ReadOnly))
             .route("/witness", question(Question::Witness))
             .route("/status", get(status))
             .route("/cluster", get(cluster))
+            .route("/config", get(config))
             .route("/metrics", get(metrics))
             .route("/pause", post(orders::pause))
             .route("/resume", post(orders::resume))
             .route("/switchover", post(orders::switchover))
+            .route("/failover", post(orders::failover))
+            .route("/reinitialize", post(orders::reinitialize))
             .fallback(unknown)
             .with_state(self)
     }
 }
 
 async fn unknown() -> Response {
-    let known = "/liveness /readiness /health /primary /read-write /replica /witness /status /cluster /metrics, and by POST /pause /resume /switchover";
+    let known = "/liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /status /cluster /config /metrics, and by POST /pause /resume /switchover /failover /reinitialize";
     (
         StatusCode::NOT_FOUND,
         Json(json!({ "reason": format!("no such page; there are {known}") })),

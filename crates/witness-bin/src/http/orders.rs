@@ -13,8 +13,8 @@ use consensus::PauseRequest;
 use futures::future::BoxFuture;
 use member::Commands;
 use member::protocol::{CommandResult, OperatorCommand, Refusal, RefusalKind};
-use member::status::{MemberView, ViewSource};
-use raft_types::MemberId;
+use member::status::{LoggedMember, MemberView, ViewSource};
+use raft_types::{MemberId, MemberKind};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -153,8 +153,28 @@ pub(super) async fn switchover(
         Ok(body) => body,
         Err(why) => return no(StatusCode::BAD_REQUEST, &why),
     };
+    give_to(&orders, &body, &source.view()).await
+}
+
+/// `POST /failover`: as a switchover, whoever leads now, and also when nobody does.
+pub(super) async fn failover(
+    allowed: Allowed,
+    source: State<Arc<dyn ViewSource>>,
+    body: Bytes,
+) -> Response {
+    let body = match read::<SwitchoverBody>(&body) {
+        Ok(body) => SwitchoverBody {
+            leader: None,
+            ..body
+        },
+        Err(why) => return no(StatusCode::BAD_REQUEST, &why),
+    };
+    give_to(&allowed.0, &body, &source.view()).await
+}
+
+async fn give_to(orders: &OrderApi, body: &SwitchoverBody, view: &MemberView) -> Response {
     let force = body.force;
-    match chosen(&body, &source.view()) {
+    match chosen(body, view) {
         Ok(to) => {
             let order = OperatorCommand::Promote { to, force };
             orders.carry_out(order).await
@@ -163,30 +183,78 @@ pub(super) async fn switchover(
     }
 }
 
+/// The body of `POST /reinitialize`; to the member whose mysqld gets other data.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReinitializeBody {
+    /// The member whose mysqld is copied, by its name; the leader, unless named.
+    from: Option<String>,
+    /// Also where binlog files with errant transactions cannot be kept.
+    #[serde(default)]
+    force: bool,
+}
+
+pub(super) async fn reinitialize(
+    Allowed(orders): Allowed,
+    State(source): State<Arc<dyn ViewSource>>,
+    body: Bytes,
+) -> Response {
+    let body = match read::<ReinitializeBody>(&body) {
+        Ok(body) => body,
+        Err(why) => return no(StatusCode::BAD_REQUEST, &why),
+    };
+    match donor(&body, &source.view()) {
+        Ok(donor) => {
+            let order = OperatorCommand::Provision {
+                donor,
+                dry_run: false,
+                force: body.force,
+            };
+            orders.carry_out(order).await
+        }
+        Err((code, why)) => no(code, &why),
+    }
+}
+
+/// The member whose data are copied.
+fn donor(body: &ReinitializeBody, view: &MemberView) -> Result<MemberId, (StatusCode, String)> {
+    if let Some(name) = &body.from {
+        return named(name, view);
+    }
+    let leader = view.leader.filter(|leader| *leader != view.member.id);
+    let has_data = |logged: &&LoggedMember| {
+        Some(logged.id) == leader && logged.record.kind == MemberKind::Database
+    };
+    let found = view.members.iter().find(has_data);
+    found.map(|logged| logged.id).ok_or_else(|| {
+        let why = "no other database member leads; say whose data to copy: {\"from\": \"NAME\"}";
+        (StatusCode::PRECONDITION_FAILED, why.to_owned())
+    })
+}
+
+fn named(name: &str, view: &MemberView) -> Result<MemberId, (StatusCode, String)> {
+    let mut members = view.members.iter();
+    let logged = members.find(|logged| logged.record.name == name);
+    logged.map(|logged| logged.id).ok_or_else(|| {
+        let why = format!("the ring has no member `{name}`; GET /cluster names them");
+        (StatusCode::PRECONDITION_FAILED, why)
+    })
+}
+
 /// The member that is meant, if what is said of the ring is so.
 fn chosen(body: &SwitchoverBody, view: &MemberView) -> Result<MemberId, (StatusCode, String)> {
-    let named = |name: &str| {
-        let logged = view
-            .members
-            .iter()
-            .find(|logged| logged.record.name == name);
-        logged.map(|logged| logged.id).ok_or_else(|| {
-            let why = format!("the ring has no member `{name}`; GET /cluster names them");
-            (StatusCode::PRECONDITION_FAILED, why)
-        })
-    };
     let Some(candidate) = &body.candidate else {
         let why = "say who is to lead: {\"candidate\": \"NAME\"}".to_owned();
         return Err((StatusCode::BAD_REQUEST, why));
     };
     if let Some(leader) = &body.leader
         && view.leader.is_some()
-        && view.leader != Some(named(leader)?)
+        && view.leader != Some(named(leader, view)?)
     {
         let why = format!("`{leader}` does not lead; GET /cluster says who does");
         return Err((StatusCode::PRECONDITION_FAILED, why));
     }
-    named(candidate)
+    named(candidate, view)
 }
 
 impl OrderApi {
@@ -290,6 +358,24 @@ mod tests {
         for (refusal, code) in codes {
             assert_eq!(code_of(refusal.kind).as_u16(), code, "{refusal:?}");
         }
+    }
+
+    #[test]
+    fn data_are_copied_from_the_leader_unless_somebody_is_named() {
+        let leader = database_leader();
+        let mut follower = database_leader();
+        follower.member.id = MemberId(9);
+        let from = |name: &str| ReinitializeBody {
+            from: Some(name.to_owned()),
+            force: false,
+        };
+        let anybody = ReinitializeBody::default();
+        let code =
+            |told: Result<MemberId, (StatusCode, String)>| told.map_err(|(code, _)| code.as_u16());
+        assert_eq!(code(donor(&anybody, &follower)), Ok(MemberId(1)));
+        assert_eq!(code(donor(&anybody, &leader)), Err(412));
+        assert_eq!(code(donor(&from("db-1"), &follower)), Ok(MemberId(1)));
+        assert_eq!(code(donor(&from("nobody"), &follower)), Err(412));
     }
 
     #[test]

@@ -50,16 +50,24 @@ pub(super) fn question(question: Question) -> MethodRouter<Endpoints> {
     get(move |State(endpoints): State<Endpoints>| async move { endpoints.answer(question) })
 }
 
-/// What `/replica` may be asked with.
+/// What `/replica` and `/read-only` may be asked with.
 #[derive(Debug, Deserialize)]
 pub(super) struct Freshness {
     /// Milliseconds that it may be behind, or a duration such as `2s`.
     lag: Option<String>,
 }
 
-pub(super) async fn replica(
-    State(endpoints): State<Endpoints>,
-    Query(freshness): Query<Freshness>,
+/// A question with a bound on how old what is read may be.
+pub(super) fn freshness(of: fn(Option<u64>) -> Question) -> MethodRouter<Endpoints> {
+    get(move |State(endpoints), Query(freshness)| async move {
+        fresh_enough(&endpoints, of, &freshness)
+    })
+}
+
+fn fresh_enough(
+    endpoints: &Endpoints,
+    of: fn(Option<u64>) -> Question,
+    freshness: &Freshness,
 ) -> Response {
     let most_behind_ms = match freshness.lag.as_deref().map(milliseconds) {
         None => None,
@@ -70,9 +78,7 @@ pub(super) async fn replica(
             return (StatusCode::BAD_REQUEST, detail).into_response();
         }
     };
-    endpoints
-        .answer(Question::Replica(most_behind_ms))
-        .into_response()
+    endpoints.answer(of(most_behind_ms)).into_response()
 }
 
 fn milliseconds(text: &str) -> Option<u64> {
@@ -116,6 +122,18 @@ pub(super) async fn status(State(endpoints): State<Endpoints>) -> Response {
 
 pub(super) async fn cluster(State(endpoints): State<Endpoints>) -> Response {
     Json(cluster_view(&endpoints.source.view())).into_response()
+}
+
+/// What the ring's log says of the ring: it is the same on every member.
+pub(super) async fn config(State(endpoints): State<Endpoints>) -> Response {
+    let view = endpoints.source.view();
+    Json(json!({
+        "ring": view.ring,
+        "rules": view.rules,
+        "pause": view.pause,
+        "members": view.members,
+    }))
+    .into_response()
 }
 
 pub(super) async fn metrics(State(endpoints): State<Endpoints>) -> Response {

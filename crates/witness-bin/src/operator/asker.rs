@@ -10,12 +10,22 @@ use transport::{AdminClient, AdminError, TlsError, TlsMaterial, TransportConfig}
 /// How long a member may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Asks the members of one configuration.
+/// Asks the members of one ring.
 pub struct Asker {
-    pub(super) ring: String,
-    pub(super) members: Vec<MemberEntry>,
+    pub(super) ring: RingSource,
     tls: Option<TlsMaterial>,
     transport: TransportConfig,
+}
+
+/// How the members are known.
+pub(super) enum RingSource {
+    /// By a configuration.
+    Configured {
+        ring: String,
+        members: Vec<MemberEntry>,
+    },
+    /// By what the members at these addresses say.
+    Endpoints(Vec<String>),
 }
 
 impl Asker {
@@ -24,10 +34,25 @@ impl Asker {
     /// # Errors
     /// When the files for TLS cannot be used.
     pub fn new(settings: &Settings) -> Result<Self, TlsError> {
-        let tls = settings.tls.as_ref().map(TlsSettings::load).transpose()?;
-        Ok(Self {
+        let ring = RingSource::Configured {
             ring: settings.ring_name.clone(),
             members: settings.members.clone(),
+        };
+        Self::of(ring, settings.tls.as_ref())
+    }
+
+    /// For the ring that the members at these addresses belong to; one that answers is enough.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn at(endpoints: &[String], tls: Option<&TlsSettings>) -> Result<Self, TlsError> {
+        Self::of(RingSource::Endpoints(endpoints.to_vec()), tls)
+    }
+
+    fn of(ring: RingSource, tls: Option<&TlsSettings>) -> Result<Self, TlsError> {
+        let tls = tls.map(TlsSettings::load).transpose()?;
+        Ok(Self {
+            ring,
             tls,
             transport: TransportConfig {
                 connect_deadline: PATIENCE,
@@ -59,12 +84,7 @@ impl Asker {
     /// # Errors
     /// In words, why there is none.
     pub async fn ask(&self, member: &MemberEntry) -> Result<MemberView, String> {
-        let client = self.client(&member.address);
-        let client = client.map_err(|error| error.to_string())?;
-        let json = client.status().await.map_err(|error| error.to_string())?;
-        let view: MemberView = serde_json::from_slice(&json).map_err(|error| {
-            format!("its answer cannot be read ({error}); run the same version everywhere")
-        })?;
+        let view = self.view_at(&member.address).await?;
         if view.member.id != member.id {
             return Err(format!(
                 "member {} `{}` answers at {}; check the addresses",
@@ -72,6 +92,19 @@ impl Asker {
             ));
         }
         Ok(view)
+    }
+
+    /// The view of whoever answers at an address.
+    pub(super) async fn view_at(&self, address: &str) -> Result<MemberView, String> {
+        let client = self.client(address);
+        let client = client.map_err(|error| error.to_string())?;
+        let json = client.status().await.map_err(|error| match error {
+            AdminError::Unreachable { reason, .. } => reason,
+            other => other.to_string(),
+        })?;
+        serde_json::from_slice(&json).map_err(|error| {
+            format!("its answer cannot be read ({error}); run the same version everywhere")
+        })
     }
 }
 

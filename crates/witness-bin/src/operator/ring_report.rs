@@ -1,7 +1,7 @@
 //! The ring as somebody outside sees it who has asked every member: who answers, who leads, and
 //! whether commits can go on. Pure: the answers are gathered elsewhere.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use consensus::quorum::majority_of;
 use member::settings::MemberEntry;
@@ -9,7 +9,7 @@ use member::status::{MemberView, PauseView, QuorumView};
 use raft_types::{MemberId, MemberKind, Region};
 use serde::{Deserialize, Serialize};
 
-use crate::operator::asker::{Asked, Asker, latest};
+use crate::operator::asker::{Asked, Asker, RingSource, latest};
 use crate::operator::differences::differences;
 
 /// The whole ring at one moment.
@@ -204,10 +204,76 @@ fn too_few(asked: &[Asked], set: &BTreeSet<MemberId>) -> Option<(String, String)
 impl Asker {
     /// The ring as all of them see it, asked at once; then whoever they name that is not configured here.
     pub async fn report(&self) -> RingReport {
-        let mut asked = self.ask_all(self.members.clone(), true).await;
-        let strangers = strangers(&asked);
-        asked.extend(self.ask_all(strangers, false).await);
-        RingReport::new(&self.ring, asked)
+        match &self.ring {
+            RingSource::Configured { ring, members } => {
+                let mut asked = self.ask_all(members.clone(), true).await;
+                let strangers = strangers(&asked);
+                asked.extend(self.ask_all(strangers, false).await);
+                RingReport::new(ring, asked)
+            }
+            RingSource::Endpoints(endpoints) => self.report_from(endpoints).await,
+        }
+    }
+
+    /// Asks whoever answers at these addresses, and then all others of the ring, which the log names.
+    async fn report_from(&self, endpoints: &[String]) -> RingReport {
+        let answers = endpoints.iter().map(async |endpoint| {
+            let answer = self.view_at(endpoint).await;
+            (endpoint, answer)
+        });
+        let (mut asked, mut errors) = (Vec::<Asked>::new(), Vec::new());
+        let mut reached = BTreeMap::new();
+        for (endpoint, answer) in futures::future::join_all(answers).await {
+            match answer {
+                Ok(view) if asked.iter().any(|one| one.entry.id == view.member.id) => {}
+                Ok(view) => {
+                    reached.insert(view.member.id, endpoint.clone());
+                    asked.push(Asked {
+                        entry: answering(&view, endpoint),
+                        configured: true,
+                        answer: Ok(view),
+                    });
+                }
+                Err(error) => errors.push(format!("{endpoint}: {error}")),
+            }
+        }
+        let ring = latest(&asked).or_else(|| asked.first()?.answer.as_ref().ok());
+        let ring = ring.map(|view| view.ring.name.clone()).unwrap_or_default();
+        let others = strangers(&asked);
+        asked.extend(self.ask_all(others, true).await);
+        asked.sort_by_key(|one| one.entry.id);
+        let mut report = RingReport::new(&ring, asked);
+        // Whoever asks from elsewhere may reach it there only.
+        for member in &mut report.members {
+            if let Some(endpoint) = reached.remove(&member.id) {
+                member.address = endpoint;
+            }
+        }
+        // Of one that the log names, its own line says that it does not answer.
+        if report.members.is_empty() {
+            report.warnings.extend(errors);
+        }
+        report
+    }
+}
+
+/// A member that answered at an address which the log may know by another name.
+fn answering(view: &MemberView, endpoint: &str) -> MemberEntry {
+    let logged = view
+        .members
+        .iter()
+        .find(|logged| logged.id == view.member.id);
+    MemberEntry {
+        id: view.member.id,
+        name: view.member.name.clone(),
+        region: view.member.region.clone(),
+        kind: view.member.kind,
+        votes: view.member.votes,
+        priority: logged.map_or(0, |logged| logged.record.priority),
+        address: logged.map_or_else(
+            || endpoint.to_owned(),
+            |logged| logged.record.address.clone(),
+        ),
     }
 }
 

@@ -75,6 +75,9 @@ fn a_witness_that_leads_alone_answers_every_page() {
         ("/liveness", 200),
         ("/health", 200),
         ("/witness", 200),
+        ("/leader", 200),
+        ("/config", 200),
+        ("/read-only", 503),
         ("/primary", 503),
         ("/read-write", 503),
         ("/replica", 503),
@@ -94,9 +97,21 @@ fn a_witness_that_leads_alone_answers_every_page() {
     assert_eq!(status["log"]["file"], "binlog.000001");
     let cluster: serde_json::Value = serde_json::from_str(&member.get("/cluster").1).expect("JSON");
     assert_eq!(cluster["members"][0]["role"], "leader");
+    let config: serde_json::Value = serde_json::from_str(&member.get("/config").1).expect("JSON");
+    assert_eq!(config["members"][0]["name"], "only");
+    assert_eq!(config["rules"], status["rules"]);
     let metrics = member.get("/metrics").1;
     let line = "witness_serving{ring=\"alone\",member=\"only\",region=\"here\"} 1.0";
     assert!(metrics.lines().any(|found| found == line), "{metrics}");
+    for metric in [
+        "process_cpu_seconds_total ",
+        "process_open_fds ",
+        "process_resident_memory_bytes ",
+    ] {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(metric));
+        let value: f64 = line.and_then(|value| value.parse().ok()).expect(metric);
+        assert!(value > 0.0, "{metric}{value}");
+    }
 
     let run = witness(&scratch).args(["status"]).run();
     assert_eq!(run.code, 0, "{run}");

@@ -46,9 +46,36 @@ fn the_leadership_moves_and_members_come_and_go() {
         deciding(&ring) == [("north".to_owned(), 3)]
     });
     refusals(&ring);
+    from_elsewhere(&ring);
     promotion(&ring);
     amendments(&ring);
     newcomer(&mut ring);
+}
+
+/// One address is enough: that member names all others, and the leader among them.
+fn from_elsewhere(ring: &Ring) {
+    let shown = ring.run_from_elsewhere("status --output json", 5);
+    assert_eq!(shown.code, 0, "{shown}");
+    let report = shown.json();
+    assert_eq!(report["leader"], 1, "{shown}");
+    assert_eq!(report["ring"], ring.json("status")["ring"]);
+    assert_eq!(
+        report["members"].as_array().map(Vec::len),
+        Some(MEMBERS.len())
+    );
+    assert_eq!(report["warnings"], serde_json::json!([]), "{shown}");
+    let paused = ring.run_from_elsewhere("pause --for 10m", 4);
+    assert_eq!(paused.code, 0, "{paused}");
+    let resumed = ring.run_from_elsewhere("resume", 3);
+    assert_eq!(resumed.code, 0, "{resumed}");
+    let whose = ring.run_from_elsewhere("reprovision --from --dry-run", 3);
+    assert_eq!(whose.code, 2, "{whose}");
+    assert!(whose.stderr.contains("name the member"), "{whose}");
+    let nobody = ring.run_from_elsewhere("status --endpoints 127.0.0.1:1,127.0.0.1:2", 3);
+    assert_eq!(nobody.code, 3, "{nobody}");
+    let again = ring.run("bootstrap --yes");
+    assert_eq!(again.code, 0, "{again}");
+    assert!(again.stdout.contains("exists"), "{again}");
 }
 
 fn refusals(ring: &Ring) {

@@ -4,8 +4,7 @@ use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::OpId;
 use serde::Serialize;
 
-use crate::cli::config_args::ConfigArgs;
-use crate::cli::session::{Patience, Session, another_answer, block_on};
+use crate::cli::session::{Patience, RingArgs, Session, another_answer, block_on};
 use crate::terminal::{Failure, Format, print_json, print_text};
 
 /// Arguments of `witness log flush`.
@@ -14,7 +13,7 @@ pub(crate) struct FlushArgs {
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
-    config: ConfigArgs,
+    ring: RingArgs,
 }
 
 /// What `witness log flush --output json` prints.
@@ -30,7 +29,7 @@ struct Document {
 /// # Errors
 /// Exit 3 without a leader, 5 when its end is not known.
 pub(crate) fn run(args: &FlushArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.config)?;
+    let session = Session::open(&args.ring)?;
     block_on(async {
         let (report, _) = session.ring().await?;
         let (command, until) = (OperatorCommand::FlushLog, args.patience.until());

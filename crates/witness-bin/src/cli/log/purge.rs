@@ -6,8 +6,7 @@ use member::protocol::{CommandResult, OperatorCommand, PurgeReport, PurgeRequest
 use raft_types::MemberId;
 use serde::Serialize;
 
-use crate::cli::config_args::ConfigArgs;
-use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
+use crate::cli::session::{Consent, Patience, RingArgs, Session, another_answer, block_on};
 use crate::config::{bytes_of, duration_of};
 use crate::terminal::{Failure, Format, print_json, print_text};
 
@@ -26,7 +25,7 @@ pub(crate) struct PurgeArgs {
     #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
-    config: ConfigArgs,
+    ring: RingArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -73,7 +72,7 @@ struct Document {
 /// # Errors
 /// Exit 3 when nobody can say what the ring still needs, 4 when it is refused, 5 when its end is not known.
 pub(crate) fn run(args: &PurgeArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.config)?;
+    let session = Session::open(&args.ring)?;
     block_on(async {
         let (_, directory) = session.ring().await?;
         let place = directory.find(&args.member)?;

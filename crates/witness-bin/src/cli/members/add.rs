@@ -8,8 +8,7 @@ use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, 
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::cli::config_args::ConfigArgs;
-use crate::cli::session::{CatchUp, Patience, Session, another_answer, block_on};
+use crate::cli::session::{CatchUp, Patience, RingArgs, Session, another_answer, block_on};
 use crate::config::nearest;
 use crate::operator::{Directory, RingReport};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
@@ -47,7 +46,7 @@ pub(crate) struct AddArgs {
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
-    config: ConfigArgs,
+    ring: RingArgs,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -89,7 +88,7 @@ const NEAR: u64 = 64;
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known or it has not caught up in time.
 pub(crate) fn run(args: &AddArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.config)?;
+    let session = Session::open(&args.ring)?;
     block_on(async {
         let until = args.patience.until();
         let (report, directory) = session.ring().await?;

@@ -4,8 +4,7 @@ use member::status::PeerView;
 use raft_types::{MemberId, MemberKind};
 use serde::Serialize;
 
-use crate::cli::config_args::ConfigArgs;
-use crate::cli::session::{Session, block_on};
+use crate::cli::session::{RingArgs, Session, block_on};
 use crate::operator::RingReport;
 use crate::terminal::{Failure, Format, Table, print_json, print_text};
 
@@ -13,7 +12,7 @@ use crate::terminal::{Failure, Format, Table, print_json, print_text};
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    config: ConfigArgs,
+    ring: RingArgs,
 }
 
 /// What `witness members list --output json` prints.
@@ -48,7 +47,7 @@ struct Row {
 /// # Errors
 /// Exit 3 when nobody answers.
 pub(crate) fn run(args: &ListArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.config)?;
+    let session = Session::open(&args.ring)?;
     let (report, _) = block_on(session.ring())?;
     let document = document(report);
     match format {

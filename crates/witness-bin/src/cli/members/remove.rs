@@ -4,8 +4,7 @@ use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, OpId};
 use serde::Serialize;
 
-use crate::cli::config_args::ConfigArgs;
-use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
+use crate::cli::session::{Consent, Patience, RingArgs, Session, another_answer, block_on};
 use crate::terminal::{Failure, Format, print_json, print_text};
 
 /// Arguments of `witness members remove`.
@@ -18,7 +17,7 @@ pub(crate) struct RemoveArgs {
     #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
-    config: ConfigArgs,
+    ring: RingArgs,
 }
 
 /// What `witness members remove --output json` prints.
@@ -35,7 +34,7 @@ struct Document {
 /// # Errors
 /// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known.
 pub(crate) fn run(args: &RemoveArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.config)?;
+    let session = Session::open(&args.ring)?;
     block_on(async {
         let (report, directory) = session.ring().await?;
         let place = directory.find(&args.member)?.clone();

@@ -5,8 +5,7 @@ use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, MemberRecord, OpId, Region};
 use serde::Serialize;
 
-use crate::cli::config_args::ConfigArgs;
-use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
+use crate::cli::session::{Consent, Patience, RingArgs, Session, another_answer, block_on};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// Arguments of `witness members update`.
@@ -40,7 +39,7 @@ pub(crate) struct UpdateArgs {
     #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
-    config: ConfigArgs,
+    ring: RingArgs,
 }
 
 impl UpdateArgs {
@@ -81,7 +80,7 @@ pub(crate) fn run(args: &UpdateArgs, format: Format) -> Result<(), Failure> {
             "give --name, --address, --priority, --region or --votes",
         ));
     }
-    let session = Session::open(&args.config)?;
+    let session = Session::open(&args.ring)?;
     block_on(async {
         let (report, directory) = session.ring().await?;
         let place = directory.find(&args.member)?.clone();

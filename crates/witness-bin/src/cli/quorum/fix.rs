@@ -9,8 +9,7 @@ use raft_types::{MemberId, OpId};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::cli::config_args::ConfigArgs;
-use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
+use crate::cli::session::{Consent, Patience, RingArgs, Session, another_answer, block_on};
 use crate::operator::{Directory, MemberAddress, RingReport};
 use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
 
@@ -31,7 +30,7 @@ pub(crate) struct FixArgs {
     #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
-    config: ConfigArgs,
+    ring: RingArgs,
 }
 
 /// What `witness quorum fix --output json` prints.
@@ -59,7 +58,7 @@ const EVIDENCE_PATIENCE: Duration = Duration::from_secs(2);
 /// Exit 4 when there is nothing to repair, when a loss threatens that was not accepted, and when the plan is
 /// another than the one that was looked at; 3 when nobody answers, 5 when its end is not known.
 pub(crate) fn run(args: &FixArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.config)?;
+    let session = Session::open(&args.ring)?;
     block_on(async {
         let until = args.patience.until();
         let (report, directory) = session.ring().await?;

@@ -9,8 +9,7 @@ use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::Region;
 use serde::Serialize;
 
-use crate::cli::config_args::ConfigArgs;
-use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
+use crate::cli::session::{Consent, Patience, RingArgs, Session, another_answer, block_on};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// Arguments of `witness quorum set`.
@@ -45,7 +44,7 @@ pub(crate) struct SetArgs {
     #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
-    config: ConfigArgs,
+    ring: RingArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -120,7 +119,7 @@ struct Document {
 /// Exit 3 without a leader, 4 when it is refused, 5 when its end is not known.
 pub(crate) fn run(args: &SetArgs, format: Format) -> Result<(), Failure> {
     let change = args.change()?;
-    let session = Session::open(&args.config)?;
+    let session = Session::open(&args.ring)?;
     block_on(async {
         let (report, _) = session.ring().await?;
         if !args.dry_run {

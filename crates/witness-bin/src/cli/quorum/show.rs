@@ -8,8 +8,7 @@ use member::status::MemberView;
 use raft_types::{MemberId, OpId};
 use serde::Serialize;
 
-use crate::cli::config_args::ConfigArgs;
-use crate::cli::session::{Session, block_on};
+use crate::cli::session::{RingArgs, Session, block_on};
 use crate::operator::{Directory, RingReport};
 use crate::terminal::sentence;
 use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
@@ -18,7 +17,7 @@ use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShowArgs {
     #[command(flatten)]
-    config: ConfigArgs,
+    ring: RingArgs,
 }
 
 /// What `witness quorum show --output json` prints.
@@ -44,7 +43,7 @@ struct Document {
 /// # Errors
 /// Exit 3 when nobody answers, or nobody leads with a quorum behind it.
 pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.config)?;
+    let session = Session::open(&args.ring)?;
     let (report, directory) = block_on(session.ring())?;
     let document = document(&report, &directory);
     match format {

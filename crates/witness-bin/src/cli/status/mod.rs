@@ -7,8 +7,8 @@ mod table;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use crate::cli::config_args::ConfigArgs;
-use crate::operator::{Asker, RingReport};
+use crate::cli::session::RingArgs;
+use crate::operator::RingReport;
 use crate::terminal::{Exit, Failure, Format, colours, print_json, print_json_line, print_text};
 
 /// Arguments of `witness status`.
@@ -21,7 +21,7 @@ pub(crate) struct StatusArgs {
     #[arg(short, long)]
     explain: bool,
     #[command(flatten)]
-    config: ConfigArgs,
+    ring: RingArgs,
 }
 
 const AGAIN: Duration = Duration::from_secs(1);
@@ -31,9 +31,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// # Errors
 /// Exit 3 without a quorum, 2 for a wrong configuration.
 pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
-    let settings = args.config.member()?;
-    let asker =
-        Asker::new(&settings).map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))?;
+    let asker = args.ring.asker()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

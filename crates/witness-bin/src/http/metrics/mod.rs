@@ -192,6 +192,9 @@ mod tests {
             .map(|name| name.split('{').next().unwrap_or(name).to_owned())
             .collect();
         let mut leader = database_leader();
+        if let Some(mysql) = &mut leader.mysql {
+            mysql.lag_ms = Some(250);
+        }
         leader.regions = vec![RegionQuorum {
             region: Region("north".into()),
             voters: Vec::new(),
@@ -204,6 +207,7 @@ mod tests {
         }];
         let page = page(leader);
         assert!(page.contains("region=\"north\"} 40"), "{page}");
+        assert!(page.contains("region=\"north\"} 0.25"), "{page}");
         // Former names have a table of their own above.
         let is_former = |name: &str| {
             page.contains(&format!(

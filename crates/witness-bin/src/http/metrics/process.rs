@@ -257,6 +257,9 @@ fn hooks(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Err
 
 // Metrics of the mysqld beside the member.
 
+/// The state of a mysqld that answers.
+const RUNNING: &str = "running";
+
 /// Writes them; nothing for a witness.
 pub(super) fn write_mysqld(
     writer: &mut MetricWriter<'_, '_>,
@@ -279,6 +282,45 @@ pub(super) fn write_mysqld(
         "writable",
         "Whether mysqld takes writes of clients",
         mysql.writable,
+    )?;
+    writer.yes("mysql_up", "Whether mysqld answers", mysql.state == RUNNING)?;
+    writer.yes(
+        "mysql_following",
+        "Whether the ring's log is being applied to mysqld",
+        mysql.following,
+    )?;
+    writer.yes(
+        "mysql_offline",
+        "Whether ordinary accounts are kept off by offline_mode",
+        mysql.offline.is_some(),
+    )?;
+    writer.yes(
+        "mysql_trouble",
+        "Whether something keeps mysqld from its role, which status names",
+        mysql.trouble.is_some(),
+    )?;
+    if let Some(lag) = mysql.lag_ms {
+        writer.gauge(
+            "replica_lag",
+            Some(&Unit::Seconds),
+            "How far what is applied to mysqld is behind what the ring committed, while it follows",
+            lag as f64 / 1e3,
+        )?;
+    }
+    writer.counter(
+        "applied_transactions",
+        None,
+        "Transactions of the ring's log that were applied to mysqld",
+        mysql.applied_total,
+    )?;
+    writer.gauge(
+        "errant_transactions",
+        None,
+        "Transactions that mysqld has executed and the ring has not committed",
+        mysql
+            .errant
+            .as_ref()
+            .map_or(0, |errant| errant.transactions) as f64,
     )?;
     writer.gauge(
         "oldest_unacked",

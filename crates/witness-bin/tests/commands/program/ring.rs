@@ -13,7 +13,7 @@ use super::{Run, Scratch, witness};
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// The ring, and a place for its operator.
 pub(crate) struct Ring {
     cluster: Cluster,
     /// Where the operator is.
@@ -108,7 +108,16 @@ impl Ring {
         witness(&self.scratch).args(line.split_whitespace()).run()
     }
 
-    /// The same with JSON as its output; panics when it fails.
+    /// Runs a command as an operator who has no configuration, and knows where one member is reached.
+    pub(crate) fn run_from_elsewhere(&self, line: &str, at: usize) -> Run {
+        let elsewhere = Scratch::new();
+        witness(&elsewhere)
+            .env("WITNESS_ENDPOINTS", &self.address(at))
+            .args(line.split_whitespace())
+            .run()
+    }
+
+    /// Runs a command as an operator, with JSON as its output; panics when it fails.
     pub(crate) fn json(&self, line: &str) -> serde_json::Value {
         let run = self.run(&format!("{line} --output json"));
         assert_eq!(run.code, 0, "{line}: {run}");
