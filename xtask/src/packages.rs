@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use testkit::mysql_tree::{MYSQLD_VARIABLE, MysqlTree};
 
 use crate::containers::{Engine, Machine, debian_with_systemd};
-use crate::dist;
+use crate::{dist, mysql};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(250);
@@ -39,9 +40,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let engine = Engine::find_or_start()?;
     let image = debian_with_systemd(&engine)?;
     let name = format!("witness-packages-{}", std::process::id());
-    let host = Host(Machine::boot(&engine, image, &name)?);
-    host.0.copy(&first, "/root/first")?;
-    host.0.copy(&second, "/root/second")?;
+    let tree = mysql::provide(false)?;
+    ensure!(
+        tree.loader.is_some(),
+        "the member in the container runs Debian's mysqld: take mysqld off the PATH, and unset ${MYSQLD_VARIABLE}"
+    );
+    let shared = (&*MysqlTree::folder(), MYSQL_PLACE);
+    let host = Host {
+        machine: Machine::boot(&engine, image, &name, shared)?,
+        configuration: configuration(&tree),
+    };
+    host.machine.copy(&first, "/root/first")?;
+    host.machine.copy(&second, "/root/second")?;
     let steps: [(&str, &dyn Fn() -> Result<()>); 8] = [
         ("installed", &|| host.is_installed(version)),
         ("confined", &|| host.is_confined()),
@@ -75,14 +85,18 @@ fn packages(options: &Options, version: &str) -> Result<PathBuf> {
 }
 
 /// The clean system.
-struct Host<'e>(Machine<'e>);
+struct Host<'e> {
+    machine: Machine<'e>,
+    /// Of the member, as an administrator would write it.
+    configuration: String,
+}
 
 impl Host<'_> {
     fn is_installed(&self, version: &str) -> Result<()> {
-        self.0
+        self.machine
             .run("cd /root/first && sha256sum --check --quiet SHA256SUMS")?;
         let said = self
-            .0
+            .machine
             .run("apt-get install --yes --no-install-recommends /root/first/witness_*.deb")?;
         ensure!(
             said.contains("systemctl enable --now witness"),
@@ -95,18 +109,18 @@ impl Host<'_> {
         )?;
         self.says("witness config check", "is valid")?;
         self.says("systemctl is-enabled witness || true", "disabled")?;
-        self.0
+        self.machine
             .run("zcat /usr/share/man/man1/witness-switchover.1.gz | grep -q switchover")?;
-        self.0
+        self.machine
             .run("bash -n /usr/share/bash-completion/completions/witness")?;
-        self.0
+        self.machine
             .run("systemd-analyze verify --man=no /usr/lib/systemd/system/witness.service")?;
         Ok(())
     }
 
     fn is_confined(&self) -> Result<()> {
         let said = self
-            .0
+            .machine
             .run("systemd-analyze security --no-pager witness.service | tail -1")?;
         println!("packages: systemd-analyze security: {}", said.trim());
         let tenths: String = said.chars().filter(char::is_ascii_digit).collect();
@@ -117,36 +131,37 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// A ring of one witness, made as the pages say.
+    /// A ring of one database member with a mysqld of its own, made as the pages say.
     fn is_started(&self) -> Result<()> {
-        self.0.run(&format!(
-            "cat >/etc/witness/witness.toml <<'E'\n{CONFIGURATION}E"
+        self.machine.run(&format!(
+            "cat >/etc/witness/witness.toml <<'E'\n{}E",
+            self.configuration
         ))?;
-        self.0.run("systemctl enable --now witness")?;
+        self.machine.run("systemctl enable --now witness")?;
         self.says("witness bootstrap --yes", "ring `orders` exists")?;
-        self.until("witness status", "leader")?;
-        self.0
-            .run("test \"$(stat -c %U /var/lib/witness/log)\" = witness")?;
+        self.until("witness status", "  primary  ")?;
+        let owners = "stat -c %U /var/lib/witness/log /var/lib/witness/mysql | uniq";
+        ensure!(self.machine.run(owners)? == "witness\n");
         Ok(())
     }
 
     fn is_started_again(&self) -> Result<()> {
         let before = self.process()?;
-        self.0.run(&format!("kill -STOP {before}"))?;
+        self.machine.run(&format!("kill -STOP {before}"))?;
         let deadline = Instant::now() + LIMIT;
-        while self.process()? == before || !self.0.try_run("systemctl is-active witness")?.0 {
+        while self.process()? == before || !self.machine.try_run("systemctl is-active witness")?.0 {
             ensure!(
                 Instant::now() < deadline,
                 "a member that hangs is not started again"
             );
             thread::sleep(LOOK);
         }
-        self.until("witness status", "leader")
+        self.until("witness status", "  primary  ")
     }
 
     fn stays_down(&self) -> Result<()> {
-        self.0.run("cp -a /etc/witness/witness.toml /root/right.toml; echo 'data_durr = 1' >>/etc/witness/witness.toml")?;
-        let (started, _) = self.0.try_run("systemctl restart witness")?;
+        self.machine.run("cp -a /etc/witness/witness.toml /root/right.toml; echo 'data_durr = 1' >>/etc/witness/witness.toml")?;
+        let (started, _) = self.machine.try_run("systemctl restart witness")?;
         ensure!(!started, "it starts with a wrong configuration");
         thread::sleep(Duration::from_secs(3));
         self.says("systemctl is-active witness || true", "failed")?;
@@ -154,15 +169,15 @@ impl Host<'_> {
             "journalctl --unit witness --no-pager | tail -20",
             "data_durr",
         )?;
-        self.0.run("cp -a /root/right.toml /etc/witness/witness.toml; systemctl reset-failed witness; systemctl start witness")?;
-        self.until("witness status", "leader")
+        self.machine.run("cp -a /root/right.toml /etc/witness/witness.toml; systemctl reset-failed witness; systemctl start witness")?;
+        self.until("witness status", "  primary  ")
     }
 
     /// An upgrade does not restart the member: that is a person's to time.
     fn is_upgraded(&self, version: &str, next: &str) -> Result<()> {
         let before = self.process()?;
         let said = self
-            .0
+            .machine
             .run("apt-get install --yes /root/second/witness_*.deb")?;
         ensure!(
             said.contains("until you restart it"),
@@ -174,49 +189,50 @@ impl Host<'_> {
         );
         self.says("dpkg-query -W -f '${Version}' witness", next)?;
         self.says("cat /etc/witness/witness.toml", "127.0.0.1:7400")?;
-        self.0.run("systemctl restart witness")?;
-        self.until("witness status", "leader")
+        self.machine.run("systemctl restart witness")?;
+        self.until("witness status", "  primary  ")
     }
 
     /// A unit that stands for mysqld's, and an account of its name.
     fn stands_beside_a_mysqld(&self) -> Result<()> {
-        self.0
+        self.machine
             .run("systemctl stop witness; useradd --system --user-group mysql")?;
         for unit in ["mysql", "other"] {
-            self.0.run(&format!("printf '[Service]\\nExecStart=/bin/sleep infinity\\n' >/etc/systemd/system/{unit}.service"))?;
+            self.machine.run(&format!("printf '[Service]\\nExecStart=/bin/sleep infinity\\n' >/etc/systemd/system/{unit}.service"))?;
         }
-        self.0.run("apt-get update && apt-get install --yes --no-install-recommends /root/second/witness-external-mysqld_*.deb util-linux")?;
+        self.machine.run("apt-get update && apt-get install --yes --no-install-recommends /root/second/witness-external-mysqld_*.deb util-linux")?;
         self.says("systemctl show witness --property User", "User=mysql")?;
         self.says(
             "systemctl show witness --property KillMode",
             "KillMode=process",
         )?;
         self.says("systemctl show mysql --property Restart", "Restart=no")?;
-        self.0
+        self.machine
             .run("runuser -u mysql -- systemctl start mysql && systemctl is-active mysql")?;
-        self.0
+        self.machine
             .run("runuser -u mysql -- systemctl kill --signal=KILL mysql")?;
         let (allowed, said) = self
-            .0
+            .machine
             .try_run("runuser -u mysql -- systemctl start other")?;
         ensure!(!allowed, "the account mysql may start any unit: {said}");
-        self.0.run("apt-get purge --yes witness-external-mysqld")?;
+        self.machine
+            .run("apt-get purge --yes witness-external-mysqld")?;
         self.says("systemctl show witness --property User", "User=witness")?;
-        self.0.run("systemctl start witness")?;
-        self.until("witness status", "leader")
+        self.machine.run("systemctl start witness")?;
+        self.until("witness status", "  primary  ")
     }
 
     fn is_removed(&self) -> Result<()> {
-        let said = self.0.run("apt-get purge --yes witness")?;
+        let said = self.machine.run("apt-get purge --yes witness")?;
         ensure!(
             said.contains("holds a member's data, and stays"),
             "it does not say that the data stay: {said}"
         );
-        self.0
+        self.machine
             .run("test -e /var/lib/witness/log/binlog.000001 && ! pgrep -x witness")?;
         // Again, and now somebody has removed the data.
-        self.0.run("apt-get install --yes /root/second/witness_*.deb && rm -r /var/lib/witness && apt-get purge --yes witness")?;
-        let left = self.0.run(
+        self.machine.run("apt-get install --yes /root/second/witness_*.deb && rm -r /var/lib/witness && apt-get purge --yes witness")?;
+        let left = self.machine.run(
             "find / -xdev \\( -path /proc -o -path /sys -o -path /root -o -path /var/log \\) -prune -o -iname '*witness*' -print; getent passwd witness || true",
         )?;
         ensure!(left.is_empty(), "something is left: {left}");
@@ -225,14 +241,14 @@ impl Host<'_> {
 
     fn process(&self) -> Result<String> {
         Ok(self
-            .0
+            .machine
             .run("systemctl show witness --property MainPID --value")?
             .trim()
             .to_owned())
     }
 
     fn says(&self, command: &str, wanted: &str) -> Result<()> {
-        let said = self.0.run(command)?;
+        let said = self.machine.run(command)?;
         ensure!(
             said.contains(wanted),
             "`{command}` should say `{wanted}`, and says: {said}"
@@ -243,7 +259,7 @@ impl Host<'_> {
     fn until(&self, command: &str, wanted: &str) -> Result<()> {
         let deadline = Instant::now() + LIMIT;
         loop {
-            let (succeeded, said) = self.0.try_run(command)?;
+            let (succeeded, said) = self.machine.try_run(command)?;
             if succeeded && said.contains(wanted) {
                 return Ok(());
             }
@@ -256,14 +272,42 @@ impl Host<'_> {
     }
 }
 
-const CONFIGURATION: &str = r#"data_dir = "/var/lib/witness"
+/// Where the host has the unpacked MySQL.
+const MYSQL_PLACE: &str = "/opt/mysql";
+
+fn configuration(tree: &MysqlTree) -> String {
+    let here = MysqlTree::folder().display().to_string();
+    let words = tree.words(&tree.mysqld).into_iter();
+    let words = words.map(|word| word.to_string_lossy().replace(&here, MYSQL_PLACE));
+    let mysqld: Vec<String> = words.collect();
+    let options = tree.server_options().into_iter();
+    let mut options: Vec<String> = options
+        .map(|option| option.replace(&here, MYSQL_PLACE))
+        .collect();
+    options.extend(
+        [
+            "--mysqlx=OFF",
+            "--secure-file-priv=",
+            "--innodb-buffer-pool-size=64M",
+        ]
+        .map(str::to_owned),
+    );
+    format!(
+        r#"data_dir = "/var/lib/witness"
 ring.name = "orders"
 member.id = 1
 
+[mysql]
+mysqld = {mysqld:?}
+datadir = "/var/lib/witness/mysql"
+extra_args = {options:?}
+
 [[members]]
 id = 1
-name = "witness-1"
+name = "db-1"
 region = "north"
-kind = "witness"
+kind = "database"
 address = "127.0.0.1:7400"
-"#;
+"#
+    )
+}

@@ -43,7 +43,7 @@ fn a_commit_that_waits_is_not_answered_by_a_shutdown() {
     );
     let said = set.output(0);
     assert!(
-        said.contains("it is stopping although this member did not ask for that"),
+        said.contains("it is shutting down, this member did not ask for it"),
         "{said}"
     );
 

@@ -23,11 +23,17 @@ pub(crate) struct Machine<'e> {
 }
 
 impl<'e> Machine<'e> {
-    /// Boots one.
+    /// Boots one that can read a folder of this machine, in a place of its own.
     ///
     /// # Errors
     /// When systemd does not come up.
-    pub(crate) fn boot(engine: &'e Engine, image: &str, name: &str) -> Result<Self> {
+    pub(crate) fn boot(
+        engine: &'e Engine,
+        image: &str,
+        name: &str,
+        (folder, place): (&Path, &str),
+    ) -> Result<Self> {
+        let shared = format!("{}:{place}:ro", folder.display());
         let groups = own_groups(engine)?;
         let tree = groups.as_deref().unwrap_or(Path::new("/sys/fs/cgroup"));
         let tree = format!("{}:/sys/fs/cgroup:rw", tree.display());
@@ -48,6 +54,8 @@ impl<'e> Machine<'e> {
             "/run",
             "--tmpfs",
             "/tmp",
+            "--volume",
+            &shared,
         ];
         let machine = Self {
             engine,

@@ -612,7 +612,7 @@ pub const KEYS: &[Key] = &[
         Kind::File,
         Value("\"\""),
         "",
-        "File with the token that orders over HTTP (`POST /pause`, `/resume`, `/switchover`) have to bring. Empty: no orders over HTTP.",
+        "File with the token that orders over HTTP (`POST /pause`, `/resume`, `/switchover`, `/failover`, `/reinitialize`) have to bring. Empty: no orders over HTTP.",
     ),
     key(
         "hooks.on_primary",
