@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use testkit::bounded_run;
+use testkit::figures::target_folder;
 
 use crate::dist::debian_package::{Package, libraries};
 
@@ -104,9 +105,7 @@ fn compile() -> Result<PathBuf> {
         let status = command.status().context("cargo does not start")?;
         ensure!(status.success(), "the program cannot be built");
     }
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| source("target"), PathBuf::from);
-    Ok(target.join(PROFILE))
+    Ok(target_folder().join(PROFILE))
 }
 
 /// What every package is made of.

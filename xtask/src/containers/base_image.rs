@@ -20,9 +20,8 @@ pub(crate) fn debian_with_systemd(engine: &Engine) -> Result<&'static str> {
     }
     let site = main_archive()?;
     eprintln!("containers: making an image of Debian stable from {site}");
-    let archive = folder_of_containers().join("debian-stable.tar");
     let folder = tempfile::tempdir_in(folder_of_containers())?;
-    let root = folder.path().join("root");
+    let (root, archive) = (folder.path().join("root"), folder.path().join("root.tar"));
     let mut command = Command::new("debootstrap");
     command
         .args([
@@ -42,6 +41,5 @@ pub(crate) fn debian_with_systemd(engine: &Engine) -> Result<&'static str> {
     import.stdin(File::open(&archive)?).stdout(Stdio::null());
     let status = import.status().context("docker does not start")?;
     ensure!(status.success(), "docker import: {status}");
-    std::fs::remove_file(&archive)?;
     Ok(TAG)
 }

@@ -5,7 +5,8 @@ use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::RingId;
 use serde::Serialize;
 
-use crate::cli::session::{Consent, Patience, RingArgs, Session, another_answer, block_on};
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
 use crate::terminal::{Failure, Format, print_json, print_text};
 
 /// Arguments of `witness bootstrap`.
@@ -16,7 +17,7 @@ pub(crate) struct BootstrapArgs {
     #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
-    ring: RingArgs,
+    config: ConfigArgs,
 }
 
 /// What `witness bootstrap --output json` prints.
@@ -31,9 +32,8 @@ struct Document {
 /// # Errors
 /// Exit 3 when the member does not answer, 4 when not all members are new or reachable, 5 when the ring is not made in time.
 pub(crate) fn run(args: &BootstrapArgs, format: Format) -> Result<(), Failure> {
-    let own = args.ring.own_member()?;
-    let settings = args.ring.config.member()?;
-    let session = Session::open(&args.ring)?;
+    let settings = args.config.member()?;
+    let session = Session::configured(&args.config)?;
     args.consent.to(&format!(
         "Create the ring `{}` of {} members, with an empty log?",
         settings.ring_name,
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &BootstrapArgs, format: Format) -> Result<(), Failure> {
     ))?;
     block_on(async {
         let (_, directory) = session.ring().await?;
-        let own = directory.find(&own)?;
+        let own = directory.find(&settings.own.id.to_string())?;
         let command = OperatorCommand::Bootstrap {
             origin: String::new(),
         };

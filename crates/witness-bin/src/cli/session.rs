@@ -77,7 +77,7 @@ pub(super) struct RingArgs {
     )]
     endpoints: Vec<String>,
     #[command(flatten)]
-    pub(super) config: ConfigArgs,
+    config: ConfigArgs,
 }
 
 impl RingArgs {
@@ -117,6 +117,17 @@ pub(super) struct Session {
 }
 
 impl Session {
+    /// Reads the configuration, for what is about the member of this host.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(super) fn configured(config: &ConfigArgs) -> Result<Self, Failure> {
+        Self::open(&RingArgs {
+            endpoints: Vec::new(),
+            config: config.clone(),
+        })
+    }
+
     /// Reads the configuration, or takes the endpoints.
     ///
     /// # Errors
