@@ -32,3 +32,4 @@ pub use error::MemberError;
 pub use mysqld::{GUARD, GUARDS, GuardCommand, connect_options, guarded_server};
 pub use phases::{Joined, Opened, Running, Surroundings};
 pub use ring_handle::{RingHandle, RotateError, Rotated};
+pub use state::{TakeoverObserver, TakeoverPhase};

@@ -19,6 +19,7 @@ use mysql_link::ConnectOptions;
 use mysqld_controller::ReplicationSource;
 use mysqld_controller::conversion::{look, steps};
 use mysqld_controller::events::EventScheduler;
+use mysqld_controller::ingest::CommitObserver;
 use mysqld_controller::settings::Requirements;
 use tokio::time::Instant;
 
@@ -60,6 +61,8 @@ pub(crate) struct Given {
     pub(crate) origin: GtidSet,
     /// How a guard is started, if one is.
     pub(crate) guard: Option<GuardCommand>,
+    /// Hears how long commits wait, if somebody wants to.
+    pub(crate) commits: Option<Arc<dyn CommitObserver>>,
 }
 
 struct Managed {
@@ -90,6 +93,7 @@ impl MysqldManagement {
                 events: EventScheduler::new(&config.data_dir, settings.events, command)?,
                 origin: given.origin,
                 guard: given.guard,
+                commits: given.commits,
             },
             config: config.clone(),
             settings: settings.clone(),

@@ -3,6 +3,7 @@
 //! reached, or that is not set up as it must be, is a state that is shown, and no end of the member.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use binlog_format::gtid::GtidSet;
@@ -10,7 +11,9 @@ use consensus::{DatabaseState, Member};
 use mysql_link::ConnectOptions;
 use mysqld_controller::apply::FollowOptions;
 use mysqld_controller::events::EventScheduler;
-use mysqld_controller::ingest::{Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus};
+use mysqld_controller::ingest::{
+    CommitObserver, Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus,
+};
 use mysqld_controller::plan::facts::LockoutPatience;
 use mysqld_controller::read_fence;
 use mysqld_controller::settings::Requirements;
@@ -72,6 +75,8 @@ pub(crate) struct Known {
     pub(crate) origin: GtidSet,
     /// How a guard is started, if one is.
     pub(crate) guard: Option<GuardCommand>,
+    /// Hears how long commits wait, if somebody wants to.
+    pub(crate) commits: Option<Arc<dyn CommitObserver>>,
 }
 
 /// A mysqld that is the member's child.
@@ -101,6 +106,8 @@ struct Parts {
     controller: ControllerStatus,
     supervisor: Option<watch::Receiver<SupervisorStatus>>,
     promotion: watch::Receiver<Option<DatabaseState>>,
+    /// Transactions that were cut off mysqld's binlog before its starts.
+    trimmed: Arc<AtomicU64>,
 }
 
 /// A task with its end.
@@ -146,6 +153,7 @@ impl MysqldTasks {
             max_file_bytes: config.log.max_file_bytes,
             in_flight_bytes: u64::from(config.raft.proposals_bytes),
             report_host: config.own.name.clone(),
+            observer: known.commits,
             ..IngestOptions::new(connect.clone(), requirements.clone())
         };
         let (readiness, may_lead) = watch::channel(Readiness::Always);
@@ -161,9 +169,11 @@ impl MysqldTasks {
                 let (member_dir, server) = (config.data_dir.clone(), options.server.clone());
                 ProtectionStart::new(TailTrimOptions::new(member_dir, server))
             });
+        let mut trimmed = Arc::default();
         let supervisor = supervisor.map(|options| {
             let trim = TailTrimOptions::new(config.data_dir.clone(), options.server.clone());
             let guard = TailTrim::new(ring.clone(), Some(ingest_status.clone()), trim);
+            trimmed = guard.trimmed();
             let (supervisor, handle) = Supervisor::new(options);
             let task = tokio::spawn(supervisor.guarded_by(Arc::new(guard)).run());
             let handle = Arc::new(handle);
@@ -173,6 +183,7 @@ impl MysqldTasks {
             events,
             origin,
             guard,
+            ..
         } = known;
         let guard = guard.map(|command| Arc::new(GuardLine::new(command)));
         let events = Some(events).filter(|_| manages_events(settings));
@@ -258,6 +269,7 @@ impl MysqldTasks {
                     .as_ref()
                     .map(|supervised| supervised.handle.status()),
                 promotion,
+                trimmed,
             },
             supervisor,
             ingest: Running::start(|stop| ingest.run(stop)),
@@ -420,6 +432,7 @@ impl Parts {
             oldest_unacked_seconds: figures.oldest_unacknowledged.map(|age| age.as_secs_f64()),
             acknowledged_total: figures.committed_total,
             acks_total: figures.acks_total,
+            trimmed_total: self.trimmed.load(Ordering::Relaxed),
             demotion: None,
             promotion: self.promotion.borrow().clone(),
             trouble: trouble(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use binlog_store::{StoreError, StoreObserver};
 use consensus::{IdentityBook, Timers};
+use mysqld_controller::ingest::CommitObserver;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -15,13 +16,17 @@ use crate::error::MemberError;
 use crate::mysqld::GuardCommand;
 use crate::ring_handle::RingHandle;
 use crate::settings::Settings;
-use crate::state::MemberState;
+use crate::state::{MemberState, TakeoverObserver};
 
 /// What the program gives its member.
 #[derive(Default)]
 pub struct Surroundings {
     /// Hears how long flushes take.
     pub flushes: Option<Arc<dyn StoreObserver>>,
+    /// Hears how long commits at the primary wait for the ring.
+    pub commits: Option<Arc<dyn CommitObserver>>,
+    /// Hears how long the member took to take the leadership over.
+    pub takeovers: Option<Arc<dyn TakeoverObserver>>,
     /// How a guard is started, which keeps readers off the mysqld of a database member when this process hangs or ends badly;
     /// none where this process is not one member.
     pub guard: Option<GuardCommand>,

@@ -22,7 +22,7 @@ use crate::mysqld::{
 use crate::phases::base::{Base, listen};
 use crate::phases::joining::{Joined, origin_gtids, record_of};
 use crate::ring_handle::{ReadableLog, RingHandle};
-use crate::state::{ConsumerSource, Parts, Phase};
+use crate::state::{ConsumerSource, Parts, Phase, watch_takeovers};
 use crate::{binlog_serving, hooks};
 
 /// A member that takes part in its ring.
@@ -214,6 +214,7 @@ fn look_after_mysqld(
         native,
         origin: origin_gtids(&config, &base.book.origin())?,
         guard: base.with.guard.clone(),
+        commits: base.with.commits.clone(),
     };
     let identity = base.book.identity();
     let requirements = requirements(settings, identity.member, identity.incarnation);
@@ -255,6 +256,13 @@ fn look_after(base: &mut Base, ring: &RingHandle) {
     let (state, member) = (base.state.clone(), ring.member.clone());
     base.tasks
         .spawn(async move { state.observer.observe(member).await });
+    if let Some(observer) = base.with.takeovers.clone() {
+        base.tasks.spawn(watch_takeovers(
+            base.state.clone(),
+            ring.member.clone(),
+            observer,
+        ));
+    }
     if base.settings.hooks.any() {
         let (settings, state) = (base.settings.clone(), base.state.clone());
         base.tasks.spawn(async move {

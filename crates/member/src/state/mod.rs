@@ -1,6 +1,7 @@
 //! Where a member stands, and the view that it gives of itself.
 
 mod status_view;
+mod takeover;
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
@@ -23,6 +24,9 @@ use crate::status::{
     ActivityView, ConsumerView, LogView, MemberView, MysqlView, ReplicationRoutesView, ScrubView,
     ViewSource,
 };
+
+pub(crate) use crate::state::takeover::watch_takeovers;
+pub use crate::state::takeover::{TakeoverObserver, TakeoverPhase};
 
 /// An order to make a ring of the configured members.
 pub(crate) struct BootstrapOrder {

@@ -1,6 +1,6 @@
 //! Views for tests: one of each kind, in order.
 
-use consensus::quorum::{RegionQuorum, RingRules};
+use consensus::quorum::{RegionQuorum, RingRules, VoterSetHealth};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
 
 use crate::status::replication_routes::{FallbackView, LinkView, ReplicationRoutesView, SentView};
@@ -28,6 +28,11 @@ pub fn database_leader() -> MemberView {
         held_by_any: Some(OpId::new(3, 42)),
         held_back_by: None,
     }];
+    view.voter_set_health = vec![VoterSetHealth {
+        required: 2,
+        answering: [1, 2, 3].map(MemberId).into(),
+        silent: [].into(),
+    }];
     view.peers = vec![PeerView {
         id: MemberId(2),
         name: "witness-1".into(),
@@ -52,6 +57,7 @@ pub fn database_leader() -> MemberView {
         oldest_unacked_seconds: Some(0.002),
         acknowledged_total: 7,
         acks_total: 5,
+        trimmed_total: 0,
         demotion: None,
         promotion: None,
         trouble: None,

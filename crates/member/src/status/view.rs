@@ -330,6 +330,9 @@ pub struct MysqlView {
     pub acknowledged_total: u64,
     /// Acknowledgements sent to it; one may stand for many transactions.
     pub acks_total: u64,
+    /// Transactions that were cut off its binlog before a start, because the ring had not committed them.
+    #[serde(default)]
+    pub trimmed_total: u64,
     /// What a promotion of this member would cost: why its mysqld could not be the primary soon, or how many committed transactions
     /// it has not executed. A few seconds old at most; nothing before the first look.
     #[serde(default)]

@@ -57,6 +57,8 @@ pub struct Release {
     pub permits: u64,
     /// How long the oldest of them waited.
     pub longest_wait: Duration,
+    /// When each of the transactions that this session proposed came.
+    pub came: Vec<Instant>,
 }
 
 impl Release {
@@ -163,7 +165,10 @@ impl<T> LedgerEntry<T> {
 impl Release {
     fn add<T>(&mut self, entry: LedgerEntry<T>, now: Instant) {
         match (&entry.wait, &entry.end) {
-            (Wait::Proposed(_), Some(_)) => self.committed += 1,
+            (Wait::Proposed(_), Some(_)) => {
+                self.committed += 1;
+                self.came.push(entry.since);
+            }
             (Wait::Proposed(_), None) => self.own += 1,
             (Wait::Committed(_), _) => self.known += 1,
             (Wait::Nothing, _) => {}
@@ -250,6 +255,7 @@ mod tests {
             (released.committed, released.bytes, released.permits),
             (2, 20, 2)
         );
+        assert_eq!(released.came.len(), 2);
         assert!(release(&mut ledger, None).is_empty());
         assert_eq!(ledger.len(), 1);
     }
@@ -280,6 +286,7 @@ mod tests {
             (released.known, released.committed, released.acknowledge),
             (2, 1, at(3))
         );
+        assert_eq!(released.came.len(), 1, "the others came again");
         assert!(ledger.is_empty());
     }
 

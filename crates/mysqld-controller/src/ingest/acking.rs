@@ -52,6 +52,11 @@ impl<T: Ticket> Waiting<T> {
             if let Some(position) = &release.acknowledge {
                 acker.ack(position).await?;
                 shared.figures.acknowledged();
+                if let Some(observer) = shared.observer {
+                    let now = Instant::now();
+                    let waits = release.came.iter();
+                    waits.for_each(|came| observer.acknowledged(now.duration_since(*came)));
+                }
             }
             if release.own > 0 {
                 shared.rotating.store(false, Ordering::Release);

@@ -17,5 +17,5 @@ pub use ack_ledger::{AckLedger, LedgerEntry, NotCommitted, Release, Wait};
 pub use attachment::{AttachRefusal, Attachment, PrimaryGtids, attach};
 pub use error::IngestError;
 pub use ingest_task::Ingest;
-pub use options::IngestOptions;
+pub use options::{CommitObserver, IngestOptions};
 pub use status::{IngestFigures, IngestFiguresView, IngestState, IngestStatus};

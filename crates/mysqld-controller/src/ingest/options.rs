@@ -1,10 +1,18 @@
 //! How ingest attaches, and the bounds that it keeps.
 
+use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_link::ConnectOptions;
 
 use crate::settings::Requirements;
+
+/// Hears in ingest's task how long commits at the primary wait for the ring: keep it short.
+pub trait CommitObserver: Debug + Send + Sync {
+    /// A transaction was acknowledged, so long after its last event had come.
+    fn acknowledged(&self, waited: Duration);
+}
 
 /// How ingest attaches to the primary, and its bounds.
 #[derive(Debug, Clone)]
@@ -25,6 +33,8 @@ pub struct IngestOptions {
     pub retry: (Duration, Duration),
     /// What the primary's `SHOW REPLICAS` shows as our host.
     pub report_host: String,
+    /// Hears how long each transaction waited.
+    pub observer: Option<Arc<dyn CommitObserver>>,
 }
 
 impl IngestOptions {
@@ -40,6 +50,7 @@ impl IngestOptions {
             in_flight_bytes: 64 << 20,
             retry: (Duration::from_millis(50), Duration::from_secs(2)),
             report_host: String::new(),
+            observer: None,
         }
     }
 }

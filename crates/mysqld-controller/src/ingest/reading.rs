@@ -13,6 +13,7 @@ use tracing::info;
 
 use crate::ingest::ack_ledger::{LedgerEntry, Wait};
 use crate::ingest::error::IngestError;
+use crate::ingest::options::{CommitObserver, IngestOptions};
 use crate::ingest::rotation::rotation_due;
 use crate::ingest::status::IngestFigures;
 use crate::ring::{LeaderTerm, Ring, RingLog};
@@ -23,6 +24,7 @@ const PERMIT_BYTES: u64 = 1024;
 /// What reading shares with acknowledging.
 pub(super) struct Shared<'a> {
     pub(super) figures: &'a IngestFigures,
+    pub(super) observer: Option<&'a dyn CommitObserver>,
     /// Permits for what is in flight; the acknowledging side gives them back.
     pub(super) in_flight: Semaphore,
     pub(super) all_permits: u32,
@@ -33,10 +35,11 @@ pub(super) struct Shared<'a> {
 }
 
 impl<'a> Shared<'a> {
-    pub(super) fn new(figures: &'a IngestFigures, in_flight_bytes: u64) -> Self {
-        let all_permits = permits(in_flight_bytes, u32::MAX);
+    pub(super) fn new(figures: &'a IngestFigures, options: &'a IngestOptions) -> Self {
+        let all_permits = permits(options.in_flight_bytes, u32::MAX);
         Self {
             figures,
+            observer: options.observer.as_deref(),
             in_flight: Semaphore::new(all_permits as usize),
             all_permits,
             rotating: AtomicBool::new(false),

@@ -192,7 +192,7 @@ impl Session {
         let (waits_already, seen) = (self.waits_already, self.seen);
         let (events, acker) = self.stream.split();
         let (entries, inbox) = mpsc::channel(QUEUE);
-        let shared = Shared::new(figures, options.in_flight_bytes);
+        let shared = Shared::new(figures, options);
         let mut waiting = Waiting {
             ledger: AckLedger::default(),
             inbox,

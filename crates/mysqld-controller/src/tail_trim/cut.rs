@@ -272,6 +272,15 @@ impl TrimmedTail {
         member_dir.join("trimmed").join("mysqld")
     }
 
+    /// The number of its transactions.
+    pub(super) fn transactions(&self) -> u64 {
+        let count = self
+            .gtids
+            .parse::<GtidSet>()
+            .map_or(0, |gtids| gtids.count());
+        u64::try_from(count).unwrap_or(u64::MAX)
+    }
+
     /// The name of its document.
     pub(super) fn document(&self) -> String {
         format!("{}{SUFFIX}", self.kept_as)

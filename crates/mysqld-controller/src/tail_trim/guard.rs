@@ -4,6 +4,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -70,6 +71,8 @@ pub struct TailTrim<R: Ring> {
     options: TailTrimOptions,
     /// An attempt that was dropped may still be at work on the disk.
     at_work: Arc<Mutex<()>>,
+    /// Transactions that were cut off since the member started.
+    trimmed: Arc<AtomicU64>,
 }
 
 const WAITS: &str = "waiting for the ring to say which transactions are committed";
@@ -87,7 +90,13 @@ impl<R: Ring> TailTrim<R> {
             ingest,
             options,
             at_work: Arc::default(),
+            trimmed: Arc::default(),
         }
+    }
+
+    /// Counts the transactions that are cut off.
+    pub fn trimmed(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.trimmed)
     }
 
     async fn trim(&self) -> Result<(), String> {
@@ -114,13 +123,17 @@ impl<R: Ring> TailTrim<R> {
         };
         match done {
             Done::Kept(keep) => info!("mysqld's binlog stays as it is: {keep}"),
-            Done::Cut(tail) => warn!(
-                file = %tail.from.display(),
-                offset = %tail.offset,
-                bytes = tail.bytes,
-                gtids = %tail.gtids,
-                "transactions that the ring has not committed were cut off mysqld's binlog, and are kept; see `witness log trimmed`"
-            ),
+            Done::Cut(tail) => {
+                self.trimmed
+                    .fetch_add(tail.transactions(), Ordering::Relaxed);
+                warn!(
+                    file = %tail.from.display(),
+                    offset = %tail.offset,
+                    bytes = tail.bytes,
+                    gtids = %tail.gtids,
+                    "transactions that the ring has not committed were cut off mysqld's binlog, and are kept; see `witness log trimmed`"
+                );
+            }
             Done::Refused(refusal) => return Err(refusal.to_string()),
         }
         self.on_disk(place, record_start).await

@@ -14,7 +14,7 @@ use tracing_subscriber::EnvFilter;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::service_manager::ServiceManager;
 use crate::config::LoggingSettings;
-use crate::http::{FlushMetrics, serve_member};
+use crate::http::{Histograms, serve_member};
 use crate::terminal::{Exit, Failure};
 
 /// Arguments of `witness run`.
@@ -44,14 +44,17 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         .build()?;
     runtime.block_on(async {
         let mut stop = StopSignals::new()?;
-        let flushes = FlushMetrics::default();
+        let histograms = Histograms::default();
+        let observer = Arc::new(histograms.clone());
         let with = Surroundings {
-            flushes: Some(Arc::new(flushes.clone())),
+            flushes: Some(observer.clone()),
+            commits: Some(observer.clone()),
+            takeovers: Some(observer),
             guard: guard(args),
         };
         let opened = Opened::open(config.member.clone(), with).await;
         let opened = opened.map_err(|error| failure(&error))?;
-        let served = serve_member(&config, &opened, &flushes).await;
+        let served = serve_member(&config, &opened, &histograms).await;
         served.map_err(|error| failure(&error))?;
         tracing::info!(
             member = %config.member.own.id,

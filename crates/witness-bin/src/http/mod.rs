@@ -3,6 +3,7 @@
 
 mod metrics;
 mod orders;
+mod page;
 mod questions;
 
 use std::sync::Arc;
@@ -19,10 +20,12 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-pub use crate::http::metrics::{FlushMetrics, registry};
+pub use crate::http::metrics::{Expiry, Histograms, expiries, registry};
 pub use crate::http::orders::{OrderApi, OrderTaker};
+pub use crate::http::page::RingPage;
 pub use crate::http::questions::Endpoints;
 use crate::http::questions::{cluster, config, freshness, metrics, question, status};
+use crate::operator::Asker;
 
 /// Serves a member where its configuration says, until it closes.
 ///
@@ -31,7 +34,7 @@ use crate::http::questions::{cluster, config, freshness, metrics, question, stat
 pub async fn serve_member(
     config: &Config,
     member: &Opened,
-    flushes: &FlushMetrics,
+    histograms: &Histograms,
 ) -> Result<(), MemberError> {
     let Some(address) = &config.http_listen else {
         return Ok(());
@@ -48,10 +51,19 @@ pub async fn serve_member(
         key: "http.token_file",
         source,
     })?;
-    let registry = registry(member.view(), flushes);
+    let registry = registry(
+        member.view(),
+        &config.member.data_dir,
+        expiries(&config.member),
+        histograms,
+    );
     let orders = OrderApi::new(Arc::new(member.commands()), token);
-    let endpoints = Endpoints::new(member.view(), registry, orders);
+    let asker = Asker::of_member(&config.member, member.view())?;
+    let page = RingPage::new(member.view(), asker);
+    let endpoints = Endpoints::new(member.view(), registry, orders, page.clone());
     let end = member.end();
+    let until = end.clone();
+    tokio::spawn(async move { until.run_until_cancelled(page.watch()).await });
     tokio::spawn(async move {
         if let Err(error) = endpoints.serve(listener, end).await {
             tracing::error!(%error, "HTTP is not served any more");
@@ -77,7 +89,7 @@ impl Endpoints {
     }
 
     fn router(self) -> Router {
-        Router::new()
+        page::routes()
             .route("/liveness", question(Question::Liveness))
             .route("/readiness", question(Question::Readiness))
             .route("/health", question(Question::Health))
@@ -102,7 +114,7 @@ impl Endpoints {
 }
 
 async fn unknown() -> Response {
-    let known = "/liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /status /cluster /config /metrics, and by POST /pause /resume /switchover /failover /reinitialize";
+    let known = "/ /ring /liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /status /cluster /config /metrics, and by POST /pause /resume /switchover /failover /reinitialize";
     (
         StatusCode::NOT_FOUND,
         Json(json!({ "reason": format!("no such page; there are {known}") })),

@@ -1,42 +1,58 @@
 //! Metrics in Prometheus' text form. Gauges and counters are read from the member's view at each
 //! scrape, so they cannot fall behind it; how long flushes take is observed as it happens.
 
+mod certificates;
 mod process;
 mod ring;
 
 use std::fmt::Error;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use binlog_store::{FlushSample, StoreObserver};
 use member::status::ViewSource;
+use member::{TakeoverObserver, TakeoverPhase};
+use mysqld_controller::ingest::CommitObserver;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use raft_types::MemberKind;
 
+pub use crate::http::metrics::certificates::{Expiry, expiries};
 use crate::openmetrics::MetricWriter;
 
-/// How long making entries durable takes.
+/// How long things take, observed as they happen.
 #[derive(Debug, Clone)]
-pub struct FlushMetrics {
+pub struct Histograms {
     sync: Histogram,
     write: Histogram,
     group: Histogram,
+    commit_wait: Histogram,
+    takeover: Family<[(&'static str, &'static str); 1], Histogram>,
 }
 
-impl Default for FlushMetrics {
+impl Default for Histograms {
     fn default() -> Self {
         // From 20 µs (a disk with its own battery) to five seconds (a sick one).
-        let seconds = || exponential_buckets(20e-6, 2.0, 19);
+        let flush = || Histogram::new(exponential_buckets(20e-6, 2.0, 19));
+        // From 100 µs to 26 s: other regions are among those who are waited for.
+        let commit_wait = Histogram::new(exponential_buckets(100e-6, 2.0, 19));
+        // From 10 ms to 82 s.
+        let takeover = || Histogram::new(exponential_buckets(0.01, 2.0, 14));
         Self {
-            sync: Histogram::new(seconds()),
-            write: Histogram::new(seconds()),
+            sync: flush(),
+            write: flush(),
             group: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
+            commit_wait,
+            takeover: Family::new_with_constructor(takeover),
         }
     }
 }
 
-impl StoreObserver for FlushMetrics {
+impl StoreObserver for Histograms {
     fn flushed(&self, sample: &FlushSample) {
         self.write.observe(sample.write.as_secs_f64());
         self.sync.observe(sample.sync.as_secs_f64());
@@ -44,8 +60,31 @@ impl StoreObserver for FlushMetrics {
     }
 }
 
+impl CommitObserver for Histograms {
+    fn acknowledged(&self, waited: Duration) {
+        self.commit_wait.observe(waited.as_secs_f64());
+    }
+}
+
+impl TakeoverObserver for Histograms {
+    fn took(&self, phase: TakeoverPhase, time: Duration) {
+        let phase = match phase {
+            TakeoverPhase::Election => "election",
+            TakeoverPhase::Commit => "commit",
+            TakeoverPhase::Open => "open",
+        };
+        let histogram = self.takeover.get_or_create(&[("phase", phase)]);
+        histogram.observe(time.as_secs_f64());
+    }
+}
+
 /// Every metric of a member, with the labels `ring`, `member` and `region`.
-pub fn registry(source: Arc<dyn ViewSource>, flushes: &FlushMetrics) -> Registry {
+pub fn registry(
+    source: Arc<dyn ViewSource>,
+    data_dir: &Path,
+    certificates: Vec<Expiry>,
+    histograms: &Histograms,
+) -> Registry {
     let view = source.view();
     let labels = [
         ("ring", view.ring.name),
@@ -58,36 +97,60 @@ pub fn registry(source: Arc<dyn ViewSource>, flushes: &FlushMetrics) -> Registry
         "fsync",
         "How long forcing entries to the disk took",
         Unit::Seconds,
-        flushes.sync.clone(),
+        histograms.sync.clone(),
     );
     registry.register_with_unit(
         "write",
         "How long handing entries to the operating system took",
         Unit::Seconds,
-        flushes.write.clone(),
+        histograms.write.clone(),
     );
     registry.register(
         "flush_entries",
         "How many entries became durable together",
-        flushes.group.clone(),
+        histograms.group.clone(),
     );
-    registry.register_collector(Box::new(ViewCollector(source)));
+    if view.member.kind == MemberKind::Database {
+        registry.register_with_unit(
+            "commit_wait",
+            "How long commits at the primary waited for the ring: from a transaction's arrival at the member to its acknowledgement",
+            Unit::Seconds,
+            histograms.commit_wait.clone(),
+        );
+    }
+    registry.register_with_unit(
+        "takeover_phase",
+        "How long the member took to take the leadership over, by phase",
+        Unit::Seconds,
+        histograms.takeover.clone(),
+    );
+    registry.register_collector(Box::new(MemberCollector {
+        source,
+        data_dir: data_dir.to_owned(),
+        certificates,
+    }));
     registry
 }
 
-struct ViewCollector(Arc<dyn ViewSource>);
+struct MemberCollector {
+    source: Arc<dyn ViewSource>,
+    data_dir: PathBuf,
+    certificates: Vec<Expiry>,
+}
 
-impl std::fmt::Debug for ViewCollector {
+impl std::fmt::Debug for MemberCollector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ViewCollector")
+        f.write_str("MemberCollector")
     }
 }
 
-impl Collector for ViewCollector {
+impl Collector for MemberCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let view = self.0.view();
+        let view = self.source.view();
         let mut writer = MetricWriter::new(&mut encoder);
         process::write_member(&mut writer, &view)?;
+        process::write_disk(&mut writer, &self.data_dir)?;
+        certificates::write(&mut writer, &self.certificates)?;
         ring::write_peers(&mut writer, &view)?;
         process::write_mysqld(&mut writer, &view)?;
         process::write_consumers(&mut writer, &view)?;
@@ -117,15 +180,22 @@ mod tests {
     }
 
     fn page(view: MemberView) -> String {
-        let flushes = FlushMetrics::default();
-        flushes.flushed(&FlushSample {
+        let histograms = Histograms::default();
+        histograms.acknowledged(Duration::from_millis(3));
+        histograms.took(TakeoverPhase::Commit, Duration::from_millis(20));
+        histograms.flushed(&FlushSample {
             entries: 3,
             bytes: 0,
             write: Duration::from_micros(10),
             sync: Duration::from_millis(2),
         });
         let mut text = String::new();
-        let registry = registry(Arc::new(Fixed(view)), &flushes);
+        let registry = registry(
+            Arc::new(Fixed(view)),
+            Path::new("/"),
+            vec![Expiry::new("tls.ca_file", 1_900_000_000)],
+            &histograms,
+        );
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         text
     }
@@ -144,10 +214,15 @@ mod tests {
             format!("witness_acked_transactions_total{{{labels}}} 7"),
             format!("witness_peer_behind_entries{{{labels},peer=\"witness-1\"}} 2.0"),
             format!(
-                "witness_consumer_behind_bytes{{{labels},consumer=\"replica-1:3306\",address=\"10.0.0.9:40000\"}} 96.0"
+                "witness_consumer_behind_bytes{{{labels},consumer=\"replica-1:3306\",host=\"10.0.0.9\"}} 96.0"
             ),
             format!("witness_fsync_seconds_count{{{labels}}} 1"),
-            format!("witness_disk_free_bytes{{{labels}}} 1073741824.0"),
+            format!("witness_commit_wait_seconds_count{{{labels}}} 1"),
+            format!("witness_takeover_phase_seconds_count{{{labels},phase=\"commit\"}} 1"),
+            format!(
+                "witness_certificate_expiry_timestamp_seconds{{{labels},key=\"tls.ca_file\"}} 1900000000.0"
+            ),
+            format!("witness_quorum_spare_voters{{{labels}}} 1.0"),
             format!("witness_build_info{{{labels},version=\"0.1.0\",kind=\"database\"}} 1"),
         ] {
             assert!(
@@ -161,6 +236,7 @@ mod tests {
     fn a_witness_has_no_metrics_of_a_mysqld() {
         let text = page(witness_follower());
         assert!(!text.contains("witness_protected"), "{text}");
+        assert!(!text.contains("witness_commit_wait"), "{text}");
         assert!(text.ends_with("# EOF\n"));
     }
 
@@ -206,7 +282,7 @@ mod tests {
             held_back_by: None,
         }];
         let page = page(leader);
-        assert!(page.contains("region=\"north\"} 40"), "{page}");
+        assert!(page.contains("of_region=\"north\"} 40"), "{page}");
         assert!(page.contains("region=\"north\"} 0.25"), "{page}");
         // Former names have a table of their own above.
         let is_former = |name: &str| {

@@ -1,8 +1,10 @@
 //! Metrics of the member itself: the program, its place in the ring, its log and its hooks.
 
+use std::collections::BTreeMap;
 use std::fmt::Error;
+use std::path::Path;
 
-use member::status::{ConsumerView, MemberView, Role, ScrubView};
+use member::status::{MemberView, Role, ScrubView};
 use prometheus_client::registry::Unit;
 use raft_types::OpId;
 
@@ -70,6 +72,19 @@ fn ring(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Erro
         "For how long they have not",
         view.quorum.lost_for_seconds.unwrap_or(0.0),
     )?;
+    // Only the leader knows who answers.
+    let spare = view.voter_set_health.iter().map(|set| {
+        let (answering, required) = (set.answering.len() as f64, set.required as f64);
+        answering - required
+    });
+    if let Some(spare) = spare.reduce(f64::min) {
+        writer.gauge(
+            "quorum_spare_voters",
+            None,
+            "How many more voters may fail before commits wait, in the voter set that has the fewest to spare",
+            spare,
+        )?;
+    }
     writer.yes(
         "leader_known",
         "Whether it knows who leads",
@@ -169,12 +184,6 @@ fn log(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error
         log.file_bytes as f64,
     )?;
     writer.gauge(
-        "disk_free",
-        bytes,
-        "Free space of the log's disk",
-        log.disk_free_bytes as f64,
-    )?;
-    writer.gauge(
         "disk_left",
         bytes,
         "What the log's disk budget leaves for transactions",
@@ -227,6 +236,29 @@ fn log(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error
         "How often entries were made durable",
         activity.flushes_total,
     )
+}
+
+/// Size and free space of the disk of the member's data directory; nothing where it does not say them.
+pub(super) fn write_disk(writer: &mut MetricWriter<'_, '_>, data_dir: &Path) -> Result<(), Error> {
+    let Ok(disk) = rustix::fs::statvfs(data_dir) else {
+        return Ok(());
+    };
+    for (name, help, blocks) in [
+        (
+            "disk_size",
+            "Size of the disk of the member's data directory",
+            disk.f_blocks,
+        ),
+        (
+            "disk_free",
+            "Free space there, for accounts other than root",
+            disk.f_bavail,
+        ),
+    ] {
+        let bytes = blocks.saturating_mul(disk.f_frsize) as f64;
+        writer.gauge(name, Some(&Unit::Bytes), help, bytes)?;
+    }
+    Ok(())
 }
 
 fn hooks(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error> {
@@ -322,6 +354,12 @@ pub(super) fn write_mysqld(
             .as_ref()
             .map_or(0, |errant| errant.transactions) as f64,
     )?;
+    writer.counter(
+        "trimmed_transactions",
+        None,
+        "Transactions that were cut off mysqld's binlog before a start, because the ring had not committed them",
+        mysql.trimmed_total,
+    )?;
     writer.gauge(
         "oldest_unacked",
         Some(&Unit::Seconds),
@@ -344,22 +382,6 @@ pub(super) fn write_mysqld(
 
 // Metrics of those who read a member's binlog server.
 
-/// A gauge of each consumer: its name, its help, its value.
-type Gauge = (&'static str, &'static str, fn(&ConsumerView) -> u64);
-
-const BYTES: [Gauge; 2] = [
-    (
-        "consumer_behind",
-        "Committed bytes of the log that were not read for the consumer of the binlog server",
-        |consumer| consumer.behind_bytes,
-    ),
-    (
-        "consumer_queued",
-        "Bytes that wait to be taken by it",
-        |consumer| consumer.queued_bytes,
-    ),
-];
-
 /// Writes them; nothing for a member without a binlog server.
 pub(super) fn write_consumers(
     writer: &mut MetricWriter<'_, '_>,
@@ -374,15 +396,46 @@ pub(super) fn write_consumers(
         "Consumers that are attached to the binlog server",
         consumers.len() as f64,
     )?;
-    for (name, help, value) in BYTES {
-        let of_each = consumers.iter().map(|consumer| {
-            let labels = [
-                ("consumer", consumer.name.as_str()),
-                ("address", consumer.address.as_str()),
-            ];
-            (labels, value(consumer) as f64)
-        });
-        writer.gauges(name, Some(&Unit::Bytes), help, of_each)?;
+    // By name and host: a port is another one after each reconnection. Several of one name on one host are one series.
+    let mut by_name = BTreeMap::new();
+    for consumer in consumers {
+        let host = host(&consumer.address);
+        let name = match consumer.name == consumer.address {
+            true => host,
+            false => &consumer.name,
+        };
+        let (behind, queued) = by_name.entry((name, host)).or_insert((0, 0));
+        *behind = consumer.behind_bytes.max(*behind);
+        *queued += consumer.queued_bytes;
     }
-    Ok(())
+    let labels = |(consumer, host): &(&str, &str)| {
+        [
+            ("consumer", consumer.to_string()),
+            ("host", host.to_string()),
+        ]
+    };
+    let behind = by_name
+        .iter()
+        .map(|(of, (behind, _))| (labels(of), *behind as f64));
+    writer.gauges(
+        "consumer_behind",
+        Some(&Unit::Bytes),
+        "Committed bytes of the log that were not read for the consumer of the binlog server",
+        behind,
+    )?;
+    let queued = by_name
+        .iter()
+        .map(|(of, (_, queued))| (labels(of), *queued as f64));
+    writer.gauges(
+        "consumer_queued",
+        Some(&Unit::Bytes),
+        "Bytes that wait to be taken by it",
+        queued,
+    )
+}
+
+/// An address without its port.
+fn host(address: &str) -> &str {
+    let (host, _) = address.rsplit_once(':').unwrap_or((address, ""));
+    host.trim_start_matches('[').trim_end_matches(']')
 }

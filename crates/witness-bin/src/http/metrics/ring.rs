@@ -211,7 +211,8 @@ fn regions(writer: &mut MetricWriter<'_, '_>, regions: &[RegionQuorum]) -> Resul
     for (name, help, held) in watermarks {
         let known = regions.iter().filter_map(|region| {
             let held = held(region)?;
-            Some(([("region", region.region.0.as_str())], held.index as f64))
+            // `region` is the member's own, on every metric.
+            Some(([("of_region", region.region.0.as_str())], held.index as f64))
         });
         writer.gauges(name, None, help, known)?;
     }

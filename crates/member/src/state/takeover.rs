@@ -1,0 +1,223 @@
+//! How long a member takes to take the leadership over, phase by phase, as far as it sees that itself: from the moment at which it
+//! knew of no leader until clients may write to its mysqld. A failover and a switchover look the same from here.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use consensus::{Leadership, Member, Term};
+
+use crate::state::MemberState;
+
+/// A part of a takeover.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TakeoverPhase {
+    /// From when the member knew of no leader to its election. Nothing where it was elected at once, as in a switchover.
+    Election,
+    /// From its election to when it serves: an entry of its own term is committed.
+    Commit,
+    /// From then to when clients may write to its mysqld: what that lacked is applied, and ingest is attached.
+    Open,
+}
+
+/// Hears how long the phases took, each when it is over.
+pub trait TakeoverObserver: Send + Sync {
+    /// A phase is over.
+    fn took(&self, phase: TakeoverPhase, time: Duration);
+}
+
+/// How far the member is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takeover {
+    /// Another member leads.
+    Follows,
+    /// It knows of no leader.
+    Leaderless { since: Instant },
+    /// It was elected, and does not serve yet.
+    Elected { term: Term, at: Instant },
+    /// It serves; its mysqld is not open for writes yet.
+    Serving { term: Term, at: Instant },
+    /// Nothing more is to come in this term.
+    Over { term: Term },
+}
+
+impl Takeover {
+    /// The next state, with the phases that ended. Pure.
+    fn next(
+        self,
+        seen: Leadership,
+        writable: bool,
+        now: Instant,
+    ) -> (Self, Vec<(TakeoverPhase, Duration)>) {
+        let term = match seen {
+            Leadership::Follower { leader: Some(_) } => return (Self::Follows, Vec::new()),
+            Leadership::Follower { leader: None } | Leadership::Candidate => {
+                let since = match self {
+                    Self::Leaderless { since } => since,
+                    _ => now,
+                };
+                return (Self::Leaderless { since }, Vec::new());
+            }
+            Leadership::LeaderNotServing { term, .. } | Leadership::Serving { term } => term,
+        };
+        let mut ended = Vec::new();
+        let mut state = match self {
+            Self::Elected { term: of, .. }
+            | Self::Serving { term: of, .. }
+            | Self::Over { term: of }
+                if of == term =>
+            {
+                self
+            }
+            before => {
+                let since = match before {
+                    Self::Leaderless { since } => since,
+                    _ => now,
+                };
+                ended.push((TakeoverPhase::Election, now - since));
+                Self::Elected { term, at: now }
+            }
+        };
+        if let (Self::Elected { at, .. }, Some(term)) = (state, seen.serving_term()) {
+            ended.push((TakeoverPhase::Commit, now - at));
+            state = Self::Serving { term, at: now };
+        }
+        if let (Self::Serving { term, at }, true) = (state, writable) {
+            ended.push((TakeoverPhase::Open, now - at));
+            state = Self::Over { term };
+        }
+        (state, ended)
+    }
+}
+
+/// How often it is looked whether mysqld is open, while that is to come.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Watches for as long as it is polled.
+pub(crate) async fn watch_takeovers(
+    state: Arc<MemberState>,
+    member: Member,
+    observer: Arc<dyn TakeoverObserver>,
+) {
+    let mut leadership = member.leadership();
+    let mut takeover = Takeover::Leaderless {
+        since: Instant::now(),
+    };
+    loop {
+        let seen = *leadership.borrow_and_update();
+        let opening = matches!(takeover, Takeover::Serving { .. });
+        let writable = opening
+            && state
+                .management()
+                .is_some_and(|management| management.view().writable);
+        let (next, ended) = takeover.next(seen, writable, Instant::now());
+        takeover = next;
+        for (phase, time) in ended {
+            observer.took(phase, time);
+        }
+        let opening = matches!(takeover, Takeover::Serving { .. });
+        tokio::select! {
+            changed = leadership.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(LOOK), if opening => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consensus::NotServing;
+    use raft_types::MemberId;
+
+    use super::*;
+
+    const NOBODY: Leadership = Leadership::Follower { leader: None };
+    const ANOTHER: Leadership = Leadership::Follower {
+        leader: Some(MemberId(2)),
+    };
+
+    fn elected(term: u64) -> Leadership {
+        Leadership::LeaderNotServing {
+            term: Term(term),
+            why: NotServing::OwnEntryNotCommitted,
+        }
+    }
+
+    fn serving(term: u64) -> Leadership {
+        Leadership::Serving { term: Term(term) }
+    }
+
+    /// What ends at each step; a step is the second, what is seen, and whether clients may write.
+    fn play(steps: &[(u64, Leadership, bool)]) -> Vec<(TakeoverPhase, u64)> {
+        let began = Instant::now();
+        let mut takeover = Takeover::Leaderless { since: began };
+        let mut all = Vec::new();
+        for (second, seen, writable) in steps {
+            let now = began + Duration::from_secs(*second);
+            let (next, ended) = takeover.next(*seen, *writable, now);
+            takeover = next;
+            all.extend(
+                ended
+                    .into_iter()
+                    .map(|(phase, time)| (phase, time.as_secs())),
+            );
+        }
+        all
+    }
+
+    #[test]
+    fn a_failover_has_three_phases() {
+        let phases = play(&[
+            (0, ANOTHER, false),
+            (10, NOBODY, false),
+            (11, Leadership::Candidate, false),
+            (13, elected(2), false),
+            (14, serving(2), false),
+            (18, serving(2), false),
+            (19, serving(2), true),
+            (30, serving(2), true),
+        ]);
+        assert_eq!(
+            phases,
+            [
+                (TakeoverPhase::Election, 3),
+                (TakeoverPhase::Commit, 1),
+                (TakeoverPhase::Open, 5)
+            ]
+        );
+    }
+
+    #[test]
+    fn in_a_switchover_the_election_takes_no_time() {
+        let phases = play(&[(0, ANOTHER, false), (9, elected(2), false)]);
+        assert_eq!(phases, [(TakeoverPhase::Election, 0)]);
+    }
+
+    #[test]
+    fn a_quorum_that_comes_back_and_a_mysqld_that_reopens_are_no_takeover() {
+        let phases = play(&[
+            (1, serving(2), true),
+            (5, elected(2), false),
+            (9, serving(2), false),
+            (12, serving(2), true),
+        ]);
+        assert_eq!(phases.len(), 3);
+        assert!(
+            phases.iter().all(|(_, seconds)| *seconds <= 1),
+            "{phases:?}"
+        );
+    }
+
+    #[test]
+    fn a_leader_that_is_elected_again_takes_over_again() {
+        let phases = play(&[
+            (1, serving(2), true),
+            (5, NOBODY, false),
+            (7, serving(3), false),
+            (8, ANOTHER, false),
+        ]);
+        let again = &phases[3..];
+        assert_eq!(
+            again,
+            [(TakeoverPhase::Election, 2), (TakeoverPhase::Commit, 0)]
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! When the certificates that the member has loaded expire. They are read when it starts, as those that are in use are.
+
+use std::fmt::Error;
+use std::path::Path;
+
+use member::settings::Settings;
+use prometheus_client::registry::Unit;
+use x509_parser::pem::Pem;
+
+use crate::openmetrics::MetricWriter;
+
+/// A configured file of certificates, and when the first of them expires.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Expiry {
+    /// The key of the configuration that names the file.
+    key: &'static str,
+    /// Since 1970.
+    seconds: i64,
+}
+
+impl Expiry {
+    /// When the first certificate of the file that a key names expires, in seconds since 1970.
+    pub fn new(key: &'static str, seconds: i64) -> Self {
+        Self { key, seconds }
+    }
+}
+
+/// Of all files that are configured. One that cannot be read is left out: whoever uses it says so.
+pub fn expiries(settings: &Settings) -> Vec<Expiry> {
+    let mut files = Vec::new();
+    if let Some(tls) = &settings.tls {
+        files.push(("tls.certificate_file", &tls.certificate_file));
+        files.push(("tls.ca_file", &tls.ca_file));
+    }
+    if let Some(mysql) = &settings.mysql {
+        let certificate = mysql.tls_certificate.as_ref();
+        files.extend(certificate.map(|(file, _)| ("mysql.tls_certificate_file", file)));
+        files.extend(
+            mysql
+                .tls_ca_file
+                .as_ref()
+                .map(|file| ("mysql.tls_ca_file", file)),
+        );
+    }
+    if let Some(server) = &settings.binlog_server {
+        let certificate = server.certificate.as_ref();
+        files.extend(certificate.map(|(file, _)| ("binlog_server.tls_certificate_file", file)));
+    }
+    let known = files
+        .into_iter()
+        .filter_map(|(key, file)| Some(Expiry::new(key, first_expiry(file)?)));
+    known.collect()
+}
+
+/// The first moment at which one of a file's certificates has expired.
+fn first_expiry(file: &Path) -> Option<i64> {
+    let pem = std::fs::read(file).ok()?;
+    let certificates = Pem::iter_from_buffer(&pem).filter_map(|block| {
+        let block = block.ok()?;
+        let certificate = block.parse_x509().ok()?;
+        Some(certificate.validity().not_after.timestamp())
+    });
+    certificates.min()
+}
+
+/// Writes them; nothing without TLS.
+pub(super) fn write(writer: &mut MetricWriter<'_, '_>, expiries: &[Expiry]) -> Result<(), Error> {
+    let of_each = expiries.iter();
+    let of_each = of_each.map(|expiry| ([("key", expiry.key)], expiry.seconds as f64));
+    writer.gauges(
+        "certificate_expiry_timestamp",
+        Some(&Unit::Seconds),
+        "When the first certificate of the file that the key names expires, since 1970",
+        of_each,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A certificate that expires at the start of a year.
+    fn certificate(year: i32) -> String {
+        let mut params = rcgen::CertificateParams::new(vec!["db-1".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        params.self_signed(&key).unwrap().pem()
+    }
+
+    #[test]
+    fn the_first_to_expire_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("chain.pem");
+        std::fs::write(&file, certificate(2031) + &certificate(2030)).unwrap();
+        let expected = rcgen::date_time_ymd(2030, 1, 1).unix_timestamp();
+        assert_eq!(first_expiry(&file), Some(expected));
+    }
+
+    #[test]
+    fn a_file_without_a_certificate_has_no_expiry() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("none.pem");
+        assert_eq!(first_expiry(&file), None);
+        std::fs::write(&file, "no certificate").unwrap();
+        assert_eq!(first_expiry(&file), None);
+    }
+}
