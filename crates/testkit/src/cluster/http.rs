@@ -46,6 +46,19 @@ pub fn http_get_within(address: SocketAddr, path: &str, limit: Duration) -> Resu
     answer(agent(limit).get(url(address, path)).call())
 }
 
+/// A GET request with a query.
+///
+/// # Errors
+/// When nobody answers within some seconds.
+pub(super) fn http_get_query(
+    address: SocketAddr,
+    path: &str,
+    query: &[(&str, &str)],
+) -> Result<HttpAnswer> {
+    let request = agent(LIMIT).get(url(address, path));
+    answer(request.query_pairs(query.iter().copied()).call())
+}
+
 /// A HEAD request.
 ///
 /// # Errors

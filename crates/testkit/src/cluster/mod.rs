@@ -12,6 +12,7 @@ mod member_process;
 mod observed;
 mod options;
 mod programs;
+pub mod prometheus;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -167,9 +167,9 @@ mod tests {
     use raft_types::Region;
 
     use super::*;
-    use member::status::MemberView;
     use member::status::sample::database_leader;
     use member::status::sample::witness_follower;
+    use member::status::{ConsumerView, MemberView};
 
     struct Fixed(MemberView);
 
@@ -297,6 +297,57 @@ mod tests {
         made.sort();
         documented.sort();
         assert_eq!(documented, made);
+    }
+
+    #[test]
+    fn consumers_of_one_name_on_one_host_are_one_series() {
+        let mut view = database_leader();
+        let consumers = view.consumers.as_mut().unwrap();
+        let mut another = consumers[0].clone();
+        another.address = "10.0.0.9:40001".into();
+        another.behind_bytes = 100;
+        let nameless = ConsumerView {
+            name: "[::1]:40002".into(),
+            address: "[::1]:40002".into(),
+            ..another.clone()
+        };
+        consumers.extend([another, nameless]);
+        let page = page(view);
+        let lines = |metric: &str| -> Vec<String> {
+            let lines = page.lines().filter(|line| line.starts_with(metric));
+            lines
+                .filter_map(|line| Some(line.split_once("consumer=")?.1.to_owned()))
+                .collect()
+        };
+        assert_eq!(
+            lines("witness_consumer_behind_bytes"),
+            [
+                "\"::1\",host=\"::1\"} 100.0",
+                "\"replica-1:3306\",host=\"10.0.0.9\"} 100.0"
+            ]
+        );
+        assert_eq!(
+            lines("witness_consumer_queued_bytes"),
+            [
+                "\"::1\",host=\"::1\"} 32.0",
+                "\"replica-1:3306\",host=\"10.0.0.9\"} 64.0"
+            ]
+        );
+    }
+
+    #[test]
+    fn no_label_stands_twice() {
+        for line in page(database_leader()).lines() {
+            let labels = line.split_once('{').map_or("", |(_, labels)| labels);
+            let names = labels
+                .split("\",")
+                .filter_map(|label| label.split_once("=\""));
+            let mut names: Vec<&str> = names.map(|(name, _)| name).collect();
+            let all = names.len();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), all, "{line}");
+        }
     }
 
     #[test]

@@ -1,0 +1,245 @@
+//! A real Prometheus that scrapes a ring and evaluates the alerts, and `promtool`, which checks them.
+//!
+//! The programs are those on the PATH, or Debian's package, which is downloaded and unpacked once into the target folder: it is not
+//! installed, so no service starts.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::bounded_run;
+use crate::cluster::http::http_get_query;
+use crate::mysql_tree::find_on_path;
+use crate::ports::free_address;
+use crate::wait::try_eventually;
+
+const PACKAGE: &str = "prometheus";
+const LISTS_LIMIT: Duration = Duration::from_secs(300);
+const DOWNLOAD_LIMIT: Duration = Duration::from_secs(300);
+const UNPACK_LIMIT: Duration = Duration::from_secs(60);
+const CHECK_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// Where the two programs are.
+#[derive(Clone, Debug)]
+pub struct PrometheusPrograms {
+    prometheus: PathBuf,
+    promtool: PathBuf,
+}
+
+impl PrometheusPrograms {
+    /// Finds them, or unpacks them.
+    ///
+    /// # Errors
+    /// When there are none, and this machine's Debian archive gives none; with what to do.
+    pub fn provide() -> Result<Self> {
+        if let (Some(prometheus), Some(promtool)) =
+            (find_on_path("prometheus"), find_on_path("promtool"))
+        {
+            return Ok(Self {
+                prometheus,
+                promtool,
+            });
+        }
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _turn = ONE_AT_A_TIME.lock();
+        let folder = crate::checkout().join("target/prometheus");
+        let programs = Self {
+            prometheus: folder.join("usr/bin/prometheus"),
+            promtool: folder.join("usr/bin/promtool"),
+        };
+        if !programs.promtool.is_file() {
+            unpack(&folder).context(
+                "this test needs Prometheus, which comes from Debian's archive: is there a network? Without one, install `prometheus` so that it and `promtool` are on the PATH",
+            )?;
+        }
+        Ok(programs)
+    }
+
+    /// Runs `promtool` in a folder, and returns what it says.
+    ///
+    /// # Errors
+    /// When it finds something wrong; with its words.
+    pub fn check(&self, folder: &Path, arguments: &[&str]) -> Result<String> {
+        let mut command = Command::new(&self.promtool);
+        command.args(arguments).current_dir(folder);
+        let done = bounded_run::run("promtool", command, Vec::new(), CHECK_LIMIT)?;
+        // Failed rules are told on standard output.
+        ensure!(
+            done.status.success(),
+            "promtool {}: {}{}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&done.stdout),
+            String::from_utf8_lossy(&done.stderr)
+        );
+        done.into_text("promtool")
+    }
+}
+
+/// Downloads the package, and unpacks it beside its place first: what was cut short is not taken for the programs later.
+fn unpack(folder: &Path) -> Result<()> {
+    let parent = folder.parent().context("the folder has a parent")?;
+    fs::create_dir_all(parent)?;
+    let work = tempfile::Builder::new()
+        .prefix("prometheus-")
+        .tempdir_in(parent)?;
+    if download(work.path(), &[]).is_err() {
+        // The machine's package lists may never have been read.
+        let lists = work.path().join("lists");
+        fs::create_dir_all(lists.join("partial"))?;
+        let lists = format!("Dir::State::Lists={}", lists.display());
+        let mut update = apt_get(work.path(), &["-o", &lists]);
+        update.arg("update");
+        bounded_run::run("apt-get update", update, Vec::new(), LISTS_LIMIT)?
+            .into_text("apt-get update")?;
+        download(work.path(), &["-o", &lists])?;
+    }
+    let packages = fs::read_dir(work.path())?.filter_map(|entry| Some(entry.ok()?.path()));
+    let package = packages
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
+        .context("apt-get downloaded nothing")?;
+    let fresh = work.path().join("root");
+    let mut unpacking = Command::new("dpkg");
+    unpacking.arg("-x").arg(&package).arg(&fresh);
+    bounded_run::run("dpkg -x", unpacking, Vec::new(), UNPACK_LIMIT)?.into_text("dpkg -x")?;
+    match fs::rename(&fresh, folder) {
+        // Another process was faster.
+        Err(_) if folder.join("usr/bin/promtool").is_file() => Ok(()),
+        moved => moved.with_context(|| format!("cannot move it to {}", folder.display())),
+    }
+}
+
+fn download(work: &Path, options: &[&str]) -> Result<()> {
+    let mut download = apt_get(work, options);
+    download.args(["download", PACKAGE]);
+    bounded_run::run("apt-get download", download, Vec::new(), DOWNLOAD_LIMIT)?
+        .into_text("apt-get download")?;
+    Ok(())
+}
+
+fn apt_get(work: &Path, options: &[&str]) -> Command {
+    let mut command = Command::new("apt-get");
+    command.current_dir(work).env("LC_ALL", "C");
+    // Its account for downloads may not enter the checkout. Signatures are verified all the same.
+    command.args(["--quiet=2", "-o", "APT::Sandbox::User=root"]);
+    command.args(options);
+    command
+}
+
+/// A running Prometheus. Dropped, it is killed.
+#[derive(Debug)]
+pub struct Prometheus {
+    child: Child,
+    home: TempDir,
+    address: SocketAddr,
+}
+
+impl Prometheus {
+    /// Starts one that scrapes these members twice a second, and evaluates the rules of a file.
+    ///
+    /// # Errors
+    /// When it does not come up; with its words.
+    pub fn start(
+        programs: &PrometheusPrograms,
+        members: &[SocketAddr],
+        rules: &Path,
+    ) -> Result<Self> {
+        let home = tempfile::Builder::new().prefix("prometheus-").tempdir()?;
+        let address = free_address()?;
+        let targets: Vec<String> = members.iter().map(|member| format!("{member}")).collect();
+        // JSON is YAML.
+        let configuration = serde_json::json!({
+            "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
+            "rule_files": [rules],
+            "scrape_configs": [{"job_name": "witness", "static_configs": [{"targets": targets}]}],
+        });
+        let file = home.path().join("prometheus.yml");
+        fs::write(&file, configuration.to_string())?;
+        let mut command = Command::new(&programs.prometheus);
+        command.arg(format!("--config.file={}", file.display()));
+        command.arg(format!(
+            "--storage.tsdb.path={}",
+            home.path().join("data").display()
+        ));
+        command.arg(format!("--web.listen-address={address}"));
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(File::create(home.path().join("stderr"))?);
+        let child = command.spawn().context("prometheus does not start")?;
+        let running = Self {
+            child,
+            home,
+            address,
+        };
+        let is_up = || running.get("/-/ready", &[]).map(|_| true).or(Ok(false));
+        try_eventually("prometheus is ready", START_LIMIT, is_up)
+            .with_context(|| running.words())?;
+        Ok(running)
+    }
+
+    /// The samples of a query now, each with `metric` and `value`.
+    ///
+    /// # Errors
+    /// When it is refused; with the reason.
+    pub fn query(&self, query: &str) -> Result<Vec<Value>> {
+        let answer = self.json("/api/v1/query", &[("query", query)])?;
+        let samples = answer["result"].as_array().cloned();
+        samples.with_context(|| format!("{query}: {answer}"))
+    }
+
+    /// The name of every metric that it has scraped or made.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn metric_names(&self) -> Result<Vec<String>> {
+        let answer = self.json("/api/v1/label/__name__/values", &[])?;
+        Ok(serde_json::from_value(answer)?)
+    }
+
+    /// The names of the alerts that fire.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn firing(&self) -> Result<Vec<String>> {
+        let answer = self.json("/api/v1/alerts", &[])?;
+        let alerts = answer["alerts"].as_array().into_iter().flatten();
+        let firing = alerts.filter(|alert| alert["state"] == "firing");
+        let names = firing.filter_map(|alert| alert["labels"]["alertname"].as_str());
+        Ok(names.map(str::to_owned).collect())
+    }
+
+    /// What it has logged.
+    #[must_use]
+    pub fn words(&self) -> String {
+        fs::read_to_string(self.home.path().join("stderr")).unwrap_or_default()
+    }
+
+    fn json(&self, path: &str, query: &[(&str, &str)]) -> Result<Value> {
+        let body = self.get(path, query)?;
+        let mut answer: Value = serde_json::from_str(&body)?;
+        Ok(answer["data"].take())
+    }
+
+    fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<String> {
+        let answer = http_get_query(self.address, path, query)?;
+        if answer.status != 200 {
+            bail!("{path} {query:?}: {} {}", answer.status, answer.body);
+        }
+        Ok(answer.body)
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        // Both fail only for a child that has been waited for already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
