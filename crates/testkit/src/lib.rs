@@ -9,6 +9,7 @@ pub mod cluster;
 #[cfg(feature = "storage")]
 pub mod disk;
 pub mod distance;
+pub mod documentation;
 pub mod figures;
 #[cfg(feature = "storage")]
 pub mod log_entries;

@@ -60,6 +60,7 @@ fn dashboard_queries() -> Vec<String> {
 
 #[test]
 fn prometheus_accepts_the_alerts_and_each_fires_in_one_case_and_not_in_another() {
+    let _turn = SCENES.take();
     let programs = PrometheusPrograms::provide().unwrap();
     let folder = repository().join("monitoring");
     programs
@@ -87,6 +88,7 @@ fn prometheus_accepts_the_alerts_and_each_fires_in_one_case_and_not_in_another()
 
 #[test]
 fn each_alert_leads_to_a_page_and_each_page_is_found() {
+    let _turn = SCENES.take();
     let alerts = read(&monitoring("alerts.yaml"));
     let linked = values(&alerts, "runbook_url:");
     assert_eq!(linked.len(), values(&alerts, "- alert:").len());
@@ -176,11 +178,21 @@ fn a_real_prometheus_scrapes_a_ring_with_mysqld_and_its_alerts_fire() {
     for query in dashboard_queries() {
         prometheus.query(&query).unwrap();
     }
-    let waits = "sum(witness_commit_wait_seconds_count) > 0";
-    eventually("a commit's wait was counted", patience, || {
-        !prometheus.query(waits).unwrap().is_empty()
-    })
-    .unwrap();
+    for (what, counted) in [
+        (
+            "a commit's wait was counted",
+            "sum(witness_commit_wait_seconds_count) > 0",
+        ),
+        (
+            "the primary's takeover was timed to its end",
+            "sum(witness_takeover_phase_seconds_count{phase=\"open\"}) > 0",
+        ),
+    ] {
+        eventually(what, patience, || {
+            !prometheus.query(counted).unwrap().is_empty()
+        })
+        .unwrap();
+    }
     assert_eq!(
         prometheus.firing().unwrap(),
         Vec::<String>::new(),

@@ -86,6 +86,7 @@ async fn a_primary_whose_commits_wait_in_vain_is_killed_and_comes_back_without_t
     ingesting.retry = (Duration::from_millis(20), Duration::from_millis(100));
     let mut ingest = Running::start(&ring, ingesting);
     let guard = TailTrim::new(Arc::clone(&ring), Some(ingest.status.clone()), trim);
+    let trimmed = guard.trimmed();
     let supervised = Supervised::start_guarded(options, Arc::new(guard));
     supervised.runs().await?;
     let mut primary = home.connect().await?;
@@ -110,6 +111,7 @@ async fn a_primary_whose_commits_wait_in_vain_is_killed_and_comes_back_without_t
         .reaches(|state| matches!(state, SupervisorState::Held { .. }))
         .await?;
     supervised.runs().await?;
+    ensure!(trimmed.load(Ordering::Relaxed) == 1);
     let mut again = home.connect().await?;
     let row = again
         .query("SELECT COUNT(*), @@GLOBAL.gtid_executed, @@super_read_only FROM d.t")

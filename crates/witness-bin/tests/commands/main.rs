@@ -6,6 +6,7 @@ mod configuration_reference_is_in_step;
 mod configuration_sources_have_a_precedence;
 mod demonstration_around_a_mysqld;
 mod demonstration_loses_nothing;
+mod documented_commands_exist;
 mod log_is_purged_on_order;
 mod log_on_disk_is_read_and_judged;
 mod log_parallelism_is_told;

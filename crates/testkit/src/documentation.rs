@@ -1,0 +1,101 @@
+//! The commands of the documentation, as its readers run them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// A command in a shell block of a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DocumentedCommand {
+    /// The page.
+    pub page: PathBuf,
+    /// Its words, up to where the shell ends it.
+    pub words: Vec<String>,
+}
+
+/// Every `witness …` of the shell blocks of README.md and of all pages below `docs/`, page by page.
+///
+/// # Errors
+/// When a page cannot be read, or a quote in it is not closed.
+pub fn witness_commands() -> Result<Vec<DocumentedCommand>> {
+    let root = crate::checkout();
+    let mut pages = vec![root.join("README.md")];
+    find_pages(&root.join("docs"), &mut pages)?;
+    pages.sort();
+    let mut commands = Vec::new();
+    for page in pages {
+        let text = fs::read_to_string(&page)?;
+        for line in shell_lines(&text) {
+            let words = words(&line).with_context(|| format!("{}: `{line}`", page.display()))?;
+            if words.first().is_some_and(|word| word == "witness") {
+                let page = page.clone();
+                commands.push(DocumentedCommand { page, words });
+            }
+        }
+    }
+    Ok(commands)
+}
+
+fn find_pages(folder: &Path, pages: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            find_pages(&path, pages)?;
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            pages.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The lines of the shell blocks; what is continued by a backslash is one line.
+fn shell_lines(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let (mut in_block, mut goes_on) = (false, false);
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("```") {
+            in_block = line == "```sh";
+            continue;
+        }
+        if !in_block {
+            continue;
+        }
+        let part = line.trim_end_matches('\\');
+        match lines.last_mut() {
+            Some(begun) if goes_on => begun.push_str(part),
+            _ => lines.push(part.to_owned()),
+        }
+        goes_on = line.ends_with('\\');
+    }
+    lines
+}
+
+/// The words of a command up to a pipe, a redirection or the next command.
+fn words(line: &str) -> Result<Vec<String>> {
+    const ENDS: [&str; 5] = ["|", ">", ">>", "&&", ";"];
+    let words = shlex::split(line).context("a quote is not closed")?;
+    let words = words.into_iter();
+    Ok(words.take_while(|word| !ENDS.contains(&&**word)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shell_blocks_are_read_and_nothing_else() {
+        let text =
+            "witness status\n```\nwitness a\n```\n  ```sh\n  witness b \\\n    --c\n  ls\n  ```\n";
+        assert_eq!(shell_lines(text), ["witness b --c", "ls"]);
+    }
+
+    #[test]
+    fn a_command_ends_where_the_shell_ends_it() {
+        let line = "witness config init > witness.toml # \"comment\"";
+        assert_eq!(words(line).unwrap(), ["witness", "config", "init"]);
+        let quoted = words("witness pause --reason \"new disk\" # why").unwrap();
+        assert_eq!(quoted[3], "new disk");
+        assert!(words("witness 'pause").is_err());
+    }
+}

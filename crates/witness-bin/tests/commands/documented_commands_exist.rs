@@ -1,0 +1,26 @@
+//! Each `witness …` command in the shell blocks of the documentation is one that the program's command line takes.
+
+use testkit::documentation::witness_commands;
+
+#[test]
+fn the_command_line_takes_every_command_of_the_documentation() {
+    let commands = witness_commands().expect("the pages can be read");
+    assert!(commands.len() > 60, "only {} were found", commands.len());
+    for command in commands {
+        let parsed = witness_bin::cli::command().try_get_matches_from(&command.words);
+        if let Err(error) = parsed {
+            panic!("{}: {error}", command.page.display());
+        }
+    }
+}
+
+#[test]
+fn a_command_that_does_not_exist_is_noticed() {
+    for words in [
+        ["witness", "explode", "db-1"],
+        ["witness", "switchover", "--no-such-flag"],
+    ] {
+        let parsed = witness_bin::cli::command().try_get_matches_from(words);
+        assert!(parsed.is_err(), "{words:?}");
+    }
+}

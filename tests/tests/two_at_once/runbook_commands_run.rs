@@ -1,0 +1,127 @@
+//! The commands of the runbooks, in their order and as they stand there, in a ring with real mysqlds. Only paths and the place of the
+//! members are replaced.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use testkit::cluster::Cluster;
+use testkit::documentation::witness_commands;
+use witness_tests::replicaset;
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+const REFUSED: i32 = 4;
+
+/// Members and machines that this ring has not got. Other tests add, move and remove members, and apply files.
+const ELSEWHERE: [&str; 5] = ["db-3", "witness-5", "witness-6", "witness-9", "10.0."];
+
+/// What a command ends with; nothing where it is not run.
+fn expected(words: &[&str]) -> Option<i32> {
+    let names_others = |word: &&str| ELSEWHERE.iter().any(|other| word.contains(other));
+    match words {
+        _ if words.iter().any(names_others) => None,
+        // It never ends.
+        ["status", "--watch"] => None,
+        // There are no regions of these names here.
+        ["quorum", "set", ..] => None,
+        // The ring needs it, and a majority answers.
+        ["quorum", "fix", ..] => Some(REFUSED),
+        _ => Some(0),
+    }
+}
+
+/// The words of a page, with this ring's paths.
+fn here(word: &str, set: &Cluster) -> String {
+    let log = format!("{}/", set.directory(0).display());
+    let word = word.replace("/var/lib/witness/", &log);
+    word.replace("/var/lib/witness", &set.directory(0).display().to_string())
+}
+
+/// Where the members are, for those commands that ask them; the member's file for those that read a disk.
+fn with_config(words: &[String], config: &Path) -> Vec<String> {
+    let mut command = &witness_bin::cli::command();
+    for word in words {
+        command = command.find_subcommand(word).unwrap_or(command);
+    }
+    let takes_it = command
+        .get_arguments()
+        .any(|argument| argument.get_long() == Some("config"));
+    let mut words = words.to_vec();
+    if takes_it {
+        words.extend(["--config".to_owned(), config.display().to_string()]);
+    }
+    words
+}
+
+#[test]
+fn every_command_of_the_runbooks_ends_as_its_page_says() {
+    let _turn = SCENES.take();
+    let set = replicaset(2).unwrap();
+    set.follows(3, SOON).unwrap();
+    let mut commands: Vec<Vec<String>> = witness_commands()
+        .unwrap()
+        .into_iter()
+        .filter(|command| {
+            command
+                .page
+                .components()
+                .any(|part| part.as_os_str() == "runbooks")
+        })
+        .map(|command| command.words[1..].to_vec())
+        .collect();
+    // What takes a member away comes last.
+    commands.sort_by_key(|words| words.iter().any(|word| word == "remove"));
+    let (mut run, mut wrong, mut left_out) = (BTreeSet::new(), Vec::new(), 0);
+    for command in commands {
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        let Some(code) = expected(&words) else {
+            left_out += 1;
+            continue;
+        };
+        if !run.insert(command.clone()) {
+            continue;
+        }
+        // Each page finds a ring in good order, with a member to switch over to, and a pause where it says how one ends.
+        match words[..] {
+            ["resume"] => drop(set.cli_of(0, &["pause"]).unwrap()),
+            ["switchover", "db-1", ..] => lead(&set, "db-2"),
+            ["switchover" | "reprovision" | "mock-election", ..] => lead(&set, "db-1"),
+            _ => {}
+        }
+        let replaced: Vec<String> = command.iter().map(|word| here(word, &set)).collect();
+        let arguments = with_config(&replaced, set.config(0));
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let done = set.cli(&arguments).unwrap();
+        if done.status.code() != Some(code) {
+            let said = [done.stdout, done.stderr].concat();
+            wrong.push(format!(
+                "{command:?} ended with {}, and not with {code}: {}",
+                done.status,
+                String::from_utf8_lossy(&said)
+            ));
+        }
+        if words[0] == "pause" {
+            set.cli_of(0, &["resume"]).unwrap();
+        }
+    }
+    println!("{} commands were run, {left_out} left out", run.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(run.len() > 20, "{run:?}");
+}
+
+/// Makes a database member the leader, with the other one's mysqld behind it.
+fn lead(set: &Cluster, name: &str) {
+    let (wanted, other) = match name {
+        "db-1" => (0, 3),
+        _ => (3, 0),
+    };
+    if set.primary(SOON).unwrap() != wanted {
+        set.follows(wanted, SOON).unwrap();
+        set.promote(name, SOON).unwrap();
+    }
+    set.follows(other, SOON).unwrap();
+}
