@@ -10,6 +10,7 @@ mod dist;
 mod mysql;
 mod nemesis;
 mod packages;
+mod screenshots;
 mod second_chance;
 mod sim;
 mod test;
@@ -39,6 +40,8 @@ enum Task {
     Dist(dist::Options),
     /// Install, use and remove the packages in a clean Debian, in a container
     Packages(packages::Options),
+    /// Pictures of the page at `/` during a failover, by a headless Chromium
+    Screenshots(screenshots::Options),
     /// Measure this project beside stock MySQL
     #[command(subcommand)]
     Compare(compare::Comparison),
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Task::Nemesis(options) => nemesis::run(&options),
         Task::Dist(options) => dist::run(&options),
         Task::Packages(options) => packages::run(&options),
+        Task::Screenshots(options) => screenshots::run(&options),
         Task::Compare(comparison) => compare::run(&comparison),
     };
     match done {

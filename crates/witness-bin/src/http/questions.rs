@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::http::orders::OrderApi;
+use crate::http::page::RingPage;
 use crate::openmetrics;
 
 /// What the endpoints are served from.
@@ -21,15 +22,22 @@ pub struct Endpoints {
     pub(super) source: Arc<dyn ViewSource>,
     pub(super) registry: Arc<Registry>,
     pub(super) orders: OrderApi,
+    pub(super) page: RingPage,
 }
 
 impl Endpoints {
-    /// Endpoints over a member's view, its metrics, and who carries orders out.
-    pub fn new(source: Arc<dyn ViewSource>, registry: Registry, orders: OrderApi) -> Self {
+    /// Endpoints over a member's view, its metrics, who carries orders out, and the page.
+    pub fn new(
+        source: Arc<dyn ViewSource>,
+        registry: Registry,
+        orders: OrderApi,
+        page: RingPage,
+    ) -> Self {
         Self {
             source,
             registry: Arc::new(registry),
             orders,
+            page,
         }
     }
 }
@@ -93,7 +101,7 @@ fn milliseconds(text: &str) -> Option<u64> {
 }
 
 impl Endpoints {
-    fn answer(&self, question: Question) -> (StatusCode, Json<serde_json::Value>) {
+    pub(super) fn answer(&self, question: Question) -> (StatusCode, Json<serde_json::Value>) {
         let view = self.source.view();
         let (code, reason) = match answer(question, &view) {
             Ok(()) => (StatusCode::OK, None),

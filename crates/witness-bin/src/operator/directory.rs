@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use member::protocol::{Refusal, RefusalKind};
+use member::status::MemberView;
 use raft_types::{MemberId, MemberKind, Region};
 
 use crate::config::nearest;
@@ -41,6 +42,21 @@ impl Directory {
                 address: member.address.clone(),
             };
             (member.id, place)
+        });
+        Self(places.collect())
+    }
+
+    /// The members that a member's log names.
+    pub fn of_log(view: &MemberView) -> Self {
+        let places = view.members.iter().map(|logged| {
+            let place = MemberAddress {
+                id: logged.id,
+                name: logged.record.name.clone(),
+                region: logged.record.region.clone(),
+                kind: logged.record.kind,
+                address: logged.record.address.clone(),
+            };
+            (logged.id, place)
         });
         Self(places.collect())
     }

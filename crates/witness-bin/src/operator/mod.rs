@@ -7,6 +7,7 @@ mod directory;
 #[cfg(test)]
 mod refusal_sentences;
 mod ring_report;
+pub(crate) mod sentences;
 
 use std::time::Duration;
 

@@ -17,4 +17,5 @@ mod operators_change_a_ring;
 mod operators_follow_and_wait;
 mod operators_repair_a_quorum;
 mod program;
+mod the_page_shows_the_ring;
 mod the_proxysql_example_says_what_is_so;

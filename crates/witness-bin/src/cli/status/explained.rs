@@ -1,58 +1,15 @@
 //! `witness status --explain`: what a commit waits for, and why each member can or cannot be elected now. Only
 //! a leader knows; without one, what the answers of all members tell.
 
-use std::fmt::Write;
-
-use crate::operator::{Directory, RingReport};
-use crate::terminal::sentence;
+use crate::operator::RingReport;
+use crate::operator::sentences::explained;
 
 /// The lines below the table.
 pub(super) fn lines(report: &RingReport) -> String {
-    let directory = Directory::of(report);
-    let mut out = String::from("\n");
-    let explanation = report
-        .leader_view()
-        .and_then(|view| view.explanation.as_ref());
-    let Some(explanation) = explanation else {
-        out.push_str(
-            "Nobody leads, so nobody knows how far the others are. A member is elected when a majority of every voter set \
-             answers it and none of them has a longer log:\n",
-        );
-        for member in &report.members {
-            let Some(view) = &member.view else { continue };
-            let end = view
-                .log_end
-                .map_or("empty".to_owned(), |end| end.to_string());
-            let leader = match view.leader {
-                Some(leader) => format!("hears of {} as the leader", directory.name(leader)),
-                None => "hears of no leader".to_owned(),
-            };
-            let _ = writeln!(
-                out,
-                "`{}`: its log ends at {end} in term {}; it {leader}",
-                member.name, view.term
-            );
-        }
-        return out;
-    };
-    let _ = writeln!(
-        out,
-        "{}",
-        sentence(&directory.with_names(&explanation.commit))
-    );
-    if let Some(wanted) = &explanation.quorum {
-        let _ = writeln!(out, "{}", sentence(&directory.with_names(wanted)));
-    }
-    for prospects in &explanation.members {
-        let can = if prospects.could_win { "can" } else { "cannot" };
-        let _ = writeln!(
-            out,
-            "{} {can} be elected: {}",
-            directory.name(prospects.member),
-            directory.with_names(&prospects.because)
-        );
-    }
-    out
+    let told = explained(report);
+    let lines = told.commit.iter().chain(&told.elections);
+    let lines = lines.map(|line| format!("{line}\n"));
+    format!("\n{}", lines.collect::<String>())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ mod routes_tree;
 mod table;
 
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::cli::session::RingArgs;
 use crate::operator::RingReport;
@@ -60,6 +60,11 @@ fn show(report: &RingReport, args: &StatusArgs, format: Format) -> Result<(), Fa
             let mut page = table::page(report, colours());
             if args.explain {
                 page.push_str(&explained::lines(report));
+            }
+            if watch {
+                // Whoever looks sees that it is alive, and in a kept output when each page was.
+                let now = humantime::format_rfc3339_seconds(SystemTime::now());
+                page.insert_str(0, &format!("{now}, again every second\n\n"));
             }
             if watch && std::io::stdout().is_terminal() {
                 // Home, the page, and nothing of an older and longer one below it.

@@ -3,9 +3,10 @@
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use member::status::{MemberView, MysqlView, QuorumView, ScrubView};
+use member::status::ScrubView;
 
 use crate::cli::status::routes_tree;
+use crate::operator::sentences::{self, notes, role, span};
 use crate::operator::{MemberReport, RingReport};
 use crate::terminal::Table;
 
@@ -91,24 +92,12 @@ fn row(member: &MemberReport, report: &RingReport) -> Vec<String> {
                 member
                     .lag_entries
                     .map_or_else(missing, |lag| lag.to_string()),
-                view.mysql.as_ref().map_or_else(missing, cell),
+                view.mysql.as_ref().map_or_else(missing, sentences::mysqld),
                 span(view.uptime_seconds),
             ]);
         }
     }
     cells
-}
-
-fn role(view: &MemberView, report: &RingReport) -> String {
-    if view.fault.is_some() {
-        return "stopped".into();
-    }
-    let leads_in_vain = view.leader == Some(view.member.id) && report.leader != view.leader;
-    if leads_in_vain {
-        "leader (not serving)".into()
-    } else {
-        view.role.to_string()
-    }
 }
 
 fn quorum_lines(report: &RingReport, colours: bool) -> String {
@@ -119,146 +108,13 @@ fn quorum_lines(report: &RingReport, colours: bool) -> String {
             text.to_owned()
         }
     };
-    let QuorumView {
-        lost_for_seconds,
-        cause,
-        fix,
-        ..
-    } = &report.quorum;
-    if report.quorum.ok {
-        let leader = report
-            .members
-            .iter()
-            .find(|member| Some(member.id) == report.leader);
-        let name = leader.map_or("?", |leader| leader.name.as_str());
-        return format!(
-            "{}, `{name}` leads ring `{}`\n",
-            paint("32", "The quorum answers"),
-            report.ring
-        );
-    }
-    let since = lost_for_seconds
-        .map(|lost| format!(" for {}", span(lost)))
-        .unwrap_or_default();
-    let mut out = format!(
-        "{}{since}: {}. Commits wait.\n",
-        paint("31", "No quorum"),
-        cause.as_deref().unwrap_or("the cause is not known")
-    );
-    if let Some(fix) = fix {
+    let said = sentences::quorum(report);
+    let code = if report.quorum.ok { "32" } else { "31" };
+    let mut out = format!("{}{}\n", paint(code, said.begins), said.rest);
+    if let Some(fix) = said.fix {
         let _ = writeln!(out, "To fix it: {fix}");
     }
     out
-}
-
-/// What an operator should know of one member, beside its line.
-fn notes(member: &MemberReport) -> Vec<String> {
-    let Some(view) = &member.view else {
-        return member
-            .error
-            .iter()
-            .map(|error| format!("no answer: {error}"))
-            .collect();
-    };
-    let mut notes = Vec::new();
-    if let Some(fault) = &view.fault {
-        notes.push(format!("stopped working: {fault}"));
-    }
-    if let (true, Some(why)) = (view.leader == Some(view.member.id), &view.not_serving) {
-        let how = if view.serving {
-            "leads until a database member can take over"
-        } else {
-            "leads, but does not serve"
-        };
-        notes.push(format!("{how}: {why}"));
-    }
-    if let Some(why) = &view.stays_out_of_elections {
-        notes.push(format!("takes part in no election: {why}"));
-    }
-    notes.extend(view.log.unreadable.iter().cloned());
-    if view.log.disk_full {
-        notes.push(
-            "the disk of its log is full: nothing is written or acknowledged. Free space, or purge old log files; it \
-             continues by itself"
-                .to_owned(),
-        );
-    } else if view.log.disk_alarm && view.log.disk_left_bytes < NO_ROOM {
-        notes.push(
-            "its disk budget is used up: transactions wait or are refused. Purge old log files, raise log.disk_limit_bytes, \
-             or add space"
-                .to_owned(),
-        );
-    } else if view.log.disk_alarm {
-        notes.push(format!(
-            "its disk budget is nearly used up, {} bytes are free",
-            view.log.disk_free_bytes
-        ));
-    }
-    if let Some(mysql) = &view.mysql {
-        notes.extend(mysql.trouble.clone());
-        notes.extend(wait(mysql));
-        let offline = mysql.offline.as_ref();
-        notes.extend(offline.map(|why| format!("ordinary accounts cannot use its mysqld: {why}")));
-        notes.extend(mysql.demotion.clone());
-        if view.serving && !mysql.protected {
-            notes.extend(
-                mysql
-                    .unprotected_because
-                    .iter()
-                    .map(|why| format!("not protected: {why}")),
-            );
-        }
-    }
-    notes
-}
-
-/// With less than this left, hardly a transaction fits.
-const NO_ROOM: u64 = 64 << 10;
-
-// What the mysqld beside a member is, in few words.
-
-/// From which lag on it is said.
-const LAG_MS: u64 = 1_000;
-/// From how many transactions on it is said that they are lacking.
-const LACKS: u64 = 100;
-
-/// The cell of the table.
-pub(super) fn cell(mysql: &MysqlView) -> String {
-    let of_a_role = || {
-        match mysql.role.split(':').next().unwrap_or_default() {
-            _ if !mysql.applies => "closed",
-            "primary" => "to be opened",
-            "catching up" => &mysql.role,
-            other => other,
-        }
-        .to_owned()
-    };
-    let lag = mysql.lag_ms.filter(|lag| *lag >= LAG_MS);
-    match (mysql.state.as_str(), mysql.writable, mysql.following, lag) {
-        ("running", true, ..) if mysql.protected => "primary".to_owned(),
-        ("running", true, ..) => "primary, not protected".to_owned(),
-        ("running", false, true, None) => match lacks(mysql) {
-            Some(lacks) => format!("following, {lacks} transactions behind"),
-            None => "following".to_owned(),
-        },
-        ("running", false, true, Some(lag)) => {
-            format!("following, {} behind", span(lag as f64 / 1e3))
-        }
-        ("running", false, false, _) => of_a_role(),
-        (state, ..) => state.to_owned(),
-    }
-}
-
-/// Committed transactions that it has not executed, where that would keep clients waiting behind a promotion.
-fn lacks(mysql: &MysqlView) -> Option<u64> {
-    let behind = mysql.promotion.as_ref()?.behind?;
-    Some(behind).filter(|behind| *behind >= LACKS)
-}
-
-/// What it waits for, where it does.
-pub(super) fn wait(mysql: &MysqlView) -> Option<String> {
-    let what = mysql.role.strip_prefix("waiting: ")?;
-    Some(format!("its mysqld waits: {what}"))
 }
 
 // How the reading back of a member's log is getting on, in one line, also when all is well.
@@ -300,25 +156,12 @@ pub(super) fn scrub_line(scrub: &ScrubView, now: u64) -> Option<String> {
     Some(format!("scrub: {}", parts.join("; ")))
 }
 
-// Spans of time for people.
-
-/// A span of time in its two largest units.
-pub(super) fn span(seconds: f64) -> String {
-    let whole = seconds.max(0.0) as u64;
-    let (days, hours, minutes) = (whole / 86_400, whole / 3_600 % 24, whole / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{whole}s"),
-        (0, 0, _) => format!("{minutes}m{:02}s", whole % 60),
-        (0, _, _) => format!("{hours}h{minutes:02}m"),
-        _ => format!("{days}d{hours:02}h"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::operator::Asked;
     use member::settings::MemberEntry;
+    use member::status::MemberView;
     use member::status::sample::database_leader;
     use member::status::sample::witness_follower;
 
@@ -385,70 +228,6 @@ The quorum answers, `db-1` leads ring `orders`
 }
 
 #[cfg(test)]
-mod mysqld_cell_tests {
-    use super::*;
-    use member::status::sample::database_leader;
-
-    #[test]
-    fn a_mysqld_in_few_words() {
-        let primary = database_leader().mysql.unwrap();
-        let with_role = |role: &str| MysqlView {
-            writable: false,
-            protected: false,
-            role: role.to_owned(),
-            ..primary.clone()
-        };
-        let following = |lag_ms| MysqlView {
-            following: true,
-            lag_ms,
-            ..with_role("following")
-        };
-        let lacking = |behind| MysqlView {
-            promotion: Some(consensus::DatabaseState {
-                behind: Some(behind),
-                ..consensus::DatabaseState::default()
-            }),
-            ..following(None)
-        };
-        let starting = MysqlView {
-            state: "starting".to_owned(),
-            ..with_role("unknown")
-        };
-        let alone = MysqlView {
-            applies: false,
-            ..with_role("nothing is applied to it")
-        };
-        let open = MysqlView {
-            protected: false,
-            ..primary.clone()
-        };
-        for (mysql, expected) in [
-            (primary.clone(), "primary"),
-            (open, "primary, not protected"),
-            (with_role("primary"), "to be opened"),
-            (following(None), "following"),
-            (following(Some(999)), "following"),
-            (lacking(99), "following"),
-            (lacking(1_663), "following, 1663 transactions behind"),
-            (following(Some(75_000)), "following, 1m15s behind"),
-            (starting, "starting"),
-            (
-                with_role("catching up: 3 transactions behind, then the primary"),
-                "catching up: 3 transactions behind, then the primary",
-            ),
-            (with_role("waiting: nobody leads"), "waiting"),
-            (with_role("stopped: it has errant transactions"), "stopped"),
-            (alone, "closed"),
-        ] {
-            assert_eq!(cell(&mysql), expected, "{mysql:?}");
-        }
-        let waiting = with_role("waiting: nobody leads");
-        assert_eq!(wait(&waiting).unwrap(), "its mysqld waits: nobody leads");
-        assert_eq!(wait(&primary), None);
-    }
-}
-
-#[cfg(test)]
 mod scrub_line_tests {
     use super::*;
 
@@ -503,25 +282,6 @@ mod scrub_line_tests {
         ];
         for (scrub, expected) in table {
             assert_eq!(scrub_line(&scrub, 4_660).as_deref(), expected);
-        }
-    }
-}
-
-#[cfg(test)]
-mod span_tests {
-    use super::*;
-
-    #[test]
-    fn spans_have_two_units() {
-        let cases = [
-            (0.9, "0s"),
-            (59.0, "59s"),
-            (61.0, "1m01s"),
-            (3_720.0, "1h02m"),
-            (90_000.0, "1d01h"),
-        ];
-        for (seconds, expected) in cases {
-            assert_eq!(span(seconds), expected);
         }
     }
 }

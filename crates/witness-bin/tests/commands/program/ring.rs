@@ -1,6 +1,7 @@
 //! A ring of real processes on loopback. Its database members attach to a mysqld that is not there, which
 //! is enough for everything that the ring decides.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -71,6 +72,11 @@ impl Ring {
     /// Where a member is reached.
     pub(crate) fn address(&self, at: usize) -> String {
         self.cluster.raft_address(at).to_string()
+    }
+
+    /// Where a member answers HTTP.
+    pub(crate) fn http(&self, at: usize) -> SocketAddr {
+        self.cluster.http(at)
     }
 
     /// Starts a member.

@@ -1,0 +1,300 @@
+//! `GET /ring`: the ring at one moment, with everything that the page draws and says. Pure.
+
+use std::collections::BTreeSet;
+
+use consensus::quorum::majority_of;
+use member::status::{MemberView, QuorumView};
+use proxy::RouteView;
+use raft_types::{MemberId, MemberKind, OpId, Region};
+use serde::Serialize;
+
+use crate::http::page::events::{Event, Events};
+use crate::operator::sentences::{self, explained, notes};
+use crate::operator::{MemberReport, RingReport};
+
+/// See the module. Fields are only ever added.
+#[derive(Debug, Serialize)]
+pub(super) struct RingDocument {
+    pub(super) ring: String,
+    /// The time of the member that answers, in milliseconds since 1970.
+    pub(super) now_ms: u64,
+    /// The member that answers.
+    pub(super) seen_by: String,
+    pub(super) version: String,
+    pub(super) uptime_seconds: f64,
+    /// Who leads with a quorum behind it.
+    pub(super) leader: Option<MemberId>,
+    pub(super) quorum: QuorumView,
+    /// Whether commits can go on: how the sentence begins, and its rest.
+    pub(super) verdict: (&'static str, String),
+    pub(super) policy: String,
+    /// What a commit waits for, in sentences; empty while nobody leads.
+    pub(super) commit: Vec<String>,
+    /// Who can be elected now, in sentences.
+    pub(super) elections: Vec<String>,
+    /// The voter sets in force; a commit needs so many of each.
+    pub(super) voter_sets: Vec<VoterSet>,
+    /// What should not be overlooked, in sentences.
+    pub(super) warnings: Vec<String>,
+    pub(super) members: Vec<RingMember>,
+    /// How the log's entries travel, hop by hop, while somebody leads.
+    pub(super) hops: Vec<Hop>,
+    /// What this member saw happen, the newest first.
+    pub(super) events: Vec<Event>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct VoterSet {
+    pub(super) members: BTreeSet<MemberId>,
+    pub(super) required: usize,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Hop {
+    pub(super) from: MemberId,
+    pub(super) to: MemberId,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct RingMember {
+    pub(super) id: MemberId,
+    pub(super) name: String,
+    pub(super) region: Region,
+    pub(super) kind: MemberKind,
+    pub(super) address: String,
+    /// Whether it may vote.
+    pub(super) votes: bool,
+    /// Whether commits count its answer now.
+    pub(super) in_quorum: bool,
+    pub(super) leads: bool,
+    /// Whether it answered the member that answers here.
+    pub(super) answers: bool,
+    /// What it is in the ring; nothing while it does not answer.
+    pub(super) role: Option<String>,
+    /// What its mysqld is; nothing for a witness.
+    pub(super) mysqld: Option<String>,
+    pub(super) lag_entries: Option<u64>,
+    /// How far its mysqld is behind what the ring committed.
+    pub(super) lag_ms: Option<u64>,
+    pub(super) term: Option<u64>,
+    pub(super) log_end: Option<OpId>,
+    pub(super) committed: Option<OpId>,
+    pub(super) log_file: Option<String>,
+    pub(super) log_file_bytes: Option<u64>,
+    pub(super) mysqld_version: Option<String>,
+    pub(super) version: Option<String>,
+    pub(super) uptime_seconds: Option<f64>,
+}
+
+impl RingDocument {
+    pub(super) fn new(now_ms: u64, own: &MemberView, report: &RingReport, events: &Events) -> Self {
+        let told = explained(report);
+        let verdict = sentences::quorum(report);
+        let leader = report.leader_view();
+        // Without a leader: the voters that this member knows of.
+        let ring = leader.unwrap_or(own);
+        let counted: BTreeSet<_> = ring.voter_sets.iter().flatten().copied().collect();
+        let voter_sets = ring.voter_sets.iter().map(|set| VoterSet {
+            members: set.clone(),
+            required: majority_of(set.len()),
+        });
+        let members = report.members.iter();
+        Self {
+            ring: report.ring.clone(),
+            now_ms,
+            seen_by: own.member.name.clone(),
+            version: own.version.clone(),
+            uptime_seconds: own.uptime_seconds,
+            leader: report.leader,
+            quorum: report.quorum.clone(),
+            verdict: (verdict.begins, verdict.rest),
+            policy: ring.rules.policy.to_string(),
+            commit: told.commit,
+            elections: told.elections,
+            voter_sets: voter_sets.collect(),
+            warnings: warnings(report),
+            members: members.map(|one| member(one, report, &counted)).collect(),
+            hops: leader.map(hops).unwrap_or_default(),
+            events: events.kept().rev().cloned().collect(),
+        }
+    }
+}
+
+/// What contradicts, the pause, and what is said of each member.
+fn warnings(report: &RingReport) -> Vec<String> {
+    let mut told = report.warnings.clone();
+    if let Some(pause) = &report.pause {
+        let mut members = report.members.iter();
+        let primary = members.find(|member| member.id == pause.primary);
+        let name = primary.map_or_else(|| pause.primary.to_string(), |member| member.name.clone());
+        told.push(pause.sentence(&name));
+    }
+    for member in &report.members {
+        let notes = notes(member).into_iter();
+        told.extend(notes.map(|note| format!("`{}`: {note}", member.name)));
+    }
+    told
+}
+
+fn member(of: &MemberReport, report: &RingReport, counted: &BTreeSet<MemberId>) -> RingMember {
+    let view = of.view.as_ref();
+    let mysql = view.and_then(|view| view.mysql.as_ref());
+    RingMember {
+        id: of.id,
+        name: of.name.clone(),
+        region: of.region.clone(),
+        kind: of.kind,
+        address: of.address.clone(),
+        votes: of.votes,
+        in_quorum: counted.contains(&of.id),
+        leads: report.leader == Some(of.id),
+        answers: view.is_some(),
+        role: view.map(|view| sentences::role(view, report)),
+        mysqld: mysql.map(sentences::mysqld),
+        lag_entries: of.lag_entries,
+        lag_ms: mysql.and_then(|mysql| mysql.lag_ms),
+        term: view.map(|view| view.term),
+        log_end: view.and_then(|view| view.log_end),
+        committed: view.and_then(|view| view.committed),
+        log_file: view.map(|view| view.log.file.clone()),
+        log_file_bytes: view.map(|view| view.log.file_bytes),
+        mysqld_version: mysql.and_then(|mysql| mysql.version.clone()),
+        version: view.map(|view| view.version.clone()),
+        uptime_seconds: view.map(|view| view.uptime_seconds),
+    }
+}
+
+/// The last hop to each member: those before it are the last hops to others.
+fn hops(leader: &MemberView) -> Vec<Hop> {
+    let own = leader.member.id;
+    let routes = leader.replication_routes.iter();
+    let routes: Vec<_> = routes.flat_map(|routes| &routes.routes).collect();
+    let behind = |proxy: MemberId, member: MemberId| {
+        let mut routes = routes.iter();
+        routes.any(|route| route.member == proxy && route.through.contains(&member))
+    };
+    let hop = |route: &&RouteView| {
+        let last = route.through.last().copied();
+        Hop {
+            // Routes are chosen when something is sent. Of two that were chosen at different moments each may have the other's member
+            // for a proxy, and neither is in use.
+            from: last
+                .filter(|last| !behind(*last, route.member))
+                .unwrap_or(own),
+            to: route.member,
+        }
+    };
+    routes.iter().map(hop).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use member::settings::MemberEntry;
+    use member::status::sample::{database_leader, witness_follower};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::operator::Asked;
+
+    fn asked(id: u64, name: &str, answer: Result<MemberView, String>) -> Asked {
+        Asked {
+            entry: MemberEntry {
+                id: MemberId(id),
+                name: name.into(),
+                region: Region("north".into()),
+                kind: if id == 1 {
+                    MemberKind::Database
+                } else {
+                    MemberKind::Witness
+                },
+                votes: true,
+                priority: 100,
+                address: format!("10.0.0.{id}:7400"),
+            },
+            configured: true,
+            answer,
+        }
+    }
+
+    fn document(own: &MemberView, asked: Vec<Asked>) -> Value {
+        let report = RingReport::new("orders", asked);
+        let document = RingDocument::new(1_000, own, &report, &Events::default());
+        serde_json::to_value(document).unwrap()
+    }
+
+    fn silent() -> Result<MemberView, String> {
+        Err("connection refused".to_owned())
+    }
+
+    #[test]
+    fn the_document_has_what_the_page_draws() {
+        let mut leader = database_leader();
+        let routes = leader.replication_routes.as_mut().unwrap();
+        let route = |member, through: &[u64]| RouteView {
+            member: MemberId(member),
+            through: through.iter().copied().map(MemberId).collect(),
+            because: None,
+        };
+        routes.routes = vec![
+            route(2, &[]),
+            route(3, &[2]),
+            route(4, &[5]),
+            route(5, &[4]),
+        ];
+        let members = vec![
+            asked(1, "db-1", Ok(leader)),
+            asked(2, "witness-1", Ok(witness_follower())),
+            asked(3, "witness-2", silent()),
+        ];
+        let seen = document(&witness_follower(), members);
+        assert_eq!(seen["leader"], 1);
+        assert_eq!(seen["verdict"][1], ", `db-1` leads ring `orders`");
+        assert_eq!(
+            seen["voter_sets"],
+            json!([{ "members": [1, 2, 3], "required": 2 }])
+        );
+        let hop = |from: u64, to: u64| json!({ "from": from, "to": to });
+        assert_eq!(
+            seen["hops"],
+            json!([hop(1, 2), hop(2, 3), hop(1, 4), hop(1, 5)]),
+            "two that are each behind the other are behind neither"
+        );
+        assert_eq!(
+            seen["warnings"],
+            json!(["`witness-2`: no answer: connection refused"])
+        );
+        let brief = |at: usize| {
+            let member = &seen["members"][at];
+            let keys = ["name", "leads", "answers", "role", "mysqld", "in_quorum"];
+            keys.map(|key| member[key].clone())
+        };
+        let expected = json!([
+            ["db-1", true, true, "leader", "primary", true],
+            ["witness-1", false, true, "follower", null, true],
+            ["witness-2", false, false, null, null, true],
+        ]);
+        assert_eq!(json!([brief(0), brief(1), brief(2)]), expected);
+    }
+
+    #[test]
+    fn without_a_leader_it_says_why_and_what_to_do_and_whom_it_knows() {
+        let mut own = witness_follower();
+        own.leader = None;
+        let members = vec![
+            asked(1, "db-1", silent()),
+            asked(2, "witness-1", Ok(own.clone())),
+            asked(3, "witness-2", silent()),
+        ];
+        let seen = document(&own, members);
+        assert_eq!(seen["leader"], Value::Null);
+        assert_eq!(seen["verdict"][0], "No quorum");
+        assert_eq!(
+            seen["verdict"][1],
+            ": 1 of 3 voters answer and 2 are needed. Commits wait."
+        );
+        let fix = seen["quorum"]["fix"].as_str().unwrap();
+        assert!(fix.contains("run `witness run` on `db-1`"), "{fix}");
+        assert_eq!(seen["voter_sets"][0]["members"], json!([1, 2, 3]));
+        assert_eq!(seen["members"].as_array().map(Vec::len), Some(3));
+    }
+}

@@ -1,0 +1,501 @@
+//! What happened in the ring, as one member saw it since its process started: the differences between what it knew at one look
+//! and at the next. A member always knows itself, its log and who leads; how the others are, it knows while it leads, or while
+//! somebody looks at its page, for which it asks them. Pure.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use member::status::{MemberView, PauseView, Role};
+use raft_types::MemberId;
+use serde::Serialize;
+
+use crate::operator::sentences::{mysqld, span};
+use crate::operator::{Directory, RingReport};
+
+/// So many are kept; the oldest go.
+const KEPT: usize = 200;
+/// A leader's peer answers when it did within this time, and is silent after the other one; in between nothing is said.
+const ANSWERS_WITHIN_SECONDS: f64 = 5.0;
+const SILENT_AFTER_SECONDS: f64 = 15.0;
+
+/// How much an event matters to who reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Level {
+    /// Something works again, or better.
+    Good,
+    /// Something does not work.
+    Bad,
+    /// Anything else.
+    Note,
+}
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Event {
+    /// When it was seen, in milliseconds since 1970.
+    pub(super) at_ms: u64,
+    pub(super) level: Level,
+    /// A sentence without its full stop; names are in backticks.
+    pub(super) text: String,
+}
+
+/// The last events, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    known: Option<Facts>,
+    kept: VecDeque<Event>,
+}
+
+impl Events {
+    /// Takes in what is known at this moment; `report` is what the others answered, where they were asked just now.
+    pub(super) fn see(&mut self, now_ms: u64, view: &MemberView, report: Option<&RingReport>) {
+        let facts = Facts::new(now_ms, view, report, self.known.as_ref());
+        let told = match &self.known {
+            Some(before) => differences(before, &facts),
+            None => vec![(
+                Level::Note,
+                format!("`{}` started, version {}", view.member.name, view.version),
+            )],
+        };
+        let told = told.into_iter();
+        self.kept.extend(told.map(|(level, text)| Event {
+            at_ms: now_ms,
+            level,
+            text,
+        }));
+        self.kept.drain(..self.kept.len().saturating_sub(KEPT));
+        self.known = Some(facts);
+    }
+
+    /// All of them, the oldest first.
+    pub(super) fn kept(&self) -> impl DoubleEndedIterator<Item = &Event> {
+        self.kept.iter()
+    }
+}
+
+/// Who leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Leading {
+    Led {
+        by: MemberId,
+        term: u64,
+    },
+    /// This member leads, and too few answer it.
+    NoQuorum {
+        cause: String,
+    },
+    Unknown,
+}
+
+/// What is known at one moment.
+#[derive(Debug, Clone)]
+struct Facts {
+    own: MemberId,
+    leading: Leading,
+    /// Whether this member leads, and too few answer it.
+    lacks_quorum: bool,
+    /// The last moment at which somebody led.
+    led_ms: u64,
+    /// Since when this member leads, if it does.
+    leads_since_ms: Option<u64>,
+    pause: Option<PauseView>,
+    policy: String,
+    voter_sets: Vec<BTreeSet<MemberId>>,
+    names: BTreeMap<MemberId, String>,
+    /// Whether each member answers; who is not in it may or may not.
+    answers: BTreeMap<MemberId, bool>,
+    /// What each mysqld is; who is not in it may be anything.
+    mysqlds: BTreeMap<MemberId, String>,
+    /// Transactions that were cut off the binlog of this member's mysqld.
+    trimmed: u64,
+    fault: Option<String>,
+}
+
+impl Facts {
+    fn new(
+        now_ms: u64,
+        view: &MemberView,
+        report: Option<&RingReport>,
+        before: Option<&Self>,
+    ) -> Self {
+        let own = view.member.id;
+        let lacks_quorum = view.leader == Some(own) && !view.quorum.ok;
+        let leading = match view.leader {
+            // Just elected, it has not heard of the others yet: two looks in a row have to find so.
+            Some(_) if lacks_quorum && !before.is_some_and(|before| before.lacks_quorum) => {
+                before.map_or(Leading::Unknown, |before| before.leading.clone())
+            }
+            Some(_) if lacks_quorum => Leading::NoQuorum {
+                cause: Directory::of_log(view)
+                    .with_names(view.quorum.cause.as_deref().unwrap_or_default()),
+            },
+            Some(by) => Leading::Led {
+                by,
+                term: view.term,
+            },
+            None => Leading::Unknown,
+        };
+        let led_before = before.map_or(now_ms, |before| before.led_ms);
+        let leads_since_ms = (view.role == Role::Leader).then(|| {
+            before
+                .and_then(|before| before.leads_since_ms)
+                .unwrap_or(now_ms)
+        });
+        let mut facts = Self {
+            led_ms: match leading {
+                Leading::Led { .. } if !lacks_quorum => now_ms,
+                _ => led_before,
+            },
+            leading,
+            lacks_quorum,
+            leads_since_ms,
+            pause: view.pause.clone(),
+            policy: view.rules.policy.to_string(),
+            voter_sets: view.voter_sets.clone(),
+            names: view
+                .members
+                .iter()
+                .map(|member| (member.id, member.record.name.clone()))
+                .collect(),
+            answers: BTreeMap::new(),
+            mysqlds: BTreeMap::new(),
+            trimmed: view.mysql.as_ref().map_or(0, |mysql| mysql.trimmed_total),
+            own,
+            fault: view.fault.clone(),
+        };
+        facts.see_others(now_ms, view, report, before);
+        if let Some(own_mysqld) = &view.mysql {
+            facts.mysqlds.insert(own, kind_of(&mysqld(own_mysqld)));
+        }
+        facts
+    }
+
+    fn see_others(
+        &mut self,
+        now_ms: u64,
+        view: &MemberView,
+        report: Option<&RingReport>,
+        before: Option<&Self>,
+    ) {
+        if let Some(report) = report {
+            for member in &report.members {
+                self.answers.insert(member.id, member.view.is_some());
+                let seen = member.view.as_ref().and_then(|view| view.mysql.as_ref());
+                if let Some(seen) = seen {
+                    self.mysqlds.insert(member.id, kind_of(&mysqld(seen)));
+                }
+            }
+            return;
+        }
+        let Some(since) = self.leads_since_ms else {
+            return;
+        };
+        // One that never answered is silent once this member has led for long enough to know.
+        let led_seconds = now_ms.saturating_sub(since) as f64 / 1e3;
+        for peer in &view.peers {
+            let age = peer.answered_seconds.unwrap_or(led_seconds);
+            let known = before.and_then(|before| before.answers.get(&peer.id));
+            let answers = if age > SILENT_AFTER_SECONDS {
+                Some(false)
+            } else if age < ANSWERS_WITHIN_SECONDS && peer.answered_seconds.is_some() {
+                Some(true)
+            } else {
+                known.copied()
+            };
+            self.answers
+                .extend(answers.map(|answers| (peer.id, answers)));
+        }
+    }
+
+    fn name(&self, id: MemberId) -> String {
+        match self.names.get(&id) {
+            Some(name) => format!("`{name}`"),
+            None => format!("member {id}"),
+        }
+    }
+
+    fn list(&self, members: &BTreeSet<MemberId>) -> String {
+        let names: Vec<_> = members.iter().map(|id| self.name(*id)).collect();
+        names.join(", ")
+    }
+}
+
+/// What it is without how far it is behind, which changes all the time.
+fn kind_of(mysqld: &str) -> String {
+    let end = match mysqld {
+        _ if mysqld.starts_with("following") => mysqld.find(','),
+        _ => mysqld.find(':'),
+    };
+    mysqld[..end.unwrap_or(mysqld.len())].to_owned()
+}
+
+fn differences(before: &Facts, now: &Facts) -> Vec<(Level, String)> {
+    let mut told = Vec::new();
+    for (id, answers) in &now.answers {
+        match (before.answers.get(id), answers) {
+            (Some(true), false) => {
+                told.push((Level::Bad, format!("{} does not answer", now.name(*id))));
+            }
+            (Some(false), true) => {
+                told.push((Level::Good, format!("{} answers again", now.name(*id))));
+            }
+            _ => {}
+        }
+    }
+    told.extend(leading(before, now));
+    for (id, mysqld) in &now.mysqlds {
+        if let Some(was) = before.mysqlds.get(id).filter(|was| *was != mysqld) {
+            let level = match mysqld.as_str() {
+                "following" if was == "primary" => Level::Note,
+                "primary" | "following" => Level::Good,
+                "stopped" | "unreachable" | "primary, not protected" => Level::Bad,
+                _ => Level::Note,
+            };
+            let name = now.name(*id);
+            told.push((
+                level,
+                format!("the mysqld of {name}: {mysqld}, before: {was}"),
+            ));
+        }
+    }
+    if let cut @ 1.. = now.trimmed.saturating_sub(before.trimmed) {
+        let name = now.name(now.own);
+        let were = match cut {
+            1 => "transaction that the ring had not committed was",
+            _ => "transactions that the ring had not committed were",
+        };
+        let text = format!("the mysqld of {name}: {cut} {were} cut off its binlog");
+        told.push((Level::Note, text));
+    }
+    // A member that comes to its ring learns of everybody at once; nobody was added then.
+    if !before.names.is_empty() {
+        let added = now.names.keys().filter(|id| !before.names.contains_key(id));
+        told.extend(added.map(|id| {
+            (
+                Level::Note,
+                format!("{} was added to the ring", now.name(*id)),
+            )
+        }));
+        let gone = before.names.keys().filter(|id| !now.names.contains_key(id));
+        told.extend(gone.map(|id| {
+            (
+                Level::Note,
+                format!("{} was removed from the ring", before.name(*id)),
+            )
+        }));
+        if before.voter_sets != now.voter_sets {
+            let sets = now.voter_sets.iter();
+            let sets: Vec<_> = sets
+                .map(|set| format!("a majority of {}", now.list(set)))
+                .collect();
+            let text = format!("a commit needs {} now", sets.join(", and "));
+            told.push((Level::Note, text));
+        }
+        if before.policy != now.policy {
+            let (was, policy) = (&before.policy, &now.policy);
+            told.push((
+                Level::Note,
+                format!("the policy is `{policy}`, before: `{was}`"),
+            ));
+        }
+    }
+    match (&before.pause, &now.pause) {
+        (Some(_), None) => told.push((Level::Note, "maintenance mode ended".to_owned())),
+        (was, Some(pause)) if was.as_ref().map(|was| was.since) != Some(pause.since) => {
+            let primary = now.names.get(&pause.primary).map_or("?", String::as_str);
+            let text = pause.sentence(primary);
+            told.push((Level::Note, text.trim_end_matches('.').to_owned()));
+        }
+        _ => {}
+    }
+    if before.fault != now.fault {
+        told.extend(
+            now.fault
+                .iter()
+                .map(|why| (Level::Bad, format!("stopped working: {why}"))),
+        );
+    }
+    told
+}
+
+fn leading(before: &Facts, now: &Facts) -> Option<(Level, String)> {
+    if before.leading == now.leading {
+        return None;
+    }
+    Some(match (&before.leading, &now.leading) {
+        (was, Leading::Led { by, term }) => {
+            let before = match was {
+                Leading::Led { by: was, .. } if was == by => String::new(),
+                Leading::Led { by: was, .. } => format!(", before: {}", now.name(*was)),
+                _ => {
+                    let seconds = now.led_ms.saturating_sub(before.led_ms) as f64 / 1e3;
+                    format!(", after {} without a leader", span(seconds))
+                }
+            };
+            let name = now.name(*by);
+            (Level::Good, format!("{name} leads in term {term}{before}"))
+        }
+        // The number that answers changes while they go, and that is one event.
+        (Leading::NoQuorum { .. }, Leading::NoQuorum { .. }) => return None,
+        (_, Leading::NoQuorum { cause }) => {
+            (Level::Bad, format!("no quorum: {cause}. Commits wait"))
+        }
+        (Leading::Led { by, .. }, Leading::Unknown) => {
+            let name = now.name(*by);
+            (
+                Level::Bad,
+                format!("{name} leads no more, and nobody else is known to lead"),
+            )
+        }
+        (_, Leading::Unknown) => (Level::Bad, "nobody is known to lead".to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use member::status::sample::{database_leader, witness_follower};
+
+    use super::*;
+
+    /// What is told of each view, one second after the one before.
+    fn told(views: impl IntoIterator<Item = MemberView>) -> Vec<String> {
+        let mut events = Events::default();
+        for (second, view) in (1_u64..).zip(views) {
+            events.see(second * 1_000, &view, None);
+        }
+        let told = events.kept().skip(1);
+        told.map(|event| format!("{} {}", event.at_ms / 1_000, event.text))
+            .collect()
+    }
+
+    #[test]
+    fn a_failover_is_told_with_how_long_nobody_led() {
+        let followed = witness_follower;
+        let alone = || MemberView {
+            leader: None,
+            ..followed()
+        };
+        let another = MemberView {
+            leader: Some(MemberId(3)),
+            term: 4,
+            ..followed()
+        };
+        assert_eq!(
+            told([followed(), followed(), alone(), alone(), another]),
+            [
+                "3 `db-1` leads no more, and nobody else is known to lead",
+                "5 `witness-2` leads in term 4, after 3s without a leader",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_leader_tells_of_silence_once_and_of_its_end() {
+        let answered = |seconds| {
+            let mut view = database_leader();
+            view.peers[0].answered_seconds = seconds;
+            view
+        };
+        let ages = [0.1, 4.0, 10.0, 16.0, 17.0, 0.1, 10.0].map(|age| answered(Some(age)));
+        assert_eq!(
+            told(ages),
+            [
+                "4 `witness-1` does not answer",
+                "6 `witness-1` answers again"
+            ]
+        );
+        let never = (0..20).map(|_| answered(None));
+        assert!(told(never).is_empty(), "it was not known to answer before");
+    }
+
+    #[test]
+    fn a_lost_quorum_is_one_event() {
+        let mut lost = database_leader();
+        lost.quorum.ok = false;
+        lost.quorum.cause = Some("1 of 3 answer".to_owned());
+        let mut worse = lost.clone();
+        worse.quorum.cause = Some("0 of 3 answer".to_owned());
+        assert_eq!(
+            told([database_leader(), lost.clone(), worse, database_leader()]),
+            [
+                "3 no quorum: 0 of 3 answer. Commits wait",
+                "4 `db-1` leads in term 3, after 3s without a leader",
+            ]
+        );
+        let just_elected = told([witness_follower(), lost, database_leader()]);
+        assert!(just_elected.is_empty(), "{just_elected:?}");
+    }
+
+    #[test]
+    fn a_mysqld_changes_when_it_is_something_else_and_not_with_its_lag() {
+        let with = |role: &str, following, lag_ms| {
+            let mut view = database_leader();
+            let mysql = view.mysql.as_mut().unwrap();
+            (mysql.writable, mysql.role) = (role == "primary", role.to_owned());
+            (mysql.following, mysql.lag_ms) = (following, lag_ms);
+            view
+        };
+        let views = [
+            with("following", true, Some(0)),
+            with("following", true, Some(9_000)),
+            with("catching up: 3 transactions behind", false, None),
+            with("catching up: 2 transactions behind", false, None),
+            with("primary", false, None),
+        ];
+        assert_eq!(
+            told(views),
+            [
+                "3 the mysqld of `db-1`: catching up, before: following",
+                "5 the mysqld of `db-1`: primary, before: catching up",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_was_trimmed_is_told_once() {
+        let trimmed = |total| {
+            let mut view = database_leader();
+            view.mysql.as_mut().unwrap().trimmed_total = total;
+            view
+        };
+        assert_eq!(
+            told([0, 2, 2].map(trimmed)),
+            [
+                "2 the mysqld of `db-1`: 2 transactions that the ring had not committed were cut off its binlog"
+            ]
+        );
+    }
+
+    #[test]
+    fn members_come_and_go_and_a_member_that_joins_finds_them() {
+        let mut joining = witness_follower();
+        joining.members.clear();
+        let mut fewer = witness_follower();
+        fewer.members.pop();
+        fewer.voter_sets = vec![[1, 2].map(MemberId).into()];
+        assert_eq!(
+            told([joining, witness_follower(), fewer, witness_follower()]),
+            [
+                "3 `witness-2` was removed from the ring",
+                "3 a commit needs a majority of `db-1`, `witness-1` now",
+                "4 `witness-2` was added to the ring",
+                "4 a commit needs a majority of `db-1`, `witness-1`, `witness-2` now",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_oldest_go() {
+        let views = (0..).map(|term| MemberView {
+            term,
+            ..witness_follower()
+        });
+        let mut events = Events::default();
+        for (at, view) in (0..).zip(views.take(2 * KEPT)) {
+            events.see(at, &view, None);
+        }
+        assert_eq!(events.kept().count(), KEPT);
+        let last = events.kept().next_back();
+        assert!(last.is_some_and(|event| event.at_ms == 2 * KEPT as u64 - 1));
+    }
+}

@@ -1,0 +1,217 @@
+//! The page at `/`: the ring as a picture, and in words. A browser gets it; whoever asks otherwise gets what `/primary` says, as
+//! Patroni's `/` does. What it shows is `GET /ring`, which any member answers: it asks the others while somebody looks, and keeps
+//! what it saw happen.
+
+mod document;
+mod events;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use member::status::{Question, ViewSource};
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::http::page::document::RingDocument;
+use crate::http::page::events::Events;
+use crate::http::questions::Endpoints;
+use crate::operator::{Asker, RingReport};
+
+/// How often a member looks at itself.
+const LOOK: Duration = Duration::from_secs(1);
+/// The others are not asked again before, whoever looks.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(900);
+/// What they answered is what they are for so long.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// What the page is made from. Clones share it.
+#[derive(Clone)]
+pub struct RingPage(Arc<Shared>);
+
+struct Shared {
+    view: Arc<dyn ViewSource>,
+    asker: Asker,
+    /// Held while the others are asked, so that all who look wait for the same answers.
+    asking: tokio::sync::Mutex<()>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    events: Events,
+    report: Option<(Instant, Arc<RingReport>)>,
+}
+
+impl Seen {
+    fn report(&self, not_older: Duration) -> Option<Arc<RingReport>> {
+        let (at, report) = self.report.as_ref()?;
+        (at.elapsed() < not_older).then(|| report.clone())
+    }
+}
+
+impl RingPage {
+    /// Of the member that has this view, and asks the others by `asker`.
+    pub fn new(view: Arc<dyn ViewSource>, asker: Asker) -> Self {
+        Self(Arc::new(Shared {
+            view,
+            asker,
+            asking: tokio::sync::Mutex::new(()),
+            seen: Mutex::default(),
+        }))
+    }
+
+    /// Looks at the member for as long as it is polled, so that it is known what happened when nobody had the page open.
+    pub async fn watch(&self) {
+        let mut looks = tokio::time::interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            self.look();
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look(&self) {
+        let view = self.0.view.view();
+        let mut seen = self.seen();
+        let report = seen.report(FRESH);
+        seen.events.see(now_ms(), &view, report.as_deref());
+    }
+
+    async fn report(&self) -> Arc<RingReport> {
+        let _one_at_a_time = self.0.asking.lock().await;
+        if let Some(report) = self.seen().report(ASKED_AGAIN_AFTER) {
+            return report;
+        }
+        let report = Arc::new(self.0.asker.report().await);
+        self.seen().report = Some((Instant::now(), report.clone()));
+        report
+    }
+
+    async fn document(&self) -> RingDocument {
+        let report = self.report().await;
+        self.look();
+        let own = self.0.view.view();
+        RingDocument::new(now_ms(), &own, &report, &self.seen().events)
+    }
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_millis();
+    now.try_into().unwrap_or(u64::MAX)
+}
+
+// What the browser gets. Everything is of this member: nothing is fetched from elsewhere, and nothing inside of the page is run.
+
+const HTML: &str = include_str!("assets/page.html");
+const CSS: &str = include_str!("assets/page.css");
+const SCRIPT: &str = include_str!("assets/page.js");
+const ICON: &str = include_str!("assets/icon.svg");
+
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+pub(super) fn routes() -> Router<Endpoints> {
+    let file = |kind, text| get(move || async move { asset(kind, text) });
+    Router::new()
+        .route("/", get(root))
+        .route("/ring", get(ring))
+        .route("/page/page.css", file("text/css; charset=utf-8", CSS))
+        .route(
+            "/page/page.js",
+            file("text/javascript; charset=utf-8", SCRIPT),
+        )
+        .route("/page/icon.svg", file("image/svg+xml", ICON))
+}
+
+async fn root(State(endpoints): State<Endpoints>, headers: HeaderMap) -> Response {
+    let vary = [(header::VARY, "Accept")];
+    if is_a_browser(&headers) {
+        return (vary, asset("text/html; charset=utf-8", HTML)).into_response();
+    }
+    (vary, endpoints.answer(Question::Primary)).into_response()
+}
+
+async fn ring(State(endpoints): State<Endpoints>) -> Response {
+    let document = endpoints.page.document().await;
+    ([(header::CACHE_CONTROL, "no-store")], Json(document)).into_response()
+}
+
+/// A browser names HTML before anything else; load balancers and scripts name nothing, or everything.
+fn is_a_browser(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter();
+    let mut accepted = accepted.filter_map(|value| value.to_str().ok());
+    accepted.any(|value| value.contains("text/html"))
+}
+
+fn asset(kind: &'static str, text: &'static str) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, kind),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        // The next version's page has another script.
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    (StatusCode::OK, headers, text).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_browser_is_told_from_a_balancer() {
+        let asks = |accept: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.extend(accept.map(|accept| (header::ACCEPT, accept.parse().unwrap())));
+            is_a_browser(&headers)
+        };
+        let firefox = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+        assert!(asks(Some(firefox)));
+        for other in [None, Some("*/*"), Some("application/json")] {
+            assert!(!asks(other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn the_page_needs_nobody_else_and_runs_nothing_of_what_it_shows() {
+        for (name, text) in [
+            ("html", HTML),
+            ("css", CSS),
+            ("script", SCRIPT),
+            ("icon", ICON),
+        ] {
+            let named = text.replace("http://www.w3.org/2000/svg", "");
+            for foreign in ["http:", "https:", "//cdn", "@import", "url("] {
+                assert!(!named.contains(foreign), "{name} has {foreign}");
+            }
+        }
+        // The policy forbids what stands in the page itself; so a browser would leave it out.
+        for inside in ["<script>", "<style", " style=", " onclick=", " onload="] {
+            assert!(!HTML.contains(inside), "{inside}");
+        }
+        // A member may be called `<script>`: what it is called is text, and is never read as HTML.
+        for parses in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "DOMParser",
+            "eval(",
+            "new Function",
+        ] {
+            assert!(!SCRIPT.contains(parses), "{parses}");
+        }
+        assert!(SCRIPT.contains("textContent"));
+        assert!(!POLICY.contains("unsafe") && POLICY.starts_with("default-src 'none'"));
+    }
+}

@@ -1,0 +1,319 @@
+//! The ring and its members in the sentences that `witness status` and the page at `/` share. Pure.
+
+use member::status::{MemberView, MysqlView};
+
+use crate::operator::{Directory, MemberReport, RingReport};
+use crate::terminal::sentence;
+
+/// Whether commits can go on.
+pub(crate) struct QuorumSentence {
+    /// The few words that matter most; the sentence begins with them.
+    pub(crate) begins: &'static str,
+    /// The rest of the sentence: who leads, or since when nobody does, and why.
+    pub(crate) rest: String,
+    /// What to do, when commits wait.
+    pub(crate) fix: Option<String>,
+}
+
+/// Says it of the ring.
+pub(crate) fn quorum(report: &RingReport) -> QuorumSentence {
+    let quorum = &report.quorum;
+    if quorum.ok {
+        let leader = report
+            .members
+            .iter()
+            .find(|member| Some(member.id) == report.leader);
+        let name = leader.map_or("?", |leader| leader.name.as_str());
+        return QuorumSentence {
+            begins: "The quorum answers",
+            rest: format!(", `{name}` leads ring `{}`", report.ring),
+            fix: None,
+        };
+    }
+    let since = quorum
+        .lost_for_seconds
+        .map(|lost| format!(" for {}", span(lost)))
+        .unwrap_or_default();
+    let cause = quorum.cause.as_deref().unwrap_or("the cause is not known");
+    QuorumSentence {
+        begins: "No quorum",
+        rest: format!("{since}: {cause}. Commits wait."),
+        fix: quorum.fix.clone(),
+    }
+}
+
+/// Why the ring is as it is.
+pub(crate) struct Explained {
+    /// What a commit waits for, and what the leader would change about that; nothing while nobody leads.
+    pub(crate) commit: Vec<String>,
+    /// For each member, why it can or cannot be elected now; while nobody leads, what decides that.
+    pub(crate) elections: Vec<String>,
+}
+
+/// Only a leader knows; without one, what the answers of all members tell.
+pub(crate) fn explained(report: &RingReport) -> Explained {
+    let directory = Directory::of(report);
+    let explanation = report
+        .leader_view()
+        .and_then(|view| view.explanation.as_ref());
+    let Some(explanation) = explanation else {
+        let rule = "Nobody leads, so nobody knows how far the others are. A member is elected when a majority of every voter set \
+             answers it and none of them has a longer log:";
+        let views = report.members.iter();
+        let views = views.filter_map(|member| Some((&member.name, member.view.as_ref()?)));
+        let ends = views.map(|(name, view)| log_end(name, view, &directory));
+        return Explained {
+            commit: Vec::new(),
+            elections: std::iter::once(rule.to_owned()).chain(ends).collect(),
+        };
+    };
+    let commit = std::iter::once(&explanation.commit).chain(&explanation.quorum);
+    let elections = explanation.members.iter().map(|prospects| {
+        let can = if prospects.could_win { "can" } else { "cannot" };
+        format!(
+            "{} {can} be elected: {}",
+            directory.name(prospects.member),
+            directory.with_names(&prospects.because)
+        )
+    });
+    Explained {
+        commit: commit
+            .map(|line| sentence(&directory.with_names(line)))
+            .collect(),
+        elections: elections.collect(),
+    }
+}
+
+fn log_end(name: &str, view: &MemberView, directory: &Directory) -> String {
+    let end = view
+        .log_end
+        .map_or("empty".to_owned(), |end| end.to_string());
+    let leader = match view.leader {
+        Some(leader) => format!("hears of {} as the leader", directory.name(leader)),
+        None => "hears of no leader".to_owned(),
+    };
+    format!(
+        "`{name}`: its log ends at {end} in term {}; it {leader}",
+        view.term
+    )
+}
+
+/// What it is in the ring.
+pub(crate) fn role(view: &MemberView, report: &RingReport) -> String {
+    if view.fault.is_some() {
+        return "stopped".into();
+    }
+    let leads_in_vain = view.leader == Some(view.member.id) && report.leader != view.leader;
+    if leads_in_vain {
+        "leader (not serving)".into()
+    } else {
+        view.role.to_string()
+    }
+}
+
+/// What an operator should know of one member, beside what it is.
+pub(crate) fn notes(member: &MemberReport) -> Vec<String> {
+    let Some(view) = &member.view else {
+        return member
+            .error
+            .iter()
+            .map(|error| format!("no answer: {error}"))
+            .collect();
+    };
+    let mut notes = Vec::new();
+    if let Some(fault) = &view.fault {
+        notes.push(format!("stopped working: {fault}"));
+    }
+    if let (true, Some(why)) = (view.leader == Some(view.member.id), &view.not_serving) {
+        let how = if view.serving {
+            "leads until a database member can take over"
+        } else {
+            "leads, but does not serve"
+        };
+        notes.push(format!("{how}: {why}"));
+    }
+    if let Some(why) = &view.stays_out_of_elections {
+        notes.push(format!("takes part in no election: {why}"));
+    }
+    notes.extend(view.log.unreadable.iter().cloned());
+    if view.log.disk_full {
+        notes.push(
+            "the disk of its log is full: nothing is written or acknowledged. Free space, or purge old log files; it \
+             continues by itself"
+                .to_owned(),
+        );
+    } else if view.log.disk_alarm && view.log.disk_left_bytes < NO_ROOM {
+        notes.push(
+            "its disk budget is used up: transactions wait or are refused. Purge old log files, raise log.disk_limit_bytes, \
+             or add space"
+                .to_owned(),
+        );
+    } else if view.log.disk_alarm {
+        notes.push(format!(
+            "its disk budget is nearly used up, {} bytes are free",
+            view.log.disk_free_bytes
+        ));
+    }
+    if let Some(mysql) = &view.mysql {
+        notes.extend(mysql.trouble.clone());
+        notes.extend(wait(mysql));
+        let offline = mysql.offline.as_ref();
+        notes.extend(offline.map(|why| format!("ordinary accounts cannot use its mysqld: {why}")));
+        notes.extend(mysql.demotion.clone());
+        if view.serving && !mysql.protected {
+            notes.extend(
+                mysql
+                    .unprotected_because
+                    .iter()
+                    .map(|why| format!("not protected: {why}")),
+            );
+        }
+    }
+    notes
+}
+
+/// With less than this left, hardly a transaction fits.
+const NO_ROOM: u64 = 64 << 10;
+
+// What the mysqld beside a member is, in few words.
+
+/// From which lag on it is said.
+const LAG_MS: u64 = 1_000;
+/// From how many transactions on it is said that they are lacking.
+const LACKS: u64 = 100;
+
+/// What it is to the ring.
+pub(crate) fn mysqld(mysql: &MysqlView) -> String {
+    let of_a_role = || {
+        match mysql.role.split(':').next().unwrap_or_default() {
+            _ if !mysql.applies => "closed",
+            "primary" => "to be opened",
+            "catching up" => &mysql.role,
+            other => other,
+        }
+        .to_owned()
+    };
+    let lag = mysql.lag_ms.filter(|lag| *lag >= LAG_MS);
+    match (mysql.state.as_str(), mysql.writable, mysql.following, lag) {
+        ("running", true, ..) if mysql.protected => "primary".to_owned(),
+        ("running", true, ..) => "primary, not protected".to_owned(),
+        ("running", false, true, None) => match lacks(mysql) {
+            Some(lacks) => format!("following, {lacks} transactions behind"),
+            None => "following".to_owned(),
+        },
+        ("running", false, true, Some(lag)) => {
+            format!("following, {} behind", span(lag as f64 / 1e3))
+        }
+        ("running", false, false, _) => of_a_role(),
+        (state, ..) => state.to_owned(),
+    }
+}
+
+/// Committed transactions that it has not executed, where that would keep clients waiting behind a promotion.
+fn lacks(mysql: &MysqlView) -> Option<u64> {
+    let behind = mysql.promotion.as_ref()?.behind?;
+    Some(behind).filter(|behind| *behind >= LACKS)
+}
+
+/// What it waits for, where it does.
+fn wait(mysql: &MysqlView) -> Option<String> {
+    let what = mysql.role.strip_prefix("waiting: ")?;
+    Some(format!("its mysqld waits: {what}"))
+}
+
+// Spans of time for people.
+
+/// A span of time in its two largest units.
+pub(crate) fn span(seconds: f64) -> String {
+    let whole = seconds.max(0.0) as u64;
+    let (days, hours, minutes) = (whole / 86_400, whole / 3_600 % 24, whole / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{whole}s"),
+        (0, 0, _) => format!("{minutes}m{:02}s", whole % 60),
+        (0, _, _) => format!("{hours}h{minutes:02}m"),
+        _ => format!("{days}d{hours:02}h"),
+    }
+}
+
+#[cfg(test)]
+mod mysqld_tests {
+    use super::*;
+    use member::status::sample::database_leader;
+
+    #[test]
+    fn a_mysqld_in_few_words() {
+        let primary = database_leader().mysql.unwrap();
+        let with_role = |role: &str| MysqlView {
+            writable: false,
+            protected: false,
+            role: role.to_owned(),
+            ..primary.clone()
+        };
+        let following = |lag_ms| MysqlView {
+            following: true,
+            lag_ms,
+            ..with_role("following")
+        };
+        let lacking = |behind| MysqlView {
+            promotion: Some(consensus::DatabaseState {
+                behind: Some(behind),
+                ..consensus::DatabaseState::default()
+            }),
+            ..following(None)
+        };
+        let starting = MysqlView {
+            state: "starting".to_owned(),
+            ..with_role("unknown")
+        };
+        let alone = MysqlView {
+            applies: false,
+            ..with_role("nothing is applied to it")
+        };
+        let open = MysqlView {
+            protected: false,
+            ..primary.clone()
+        };
+        for (mysql, expected) in [
+            (primary.clone(), "primary"),
+            (open, "primary, not protected"),
+            (with_role("primary"), "to be opened"),
+            (following(None), "following"),
+            (following(Some(999)), "following"),
+            (lacking(99), "following"),
+            (lacking(1_663), "following, 1663 transactions behind"),
+            (following(Some(75_000)), "following, 1m15s behind"),
+            (starting, "starting"),
+            (
+                with_role("catching up: 3 transactions behind, then the primary"),
+                "catching up: 3 transactions behind, then the primary",
+            ),
+            (with_role("waiting: nobody leads"), "waiting"),
+            (with_role("stopped: it has errant transactions"), "stopped"),
+            (alone, "closed"),
+        ] {
+            assert_eq!(mysqld(&mysql), expected, "{mysql:?}");
+        }
+        let waiting = with_role("waiting: nobody leads");
+        assert_eq!(wait(&waiting).unwrap(), "its mysqld waits: nobody leads");
+        assert_eq!(wait(&primary), None);
+    }
+}
+
+#[cfg(test)]
+mod span_tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_two_units() {
+        let cases = [
+            (0.9, "0s"),
+            (59.0, "59s"),
+            (61.0, "1m01s"),
+            (3_720.0, "1h02m"),
+            (90_000.0, "1d01h"),
+        ];
+        for (seconds, expected) in cases {
+            assert_eq!(span(seconds), expected);
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! `cargo xtask screenshots`: pictures of the page at `/`, which a member shows in a headless Chromium while its ring, with real
+//! mysqlds in three regions, loses the primary's host and gets it back. Each moment in light and dark, wide and narrow. A complaint
+//! of the browser about the page, such as a breach of its policy, is an error.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+use std::{fs, thread};
+
+use anyhow::{Context, Result, bail, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use serde_json::{Value, json};
+use testkit::cluster::{ChildServer, Cluster, ClusterOptions, Profile, witness_binary};
+use testkit::mysql_tree::find_on_path;
+use testkit::wait::{Patience, try_eventually};
+
+use crate::mysql;
+
+const LIMIT: Duration = Duration::from_secs(120);
+const LOOK: Duration = Duration::from_millis(50);
+/// A page that is drawn anew for another width or other colours.
+const DRAWN_AFTER: Duration = Duration::from_millis(250);
+const REGIONS: [&str; 3] = ["north", "south", "west"];
+/// The member whose page is shown: one that stays, of another region than the primary that goes.
+const SHOWN: usize = 3;
+const WIDE: (u32, u32) = (1280, 800);
+const NARROW: (u32, u32) = (390, 844);
+/// The pictures of `docs/page.md`.
+const IN_THE_DOCS: [&str; 6] = [
+    "before-wide-light",
+    "during-wide-light",
+    "after-wide-dark",
+    "before-narrow-light",
+    "during-narrow-dark",
+    "after-narrow-light",
+];
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Put those that the documentation shows into docs/img, too
+    #[arg(long)]
+    docs: bool,
+}
+
+/// Runs the task.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    provide_programs()?;
+    let out = testkit::checkout().join("target/screenshots");
+    fs::create_dir_all(&out)?;
+    let mut ring = start_ring()?;
+    let mut browser = Browser::start()?;
+    browser.open(&format!("http://{}/", ring.http(SHOWN)))?;
+
+    browser.wait_for("document.querySelectorAll('svg .member').length === 9")?;
+    browser.wait_for("document.querySelectorAll('svg .silent').length === 0")?;
+    browser.wait_for("document.querySelectorAll('svg .hop').length === 8")?;
+    // A few more events than the start, as a ring has that ran for a while.
+    ring.promote("db-south", LIMIT)?;
+    ring.promote("db-north", LIMIT)?;
+    ring.follows(SHOWN, LIMIT)?;
+    write_rows(&ring, 0)?;
+    browser.wait_for("document.querySelector('svg .leads .name').textContent === 'db-north'")?;
+    browser.shoot_all(&out, "before")?;
+
+    ring.kill_host(0)?;
+    browser.wait_for("document.querySelector('#verdict.bad') !== null")?;
+    browser.shoot_all(&out, "during")?;
+
+    let primary = ring.primary(LIMIT)?;
+    ensure!(primary != 0, "db-north was killed and is the primary");
+    write_rows(&ring, primary)?;
+    ring.start(0)?;
+    ring.follows(0, LIMIT)?;
+    browser.wait_for("document.querySelectorAll('svg .silent').length === 0")?;
+    browser.wait_for("document.querySelector('#verdict.good') !== null")?;
+    browser.wait_for(
+        "[...document.querySelectorAll('#events li')].some((event) => event.textContent.includes('db-north answers again'))",
+    )?;
+    browser.shoot_all(&out, "after")?;
+
+    browser.wait_for("words('`<script>`')[1].outerHTML === '<code>&lt;script&gt;</code>'")?;
+    let complaints = BTreeSet::from_iter(&browser.complaints);
+    ensure!(
+        complaints.is_empty(),
+        "the browser complains: {complaints:#?}"
+    );
+    for name in IN_THE_DOCS.iter().filter(|_| options.docs) {
+        let target = testkit::checkout().join(format!("docs/img/page-{name}.png"));
+        fs::copy(out.join(format!("{name}.png")), target)?;
+    }
+    println!("screenshots: {}", out.display());
+    Ok(())
+}
+
+/// A browser, letters for it, and what makes pictures small.
+fn provide_programs() -> Result<()> {
+    if ["chromium", "pngquant"]
+        .iter()
+        .all(|name| find_on_path(name).is_some())
+    {
+        return Ok(());
+    }
+    let packages = ["chromium", "fonts-noto-core", "pngquant"];
+    for arguments in [
+        &["update"][..],
+        &["install", "--yes", "--no-install-recommends"],
+    ] {
+        let mut command = Command::new("apt-get");
+        command.arg("--quiet").args(arguments);
+        if arguments.len() > 1 {
+            command.args(packages);
+        }
+        let status = command.status().context("cannot run apt-get")?;
+        ensure!(status.success(), "cannot install {}", packages.join(", "));
+    }
+    Ok(())
+}
+
+fn start_ring() -> Result<Cluster> {
+    let tree = mysql::provide(false)?;
+    let mut databases = Vec::new();
+    for (number, region) in (1..).zip(REGIONS) {
+        databases.push((region, ChildServer::prepare(&tree, number, None)?.into()));
+    }
+    let options = ClusterOptions::in_regions(databases).with("log", "disk_reserve_bytes = 0");
+    let mut ring = Cluster::prepare(&witness_binary(Profile::Dev)?, options)?;
+    for index in 0..ring.size() {
+        let text = fs::read_to_string(ring.config(index))?;
+        fs::write(
+            ring.config(index),
+            text.replace("name = \"test\"", "name = \"orders\""),
+        )?;
+    }
+    ring.bootstrap()?;
+    ring.wait_until_primary(LIMIT)?;
+    Ok(ring)
+}
+
+fn write_rows(ring: &Cluster, primary: usize) -> Result<()> {
+    let client = ring.client(primary);
+    client.sql(
+        "CREATE DATABASE IF NOT EXISTS shop; \
+         CREATE TABLE IF NOT EXISTS shop.orders (id INT AUTO_INCREMENT PRIMARY KEY)",
+    )?;
+    for _ in 0..40 {
+        client.sql("INSERT INTO shop.orders VALUES ()")?;
+    }
+    Ok(())
+}
+
+// The browser, by its DevTools protocol over a pair of pipes: messages are JSON that ends with a zero byte.
+
+struct Browser {
+    process: Child,
+    _profile: tempfile::TempDir,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    calls: u64,
+    session: Option<String>,
+    /// What it said about the page.
+    complaints: Vec<String>,
+}
+
+impl Browser {
+    fn start() -> Result<Self> {
+        let profile = tempfile::tempdir()?;
+        // It reads from 3 and writes to 4. As root it runs without its sandbox only, which is for pages of strangers.
+        let script = "exec chromium \"$@\" 3<&0 4>&1 >/dev/null 2>/dev/null </dev/null";
+        let mut process = Command::new("sh")
+            .args(["-c", script, "sh"])
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+            ])
+            .args([
+                "--no-first-run",
+                "--disable-dev-shm-usage",
+                "--no-proxy-server",
+            ])
+            .arg("--remote-debugging-pipe")
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start chromium")?;
+        let pipes = process.stdin.take().zip(process.stdout.take());
+        let (to, from) = pipes.context("chromium has no pipes")?;
+        Ok(Self {
+            process,
+            _profile: profile,
+            to,
+            from: BufReader::new(from),
+            calls: 0,
+            session: None,
+            complaints: Vec::new(),
+        })
+    }
+
+    fn call(&mut self, method: &str, parameters: &Value) -> Result<Value> {
+        self.calls += 1;
+        let mut call = json!({ "id": self.calls, "method": method, "params": parameters });
+        if let Some(session) = &self.session {
+            call["sessionId"] = json!(session);
+        }
+        let mut message = serde_json::to_vec(&call)?;
+        message.push(0);
+        self.to.write_all(&message)?;
+        self.to.flush()?;
+        loop {
+            let mut message = Vec::new();
+            self.from.read_until(0, &mut message)?;
+            ensure!(message.pop() == Some(0), "chromium ended");
+            let message: Value = serde_json::from_slice(&message)?;
+            let told = match message["method"].as_str() {
+                Some("Log.entryAdded") => Some(&message["params"]["entry"]["text"]),
+                Some("Runtime.exceptionThrown") => Some(&message["params"]["exceptionDetails"]),
+                _ => None,
+            };
+            self.complaints.extend(told.map(Value::to_string));
+            if message["id"] == self.calls {
+                let error = &message["error"];
+                ensure!(error.is_null(), "{method}: {error}");
+                return Ok(message["result"].clone());
+            }
+        }
+    }
+
+    fn open(&mut self, url: &str) -> Result<()> {
+        let target = self.call("Target.createTarget", &json!({ "url": "about:blank" }))?;
+        let attach = json!({ "targetId": target["targetId"], "flatten": true });
+        let attached = self.call("Target.attachToTarget", &attach)?;
+        let session = attached["sessionId"].as_str().context("no session")?;
+        self.session = Some(session.to_owned());
+        for domain in ["Page.enable", "Runtime.enable", "Log.enable"] {
+            self.call(domain, &json!({}))?;
+        }
+        self.look(WIDE, "light")?;
+        self.call("Page.navigate", &json!({ "url": url }))?;
+        Ok(())
+    }
+
+    /// Waits until something is so on the page.
+    fn wait_for(&mut self, expression: &str) -> Result<()> {
+        let guarded =
+            format!("(() => {{ try {{ return {expression}; }} catch {{ return false; }} }})()");
+        let evaluate = json!({ "expression": guarded });
+        let patience = Patience::every(LOOK, LIMIT);
+        try_eventually(expression, patience, || {
+            let answer = self.call("Runtime.evaluate", &evaluate)?;
+            Ok(answer["result"]["value"] == true)
+        })
+    }
+
+    fn look(&mut self, (width, height): (u32, u32), colours: &str) -> Result<()> {
+        let metrics = json!({
+            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width == NARROW.0,
+        });
+        self.call("Emulation.setDeviceMetricsOverride", &metrics)?;
+        let features = [
+            json!({ "name": "prefers-color-scheme", "value": colours }),
+            json!({ "name": "prefers-reduced-motion", "value": "reduce" }),
+        ];
+        let media = json!({ "features": features });
+        self.call("Emulation.setEmulatedMedia", &media)?;
+        Ok(())
+    }
+
+    fn shoot_all(&mut self, out: &Path, moment: &str) -> Result<()> {
+        let looks = [
+            (WIDE, "wide", "light"),
+            (NARROW, "narrow", "dark"),
+            (WIDE, "wide", "dark"),
+            (NARROW, "narrow", "light"),
+        ];
+        for (size, width, colours) in looks {
+            self.look(size, colours)?;
+            thread::sleep(DRAWN_AFTER);
+            let path = out.join(format!("{moment}-{width}-{colours}.png"));
+            self.shoot(size, &path)?;
+            println!("screenshots: {}", path.display());
+        }
+        self.look(WIDE, "light")
+    }
+
+    /// The whole page, however long, and nothing that reaches over its side.
+    fn shoot(&mut self, (width, _): (u32, u32), path: &PathBuf) -> Result<()> {
+        let metrics = self.call("Page.getLayoutMetrics", &json!({}))?;
+        let content = &metrics["cssContentSize"];
+        let (wide, high) = (content["width"].as_f64(), content["height"].as_f64());
+        let (Some(wide), Some(high)) = (wide, high) else {
+            bail!("the page has no size: {metrics}");
+        };
+        ensure!(
+            wide <= f64::from(width),
+            "the page is {wide} wide where there are {width}"
+        );
+        let clip = json!({ "x": 0, "y": 0, "width": width, "height": high, "scale": 1 });
+        let shot = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
+        let shot = self.call("Page.captureScreenshot", &shot)?;
+        let data = shot["data"].as_str().context("no picture")?;
+        fs::write(path, STANDARD.decode(data)?)?;
+        let mut smaller = Command::new("pngquant");
+        smaller.args([
+            "--force",
+            "--skip-if-larger",
+            "--strip",
+            "--speed=1",
+            "--ext=.png",
+            "128",
+        ]);
+        smaller.arg("--").arg(path);
+        let status = smaller.status().context("cannot run pngquant")?;
+        // 98: it would not be smaller.
+        ensure!(
+            matches!(status.code(), Some(0 | 98)),
+            "pngquant ended with {status}"
+        );
+        Ok(())
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // It ends its other processes, too; killed, where it does not listen any more.
+        if self.call("Browser.close", &json!({})).is_err() {
+            let _ = self.process.kill();
+        }
+        let _ = self.process.wait();
+    }
+}
