@@ -4,6 +4,7 @@
 mod asker;
 mod differences;
 mod directory;
+mod hops;
 #[cfg(test)]
 mod refusal_sentences;
 mod ring_report;
@@ -18,6 +19,7 @@ use transport::AdminError;
 
 pub use crate::operator::asker::{Asked, Asker};
 pub use crate::operator::directory::{Directory, MemberAddress};
+pub use crate::operator::hops::{Hop, hops};
 pub use crate::operator::ring_report::{MemberReport, RingReport};
 use crate::terminal::{Exit, Failure};
 

@@ -5,7 +5,8 @@
 
 const ASK_EVERY_MS = 1000;
 const PATIENCE_MS = 10000;
-const OLD_AFTER_MS = 4000;
+// A member waits for others that do not answer before it does.
+const OLD_AFTER_MS = 6000;
 
 const byId = (id) => document.getElementById(id);
 
@@ -141,6 +142,9 @@ function putChanged(id, key, make) {
 function showVerdict(ring) {
   const ok = ring.quorum.ok;
   const [begins, rest] = ring.verdict;
+  // For how long it is so changes every second, and is not read out.
+  const heard = ok ? begins + rest : `${begins}, commits wait`;
+  putChanged("heard", heard, () => words(heard));
   byId("verdict").className = `notice ${ok ? "good" : "bad"}`;
   putChanged("verdict-text", begins + rest, () => {
     const mark = sign(ok ? "✓" : "✗", ok ? "Good: " : "Bad: ");
@@ -188,7 +192,7 @@ const COLUMNS = [
   ["Region", (member) => member.region],
   ["Kind", (member) => member.kind],
   ["Role", (member) => member.role || "no answer"],
-  ["Mysqld", (member) => member.mysqld || "–"],
+  ["Mysqld", (member) => (member.mysqld ? [member.mysqld, member.mysqld_version].filter(Boolean).join(", ") : "–")],
   ["Behind", behind],
   ["Log end", (member) => opId(member.log_end)],
   ["Committed", (member) => opId(member.committed)],
