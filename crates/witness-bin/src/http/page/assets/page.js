@@ -353,7 +353,8 @@ function memberCard({ member, x, y, width, height }) {
     group.append(shape("text", { class: mysqldClass(state), x: x + 42, y: line }, fitting(text, width - 54, 7)));
     line += 22;
   }
-  const ends = member.answers ? `log ends at ${opId(member.log_end)}` : "";
+  const known = member.log_end ? `log ends at ${opId(member.log_end)}` : "log is empty";
+  const ends = member.answers ? known : "";
   const lag = member.leads || member.lag_entries === null ? ends : `${behind(member)} behind`;
   const vote = member.in_quorum ? "in the quorum" : member.votes ? "not in the quorum" : "no vote";
   group.append(
