@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 /// A command in a shell block of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,15 +26,37 @@ pub fn witness_commands() -> Result<Vec<DocumentedCommand>> {
     let mut commands = Vec::new();
     for page in pages {
         let text = fs::read_to_string(&page)?;
-        for line in shell_lines(&text) {
-            let words = words(&line).with_context(|| format!("{}: `{line}`", page.display()))?;
-            if words.first().is_some_and(|word| word == "witness") {
-                let page = page.clone();
-                commands.push(DocumentedCommand { page, words });
-            }
+        let lines = shell_lines(&text);
+        for line in lines.iter().filter(|line| line.starts_with("witness ")) {
+            let words = words(line).with_context(|| format!("{}: `{line}`", page.display()))?;
+            let page = page.clone();
+            commands.push(DocumentedCommand { page, words });
         }
     }
     Ok(commands)
+}
+
+/// The shell blocks below a heading of a page, up to the next one of its level.
+///
+/// # Errors
+/// When the page cannot be read, or has none there.
+pub fn shell_blocks(page: &str, heading: &str) -> Result<Vec<String>> {
+    let text = fs::read_to_string(crate::checkout().join(page))?;
+    let below = text
+        .split("\n## ")
+        .find_map(|part| part.strip_prefix(heading));
+    let below = below.with_context(|| format!("{page} has no heading `{heading}`"))?;
+    let blocks: Vec<String> = below
+        .split("\n```sh\n")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("\n```"))
+        .map(|(block, _)| block.to_owned())
+        .collect();
+    ensure!(
+        !blocks.is_empty(),
+        "{page} has no commands below `{heading}`"
+    );
+    Ok(blocks)
 }
 
 fn find_pages(folder: &Path, pages: &mut Vec<PathBuf>) -> Result<()> {

@@ -106,6 +106,7 @@ impl<R: Ring> Reading<'_, R> {
     }
 
     async fn transaction(&mut self, transaction: FramedTransaction) -> Result<(), IngestError> {
+        let came = Instant::now();
         let end = Some(transaction.end_position);
         if self.log.gtids.contains(&transaction.gtid) {
             let wait = self.log.end.map_or(Wait::Nothing, Wait::Committed);
@@ -115,7 +116,7 @@ impl<R: Ring> Reading<'_, R> {
         let bytes = transaction.payload.len();
         let payload = long_work::run(bytes, || TransactionPayload::seal(transaction.payload));
         let bytes = bytes as u64;
-        self.propose(AppEntry::Transaction(payload), end, bytes)
+        self.propose(AppEntry::Transaction(payload), end, bytes, came)
             .await?;
         if self.behind.remove(&transaction.gtid) && self.behind.is_empty() {
             self.shared.caught_up.notify_one();
@@ -147,6 +148,7 @@ impl<R: Ring> Reading<'_, R> {
             }),
             None,
             0,
+            Instant::now(),
         )
         .await
     }
@@ -156,8 +158,8 @@ impl<R: Ring> Reading<'_, R> {
         entry: AppEntry,
         end: Option<binlog_format::framing::SourcePosition>,
         bytes: u64,
+        since: Instant,
     ) -> Result<(), IngestError> {
-        let since = Instant::now();
         let permits = permits(bytes, self.shared.all_permits);
         let Ok(permit) = self.shared.in_flight.acquire_many(permits).await else {
             return Ok(()); // never closed
