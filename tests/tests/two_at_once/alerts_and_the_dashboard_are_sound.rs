@@ -204,7 +204,11 @@ fn a_real_prometheus_scrapes_a_ring_with_mysqld_and_its_alerts_fire() {
     set.kill(1).unwrap();
     set.kill(2).unwrap();
     set.kill(3).unwrap();
-    let expected = ["WitnessNoQuorum", "WitnessNoServingLeader"];
+    let expected = [
+        "WitnessNoQuorum",
+        "WitnessNoServingLeader",
+        "WitnessNoWritablePrimary",
+    ];
     eventually("the lost quorum is told", patience, || {
         let firing = prometheus.firing().unwrap();
         let told = expected
