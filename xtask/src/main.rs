@@ -1,12 +1,13 @@
 //! `cargo xtask`: the tasks of the workspace that cargo has no word for.
 //!
-//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `nemesis` does faults to a ring with real mysqlds, `compare` measures against stock MySQL, `dist` builds packages. What tests share with these tasks is
+//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `nemesis` does faults to a ring with real mysqlds, `compare` measures against stock MySQL, `dist` builds packages, `packages` and `containers` use them. What tests share with these tasks is
 //! in `testkit`.
 
 mod compare;
 mod containers;
 mod debian;
 mod dist;
+mod docker;
 mod mysql;
 mod nemesis;
 mod packages;
@@ -40,6 +41,11 @@ enum Task {
     Dist(dist::Options),
     /// Install, use and remove the packages in a clean Debian, in a container
     Packages(packages::Options),
+    /// Build the containers, and do faults to a ring in three regions of them
+    Containers(containers::Options),
+    /// Delay packets inside of the router's container
+    #[command(hide = true)]
+    Delay(containers::DelayOptions),
     /// Pictures of the page at `/` during a failover, by a headless Chromium
     Screenshots(screenshots::Options),
     /// Measure this project beside stock MySQL
@@ -55,6 +61,8 @@ fn main() -> ExitCode {
         Task::Nemesis(options) => nemesis::run(&options),
         Task::Dist(options) => dist::run(&options),
         Task::Packages(options) => packages::run(&options),
+        Task::Containers(options) => containers::run(&options),
+        Task::Delay(options) => containers::delay(&options),
         Task::Screenshots(options) => screenshots::run(&options),
         Task::Compare(comparison) => compare::run(&comparison),
     };

@@ -16,7 +16,7 @@ use testkit::mysql_tree::{MYSQLD_VARIABLE, MysqlTree, Origin, find_on_path, inst
 use crate::debian;
 
 /// The unpacked packages' folder in `.mysql/`.
-const ROOT: &str = "root";
+pub(crate) const ROOT: &str = "root";
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -75,10 +75,14 @@ pub(crate) fn provide(refresh: bool) -> Result<MysqlTree> {
     Ok(tree)
 }
 
+/// Debian's, whichever server is tested otherwise.
+pub(crate) fn provide_unpacked() -> Result<MysqlTree> {
+    unpacked(&MysqlTree::folder(), false)
+}
+
 /// The oldest MySQL to test with, beside Debian's unpacked tree, whichever server is tested otherwise.
 pub(crate) fn provide_oldest(refresh: bool) -> Result<MysqlTree> {
-    let debian = unpacked(&MysqlTree::folder(), false)?;
-    oldest_tree(&debian, refresh)
+    oldest_tree(&provide_unpacked()?, refresh)
 }
 
 /// The mysqld on the PATH, if it is MySQL: some systems have MariaDB under that name, which is passed over.

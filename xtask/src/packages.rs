@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use testkit::mysql_tree::{MYSQLD_VARIABLE, MysqlTree};
 
-use crate::containers::{Engine, Machine, debian_with_systemd};
+use crate::docker::{Engine, Machine, debian_with_systemd};
 use crate::{dist, mysql};
 
 const LIMIT: Duration = Duration::from_secs(60);

@@ -15,10 +15,10 @@ use testkit::mysql_tree::QUICK_VARIABLE;
 
 use crate::second_chance::{Failure, second_chances};
 use crate::sim::{Build, Seeds};
-use crate::{mysql, nemesis, packages, sim};
+use crate::{containers, mysql, nemesis, packages, sim};
 
 /// How many seeds of the simulator a change has to pass, and within how many something broken has to be found.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 200;
 /// How many in which a quorum is lost and repaired.
 const LOST_QUORUMS: u64 = 20;
 /// How many in which another scenario is played.
@@ -65,6 +65,8 @@ enum Action {
     Nemesis,
     /// Installs, uses and removes packages of the programs that are built, in a container.
     Packages,
+    /// Does faults to a ring in three regions of containers with the programs that are built.
+    Containers,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -242,6 +244,10 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
             name: "packages",
             action: Action::Packages,
         });
+        steps.push(Step {
+            name: "containers",
+            action: Action::Containers,
+        });
     }
     steps.push(Step {
         name: "documentation",
@@ -295,6 +301,7 @@ fn perform(action: &Action) -> Result<Vec<Failure>> {
         )?,
         Action::Nemesis => nemesis::run_short()?,
         Action::Packages => packages::run_short(&sim::program(Build::Dev, "witness"))?,
+        Action::Containers => containers::run_short(&sim::program(Build::Dev, "witness"))?,
         Action::Cargo {
             arguments,
             variables,
@@ -424,6 +431,7 @@ mod tests {
                 "broken queue",
                 "nemesis",
                 "packages",
+                "containers",
                 "documentation"
             ]
         );
@@ -432,7 +440,9 @@ mod tests {
     #[test]
     fn quick_leaves_out_the_mysqld_and_only_that() {
         let mut full = names(false);
-        full.retain(|name| !["mysql", "programs", "nemesis", "packages"].contains(name));
+        full.retain(|name| {
+            !["mysql", "programs", "nemesis", "packages", "containers"].contains(name)
+        });
         assert_eq!(names(true), full);
         let tests = steps(true, true)
             .into_iter()

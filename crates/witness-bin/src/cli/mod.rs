@@ -8,6 +8,7 @@ mod conversion;
 #[cfg(feature = "demo")]
 mod demo;
 mod guard;
+mod health;
 mod log;
 mod members;
 mod mock_election;
@@ -51,6 +52,8 @@ enum Command {
     /// Guard process of a database member (started by `witness run`)
     #[command(hide = true)]
     Guard(Box<guard::GuardArgs>),
+    /// Ask the member of this host whether it is alive, ready or the primary, as a container's health check
+    Health(health::HealthArgs),
     /// Ask every member and show the ring
     Status(status::StatusArgs),
     /// List, add, update and remove members
@@ -119,6 +122,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Bootstrap(args) => bootstrap::run(&args, format),
         Command::Guard(args) => guard::run(&args),
+        Command::Health(args) => health::run(&args, format),
         Command::Status(args) => status::run(&args, format),
         Command::Members(command) => members::run(&command, format),
         Command::Switchover(args) => switchover::run(&args, format),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use testkit::bounded_run;
 
-use crate::containers::engine::{Engine, folder_of_containers};
+use crate::docker::engine::{Engine, folder_of_containers};
 
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(200);

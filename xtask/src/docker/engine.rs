@@ -23,6 +23,7 @@ const INSTALL_LIMIT: Duration = Duration::from_secs(600);
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 const COMMAND_LIMIT: Duration = Duration::from_secs(300);
+const BUILD_LIMIT: Duration = Duration::from_secs(900);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Where containers run.
@@ -78,13 +79,57 @@ impl Engine {
             .into_text(&what)
     }
 
+    /// Builds an image of a Dockerfile and the folder that it takes files from.
+    ///
+    /// # Errors
+    /// With what it said.
+    pub(crate) fn build(&self, tag: &str, dockerfile: &Path, folder: &Path) -> Result<()> {
+        let mut command = self.command(&["build", "--quiet", "--tag", tag, "--file"]);
+        command.arg(dockerfile).arg(folder);
+        let what = format!("docker build of {tag}");
+        bounded_run::run(&*what, command, Vec::new(), BUILD_LIMIT)?
+            .into_text(&what)
+            .map(drop)
+    }
+
     /// `docker` at this engine.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("docker");
+        command.args(arguments);
+        self.point(command)
+    }
+
+    /// Runs commands of a page in a folder, with variables of its own. Where the engine has no plugin `docker compose`,
+    /// `docker-compose` stands in for it.
+    ///
+    /// # Errors
+    /// When one of them fails, with what it said.
+    pub(crate) fn shell(
+        &self,
+        commands: &str,
+        folder: &Path,
+        variables: &[(&str, String)],
+    ) -> Result<String> {
+        let has_plugin = self.docker(&["compose", "version"]).is_ok();
+        let stand_in = match has_plugin {
+            true => "",
+            false => {
+                install(&[("docker-compose", "docker-compose")])?;
+                "docker() { if [ \"$1\" = compose ]; then shift; docker-compose \"$@\"; else command docker \"$@\"; fi; }\n"
+            }
+        };
+        let mut command = self.point(Command::new("sh"));
+        command
+            .args(["-eu", "-c", &format!("{stand_in}{commands}")])
+            .current_dir(folder)
+            .envs(variables.iter().cloned());
+        bounded_run::run(commands, command, Vec::new(), BUILD_LIMIT)?.into_text(commands)
+    }
+
+    fn point(&self, mut command: Command) -> Command {
         if let Some(daemon) = &self.own {
             command.env("DOCKER_HOST", format!("unix://{}", daemon.socket.display()));
         }
-        command.args(arguments);
         command
     }
 }
@@ -146,12 +191,15 @@ fn install_what_is_missing(has_engine: bool) -> Result<()> {
     let needed = PROGRAMS
         .iter()
         .filter(|(program, _)| !has_engine || *program == "debootstrap" || *program == "docker");
-    let mut packages: Vec<&str> = needed
-        .filter(|(program, _)| {
-            find_on_path(program).is_none() && !Path::new("/usr/sbin").join(program).exists()
-        })
-        .map(|(_, package)| *package)
-        .collect();
+    install(&needed.copied().collect::<Vec<_>>())
+}
+
+/// Installs the packages of those programs that are not there.
+fn install(programs: &[(&str, &str)]) -> Result<()> {
+    let missing = programs.iter().filter(|(program, _)| {
+        find_on_path(program).is_none() && !Path::new("/usr/sbin").join(program).exists()
+    });
+    let mut packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
     packages.dedup();
     if packages.is_empty() {
         return Ok(());

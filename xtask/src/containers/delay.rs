@@ -1,0 +1,55 @@
+//! What the router of `containers/compose.yaml` delays packets with where the kernel has no netem: a TUN device that gives back
+//! what is routed into it a while later. Runs inside of the router's container, as root.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use tun_rs::{DeviceBuilder, SyncDevice};
+
+/// Larger than any packet of an Ethernet.
+const PACKET: usize = 2048;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Name of the device
+    device: String,
+    /// How late packets come back
+    #[arg(value_parser = humantime::parse_duration)]
+    delay: Duration,
+}
+
+/// Delays until it is killed.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let device = DeviceBuilder::new()
+        .name(&options.device)
+        .mtu(1500)
+        .build_sync()
+        .context("cannot make a TUN device")?;
+    let device = Arc::new(device);
+    let (in_order, packets) = channel();
+    let late = device.clone();
+    thread::spawn(move || give_back(&late, &packets));
+    take(&device, options.delay, &in_order)
+}
+
+type Due = (Instant, Box<[u8]>);
+
+fn take(device: &SyncDevice, delay: Duration, in_order: &Sender<Due>) -> Result<()> {
+    let mut buffer = [0; PACKET];
+    loop {
+        let length = device.recv(&mut buffer)?;
+        in_order.send((Instant::now() + delay, buffer[..length].into()))?;
+    }
+}
+
+fn give_back(device: &SyncDevice, packets: &Receiver<Due>) {
+    for (due, packet) in packets {
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        // A packet that the kernel refuses is lost, as on any way.
+        let _ = device.send(&packet);
+    }
+}

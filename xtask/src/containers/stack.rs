@@ -1,0 +1,379 @@
+//! The containers of `containers/compose.yaml`, as the test uses them. They are removed with this value.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+use testkit::bounded_run;
+use testkit::bounded_run::Finished;
+use testkit::cluster::http_get;
+use testkit::documentation::shell_blocks;
+use testkit::ports::free_addresses;
+use testkit::wait::{Patience, eventually};
+
+use crate::containers::say;
+use crate::docker::Engine;
+
+const PROJECT: &str = "witness-containers";
+const OVERRIDES: &str = "overrides.yaml";
+const PAGE: &str = "docs/containers.md";
+/// The member that the page upgrades.
+const UPGRADED: &str = "north-w1";
+const COMMAND_LIMIT: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(100);
+const HTTP: u16 = 7480;
+/// Until all members answer, on a machine that initialises three mysqlds at once.
+const START_LIMIT: Duration = Duration::from_secs(180);
+
+/// A member of the ring; its container's service has this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Member {
+    pub(super) name: &'static str,
+    pub(super) region: &'static str,
+    address: Ipv4Addr,
+}
+
+const fn member(name: &'static str, region: &'static str, subnet: u8, host: u8) -> Member {
+    Member {
+        name,
+        region,
+        address: Ipv4Addr::new(10, 90, subnet, host),
+    }
+}
+
+/// As in `containers/witness.toml`.
+pub(super) const MEMBERS: [Member; 9] = [
+    member("north-db", "north", 1, 11),
+    member("north-w1", "north", 1, 12),
+    member("north-w2", "north", 1, 13),
+    member("south-db", "south", 2, 11),
+    member("south-w1", "south", 2, 12),
+    member("south-w2", "south", 2, 13),
+    member("west-db", "west", 3, 11),
+    member("west-w1", "west", 3, 12),
+    member("west-w2", "west", 3, 13),
+];
+
+impl Member {
+    pub(super) fn has_mysqld(self) -> bool {
+        self.name.ends_with("-db")
+    }
+
+    /// Asks it over HTTP; `None` when it does not answer.
+    pub(super) fn ask(self, path: &str) -> Option<(u16, String)> {
+        let address = SocketAddr::from((self.address, HTTP));
+        let answer = http_get(address, path).ok()?;
+        Some((answer.status, answer.body))
+    }
+
+    pub(super) fn says_yes(self, path: &str) -> bool {
+        self.ask(path).is_some_and(|(status, _)| status == 200)
+    }
+}
+
+pub(super) fn databases() -> impl Iterator<Item = Member> {
+    MEMBERS.into_iter().filter(|member| member.has_mysqld())
+}
+
+pub(super) struct Stack<'e> {
+    engine: &'e Engine,
+    /// As a checkout in which `cargo xtask dist` was run.
+    folder: TempDir,
+    /// What differs on this machine.
+    variables: Vec<(&'static str, String)>,
+    pub(super) writes: SocketAddr,
+    prometheus: SocketAddr,
+}
+
+impl<'e> Stack<'e> {
+    /// Builds the images, starts all containers and creates the ring, by the commands of the page's quick start.
+    ///
+    /// # Errors
+    /// When one of them fails.
+    pub(super) fn up(engine: &'e Engine, folder: TempDir) -> Result<Self> {
+        let ports = free_addresses(3)?;
+        let [writes, reads, prometheus] = ports[..] else {
+            bail!("three ports were asked for");
+        };
+        let port = |address: SocketAddr| address.port().to_string();
+        let stack = Self {
+            engine,
+            folder,
+            variables: vec![
+                ("COMPOSE_PROJECT_NAME", PROJECT.to_owned()),
+                ("COMPOSE_FILE", format!("compose.yaml:{OVERRIDES}")),
+                ("WRITES_PORT", port(writes)),
+                ("READS_PORT", port(reads)),
+                ("PROMETHEUS_PORT", port(prometheus)),
+            ],
+            writes,
+            prometheus,
+        };
+        fs::write(stack.place().join(OVERRIDES), delay_without_netem()?)?;
+        // Of a run that was killed.
+        stack.down()?;
+        let blocks = shell_blocks(PAGE, "Quick start")?;
+        let [images, start, create, clients] = &blocks[..] else {
+            bail!("{PAGE} has another quick start than this test");
+        };
+        let begun = Instant::now();
+        // What it would make is there.
+        let images = format!("cargo() {{ [ \"$*\" = 'xtask dist' ]; }}\n{images}");
+        stack.shell(stack.folder.path(), &images)?;
+        say("images", begun);
+        let begun = Instant::now();
+        stack.shell(&stack.place(), start)?;
+        eventually(
+            "all members answer",
+            Patience::every(LOOK, START_LIMIT),
+            || MEMBERS.iter().all(|member| member.says_yes("/liveness")),
+        )
+        .with_context(|| stack.last_words())?;
+        println!("containers: {}", stack.distance()?);
+        for commands in [create, clients] {
+            let done = stack.shell(&stack.place(), commands);
+            done.with_context(|| stack.last_words())?;
+        }
+        say("from nothing to an account for clients", begun);
+        Ok(stack)
+    }
+
+    fn place(&self) -> PathBuf {
+        self.folder.path().join("containers")
+    }
+
+    fn shell(&self, folder: &Path, commands: &str) -> Result<String> {
+        self.engine.shell(commands, folder, &self.variables)
+    }
+
+    /// The member whose mysqld is the primary; waits for it.
+    ///
+    /// # Errors
+    /// When there is none within the limit.
+    pub(super) fn primary(&self, limit: Duration) -> Result<Member> {
+        eventually("there is a primary", Patience::every(LOOK, limit), || {
+            databases().find(|member| member.says_yes("/primary"))
+        })
+        .with_context(|| self.last_words())
+    }
+
+    /// Waits until a member is where it belongs, and has applied all but the last two seconds.
+    ///
+    /// # Errors
+    /// When that does not happen.
+    pub(super) fn is_back(&self, member: Member, limit: Duration) -> Result<()> {
+        let path = match member.has_mysqld() {
+            true => "/read-only?lag=2s",
+            false => "/readiness",
+        };
+        let what = format!("{} is back", member.name);
+        eventually(&what, Patience::every(LOOK, limit), || {
+            member.says_yes(path)
+        })
+        .with_context(|| format!("{path}: {:?}", member.ask(path)))
+        .with_context(|| self.last_words())
+    }
+
+    /// Runs the program in a member's container; returns what it printed.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub(super) fn witness(&self, member: Member, arguments: &[&str]) -> Result<String> {
+        let what = format!("witness {}", arguments.join(" "));
+        self.try_witness(member, arguments)?.into_text(&what)
+    }
+
+    /// The same with any end.
+    ///
+    /// # Errors
+    /// When it cannot be run.
+    pub(super) fn try_witness(&self, member: Member, arguments: &[&str]) -> Result<Finished> {
+        let container = self.container(member.name)?;
+        let command = [&["exec", &container, "witness"][..], arguments].concat();
+        let what = format!("witness {}", arguments.join(" "));
+        bounded_run::run(
+            &*what,
+            self.engine.command(&command),
+            Vec::new(),
+            COMMAND_LIMIT,
+        )
+    }
+
+    /// Runs statements as `root` in a member's mysqld; returns what they printed.
+    ///
+    /// # Errors
+    /// When they fail.
+    pub(super) fn sql(&self, member: Member, statements: &str) -> Result<String> {
+        let container = self.container(member.name)?;
+        self.engine.docker(&[
+            "exec",
+            "--env",
+            "MYSQL_PWD=root-password",
+            &container,
+            "mysql",
+            "--no-defaults",
+            "--user=root",
+            "--socket=/var/lib/witness/mysqld.sock",
+            "--batch",
+            "--skip-column-names",
+            "--execute",
+            statements,
+        ])
+    }
+
+    /// Does something to a member's container: `kill`, `pause`, `unpause`, `start`.
+    ///
+    /// # Errors
+    /// When Docker refuses.
+    pub(super) fn order(&self, what: &str, members: &[Member]) -> Result<()> {
+        let mut command = vec![what.to_owned()];
+        for member in members {
+            command.push(self.container(member.name)?);
+        }
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        self.engine.docker(&command).map(drop)
+    }
+
+    /// Takes a member off its network.
+    ///
+    /// # Errors
+    /// When Docker refuses.
+    pub(super) fn cut_off(&self, member: Member) -> Result<()> {
+        let container = self.container(member.name)?;
+        let network = network(member);
+        self.engine
+            .docker(&["network", "disconnect", &network, &container])
+            .map(drop)
+    }
+
+    /// Puts it back.
+    ///
+    /// # Errors
+    /// When Docker refuses.
+    pub(super) fn connect(&self, member: Member) -> Result<()> {
+        let container = self.container(member.name)?;
+        let (network, address) = (network(member), member.address.to_string());
+        self.engine
+            .docker(&["network", "connect", "--ip", &address, &network, &container])
+            .map(drop)
+    }
+
+    /// Replaces a member's container by one of the next version, by the commands of the page.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(super) fn replace(&self, member: Member) -> Result<()> {
+        for image in ["witness", "witness-database"] {
+            self.engine
+                .docker(&["tag", image, &format!("{image}:next")])?;
+        }
+        let commands = shell_blocks(PAGE, "Upgrade")?.join("\n");
+        ensure!(
+            commands.contains(UPGRADED),
+            "{PAGE} upgrades another member"
+        );
+        self.shell(&self.place(), &commands.replace(UPGRADED, member.name))?;
+        let container = self.container(member.name)?;
+        let image = ["inspect", "--format", "{{.Config.Image}}", &container];
+        let image = self.engine.docker(&image)?;
+        ensure!(
+            image.trim().ends_with(":next"),
+            "{} still has {image}",
+            member.name
+        );
+        Ok(())
+    }
+
+    /// The names of the alerts that Prometheus has in this state: `firing`, or `pending`.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub(super) fn alerts(&self, state: &str) -> Result<Vec<String>> {
+        let answer = http_get(self.prometheus, "/api/v1/alerts")?.json()?;
+        let alerts = answer["data"]["alerts"].as_array();
+        let alerts = alerts.context("Prometheus lists no alerts")?.iter();
+        let named = alerts.filter(|alert| alert["state"] == state);
+        let mut names: Vec<String> = named
+            .filter_map(|alert| Some(alert["labels"]["alertname"].as_str()?.to_owned()))
+            .collect();
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+
+    /// How the regions are apart.
+    fn distance(&self) -> Result<String> {
+        let words = self.engine.docker(&["logs", &self.container("router")?])?;
+        words
+            .lines()
+            .last()
+            .map(str::to_owned)
+            .context("the router says nothing")
+    }
+
+    fn container(&self, service: &str) -> Result<String> {
+        let project = format!("label=com.docker.compose.project={PROJECT}");
+        let service = format!("label=com.docker.compose.service={service}");
+        let found = self.engine.docker(&[
+            "ps", "--all", "--quiet", "--filter", &project, "--filter", &service,
+        ])?;
+        let mut found = found.split_whitespace();
+        match (found.next(), found.next()) {
+            (Some(container), None) => Ok(container.to_owned()),
+            (None, _) => bail!("there is no container with {service}"),
+            _ => bail!("there are several containers with {service}"),
+        }
+    }
+
+    fn down(&self) -> Result<()> {
+        self.shell(
+            &self.place(),
+            "docker compose down --volumes --remove-orphans --timeout 1",
+        )
+        .map(drop)
+    }
+
+    /// The end of what the containers printed.
+    pub(super) fn last_words(&self) -> String {
+        let words = |service: &str| {
+            let container = self.container(service).unwrap_or_default();
+            let mut command = self.engine.command(&["logs", "--tail", "15", &container]);
+            command.stdin(std::process::Stdio::null());
+            let said = bounded_run::run("docker logs", command, Vec::new(), LOOK * 100);
+            let said = said.map(|done| [done.stdout, done.stderr].concat());
+            let said = String::from_utf8_lossy(&said.unwrap_or_default()).into_owned();
+            format!("── {service} ──\n{said}")
+        };
+        let services = MEMBERS.iter().map(|member| member.name);
+        services.chain(["haproxy", "router"]).map(words).collect()
+    }
+}
+
+impl Drop for Stack<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.down() {
+            eprintln!("containers: {error:#}");
+        }
+    }
+}
+
+fn network(member: Member) -> String {
+    format!("{PROJECT}_{}", member.region)
+}
+
+/// Lets the router delay packets by this program where the kernel has no netem.
+fn delay_without_netem() -> Result<String> {
+    let program = std::env::current_exe()?;
+    let program = serde_json::to_string(&format!("{}:/usr/local/bin/xtask:ro", place(&program)?))?;
+    Ok(format!(
+        "services:\n  router:\n    volumes: [{program}]\n    devices: [/dev/net/tun]\n    sysctls:\n      net.ipv4.conf.all.rp_filter: 0\n      \
+         net.ipv4.conf.default.rp_filter: 0\n    environment:\n      DELAY: /usr/local/bin/xtask delay\n"
+    ))
+}
+
+fn place(path: &Path) -> Result<&str> {
+    path.to_str().context("the path of this program is no text")
+}

@@ -1,0 +1,152 @@
+//! A client that writes through HAProxy all the time, and knows what was acknowledged to it and when.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::MysqlClient;
+use testkit::wait::{Patience, eventually};
+
+const SESSIONS: u64 = 2;
+/// After which a client gives a statement up, connects again, and goes on with another row.
+const STATEMENT_LIMIT: Duration = Duration::from_secs(3);
+const BETWEEN: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// It ends with this value.
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    sessions: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    stop: AtomicBool,
+    next: AtomicU64,
+    acknowledged: Mutex<Vec<Acknowledged>>,
+    /// What the last failure was.
+    failure: Mutex<String>,
+}
+
+/// A row that a client was told is there.
+#[derive(Clone, Copy)]
+struct Acknowledged {
+    id: u64,
+    began: Instant,
+    at: Instant,
+}
+
+impl Writer {
+    /// Starts to write rows into a table that has a column `id`.
+    pub(super) fn start(
+        tree: &MysqlTree,
+        address: SocketAddr,
+        (user, password): (&str, &str),
+        table: &'static str,
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::new(false),
+            next: AtomicU64::new(1),
+            acknowledged: Mutex::default(),
+            failure: Mutex::default(),
+        });
+        let sessions = (0..SESSIONS).map(|_| {
+            let client = MysqlClient::over_tcp(tree, address, user, password);
+            let shared = shared.clone();
+            thread::spawn(move || shared.write(&client, table))
+        });
+        Self {
+            sessions: sessions.collect(),
+            shared,
+        }
+    }
+
+    /// How long after `since` a client was acknowledged what it began to write then; waits for it.
+    ///
+    /// # Errors
+    /// When that does not happen within the limit.
+    pub(super) fn wrote_again(&self, since: Instant, limit: Duration) -> Result<Duration> {
+        eventually("clients write", Patience::every(LOOK, limit), || {
+            let failed = || self.shared.failure.lock().map(|error| error.clone());
+            self.first_since(since)
+                .ok_or_else(|| failed().unwrap_or_default())
+        })
+    }
+
+    fn first_since(&self, since: Instant) -> Option<Duration> {
+        let first = self
+            .acknowledged()
+            .into_iter()
+            .find(|row| row.began >= since)?;
+        Some(first.at - since)
+    }
+
+    /// Whether anything that began then was acknowledged.
+    pub(super) fn has_written_since(&self, since: Instant) -> bool {
+        self.first_since(since).is_some()
+    }
+
+    /// The longest time from one acknowledgement to the next since then.
+    pub(super) fn longest_gap(&self, since: Instant) -> Duration {
+        let mut last = since;
+        let mut longest = Duration::ZERO;
+        for row in self.acknowledged() {
+            if row.at > last {
+                longest = longest.max(row.at - last);
+                last = row.at;
+            }
+        }
+        longest
+    }
+
+    /// Stops, and returns the rows that were acknowledged.
+    pub(super) fn stop(mut self) -> BTreeSet<u64> {
+        self.end();
+        self.acknowledged().into_iter().map(|row| row.id).collect()
+    }
+
+    fn acknowledged(&self) -> Vec<Acknowledged> {
+        let rows = self.shared.acknowledged.lock();
+        rows.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn end(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for session in self.sessions.drain(..) {
+            let _ = session.join();
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Shared {
+    fn write(&self, client: &MysqlClient, table: &str) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let (id, began) = (self.next.fetch_add(1, Ordering::Relaxed), Instant::now());
+            let insert = format!("INSERT INTO {table} (id) VALUES ({id})");
+            // What fails has an unknown outcome, and is never written again.
+            match client.sql_within(&insert, STATEMENT_LIMIT) {
+                Ok(_) => {
+                    let at = Instant::now();
+                    let row = Acknowledged { id, began, at };
+                    let rows = self.acknowledged.lock();
+                    rows.unwrap_or_else(PoisonError::into_inner).push(row);
+                }
+                Err(error) => {
+                    let failure = self.failure.lock();
+                    *failure.unwrap_or_else(PoisonError::into_inner) = format!("{error:#}");
+                }
+            }
+            thread::sleep(BETWEEN);
+        }
+    }
+}

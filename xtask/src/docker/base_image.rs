@@ -1,0 +1,136 @@
+//! Images to begin with: from a registry, or where none answers made of Debian's archive, under the names that Dockerfiles know.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use testkit::bounded_run;
+use testkit::mysql_tree::MysqlTree;
+
+use crate::debian::main_archive;
+use crate::docker::engine::{Engine, folder_of_containers};
+use crate::mysql;
+
+const BOOTSTRAP_LIMIT: Duration = Duration::from_secs(900);
+const PULL_LIMIT: Duration = Duration::from_secs(300);
+const SLIM: &str = "debian:stable-slim";
+const PROMETHEUS: &str = "prom/prometheus:v2.53.0";
+const WITH_SYSTEMD: &str = "witness-test/debian-systemd:stable";
+
+/// Provides what `containers/` builds upon and runs, besides what it builds.
+///
+/// # Errors
+/// When neither a registry nor Debian's archive gives one.
+pub(crate) fn provide_base_images(engine: &Engine) -> Result<()> {
+    debian_slim(engine)?;
+    // The tree has HAProxy beside mysqld.
+    for tag in ["mysql:8.4", "haproxy:3.0"] {
+        if !has(engine, tag) {
+            of_mysql_tree(engine, tag)?;
+        }
+    }
+    if !has(engine, PROMETHEUS) {
+        let recipe = format!(
+            "FROM {SLIM}\nRUN apt-get update && apt-get install --yes --no-install-recommends prometheus && rm -r /var/lib/apt/lists\n\
+             RUN mkdir --parents /prometheus && chown prometheus /prometheus\nUSER prometheus\nENTRYPOINT [\"/usr/bin/prometheus\"]\n"
+        );
+        build(engine, PROMETHEUS, &recipe)?;
+    }
+    Ok(())
+}
+
+/// Debian stable as it is on a host: with systemd as its first process. Returns the image's name.
+pub(crate) fn debian_with_systemd(engine: &Engine) -> Result<&'static str> {
+    if !exists(engine, WITH_SYSTEMD) {
+        debian_slim(engine)?;
+        let recipe = format!(
+            "FROM {SLIM}\nRUN apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
+             systemd systemd-sysv dbus ca-certificates\n"
+        );
+        build(engine, WITH_SYSTEMD, &recipe)?;
+    }
+    Ok(WITH_SYSTEMD)
+}
+
+fn debian_slim(engine: &Engine) -> Result<()> {
+    if has(engine, SLIM) {
+        return Ok(());
+    }
+    let site = main_archive()?;
+    eprintln!("containers: making {SLIM} from {site}");
+    let folder = tempfile::tempdir_in(folder_of_containers())?;
+    let root = folder.path().join("root");
+    let mut command = Command::new("debootstrap");
+    command
+        .args(["--variant=minbase", "stable"])
+        .arg(&root)
+        .arg(&site)
+        .env("LC_ALL", "C");
+    bounded_run::run("debootstrap", command, Vec::new(), BOOTSTRAP_LIMIT)?
+        .into_text("debootstrap")?;
+    import(engine, SLIM, &[&root])
+}
+
+/// MySQL's programs as `cargo xtask mysql` unpacked them, where a system has them.
+fn of_mysql_tree(engine: &Engine, tag: &str) -> Result<()> {
+    let tree = mysql::provide_unpacked()?;
+    eprintln!("containers: making {tag} of MySQL {}", tree.version);
+    let links = tempfile::tempdir_in(folder_of_containers())?;
+    for folder in ["bin", "sbin", "lib", "lib64"] {
+        symlink(Path::new("usr").join(folder), links.path().join(folder))?;
+    }
+    let temporary = links.path().join("tmp");
+    fs::create_dir(&temporary)?;
+    fs::set_permissions(&temporary, fs::Permissions::from_mode(0o1777))?;
+    let root = MysqlTree::folder().join(mysql::ROOT);
+    import(engine, tag, &[&root, links.path()])
+}
+
+/// Whether the engine has an image, or a registry gives it.
+fn has(engine: &Engine, tag: &str) -> bool {
+    if exists(engine, tag) {
+        return true;
+    }
+    let mut pull = engine.command(&["pull", "--quiet", tag]);
+    pull.stdin(Stdio::null());
+    let pulled = bounded_run::run("docker pull", pull, Vec::new(), PULL_LIMIT);
+    pulled.is_ok_and(|done| done.status.success())
+}
+
+fn exists(engine: &Engine, tag: &str) -> bool {
+    engine.docker(&["image", "inspect", tag]).is_ok()
+}
+
+/// An image of what is in these folders.
+fn import(engine: &Engine, tag: &str, folders: &[&Path]) -> Result<()> {
+    let archive = tempfile::NamedTempFile::new_in(folder_of_containers())?;
+    let mut pack = Command::new("tar");
+    pack.arg("-cf").arg(archive.path());
+    for folder in folders {
+        pack.arg("-C").arg(folder);
+        for entry in fs::read_dir(folder)? {
+            pack.arg(entry?.file_name());
+        }
+    }
+    bounded_run::run("tar", pack, Vec::new(), BOOTSTRAP_LIMIT)?.into_text("tar")?;
+    let mut import = engine.command(&["import", "-", tag]);
+    import
+        .stdin(File::open(archive.path())?)
+        .stdout(Stdio::null());
+    let status = import.status().context("docker does not start")?;
+    ensure!(status.success(), "docker import: {status}");
+    Ok(())
+}
+
+/// Builds an image of a recipe that needs no files.
+fn build(engine: &Engine, tag: &str, recipe: &str) -> Result<()> {
+    eprintln!("containers: building {tag}");
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("Dockerfile");
+    File::create(&file)?.write_all(recipe.as_bytes())?;
+    engine.build(tag, &file, folder.path())
+}
