@@ -4,6 +4,7 @@ mod commands_answer_with_their_exit_codes;
 mod configuration_mistakes_are_all_named;
 mod configuration_reference_is_in_step;
 mod configuration_sources_have_a_precedence;
+mod containers_fit_together;
 mod demonstration_around_a_mysqld;
 mod demonstration_loses_nothing;
 mod documented_commands_exist;
