@@ -7,11 +7,13 @@
 mod crash;
 mod databases;
 mod events;
+mod group_replication;
 mod options;
 mod promotion;
 mod scene;
 mod summary;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -57,8 +59,12 @@ pub(super) fn run(options: &Options) -> Result<()> {
         let done = measure(options, heartbeat_ms, scene);
         measured.push(done.with_context(|| format!("with a heartbeat of {heartbeat_ms} ms"))?);
     }
+    let peers = match options.mysql {
+        true => group_replication::measure(options.group_kills, &stop)?,
+        false => BTreeMap::new(),
+    };
     bar.finish_and_clear();
-    let summary = Summary::of(&measured);
+    let summary = Summary::of(&measured, &peers);
     println!("{}", summary.table());
     summary.put_into(&mut figures)?;
     figures.set("inside_one_way_ms", options.inside_ms)?;

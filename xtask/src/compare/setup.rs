@@ -9,8 +9,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
-use testkit::cluster::{Cluster, ClusterOptions};
+use testkit::cluster::{Beside, Cluster, ClusterOptions, MemberOptions};
 use testkit::mysqld::Mysqld;
+use testkit::mysqld::group_replication::Group;
 
 use super::data::LoadedData;
 
@@ -30,20 +31,37 @@ pub(super) enum Setup {
     SemiSync,
     /// Two stock semi-sync replicas whose applier threads are stopped.
     LeanSemiSync,
+    /// The same, and they force their relay log to the disk before they acknowledge.
+    SyncedSemiSync,
+    /// Group Replication of three.
+    GroupReplication,
     /// This ring: one database member, two witnesses.
     RingFsync,
     /// The same, with acknowledgements before the fsync.
     RingOs,
+    /// This ring: three database members, of which two apply.
+    RingApplies,
 }
 
 impl Setup {
     /// All of them, in the order of the printed table.
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::StockAsync,
         Self::SemiSync,
         Self::LeanSemiSync,
+        Self::SyncedSemiSync,
+        Self::GroupReplication,
         Self::RingFsync,
         Self::RingOs,
+        Self::RingApplies,
+    ];
+
+    /// What the ring is related to.
+    pub(super) const OF_OTHERS: [Self; 4] = [
+        Self::SemiSync,
+        Self::LeanSemiSync,
+        Self::SyncedSemiSync,
+        Self::GroupReplication,
     ];
 
     /// Its name in the figures.
@@ -52,8 +70,11 @@ impl Setup {
             Self::StockAsync => "stock_async",
             Self::SemiSync => "semi_sync",
             Self::LeanSemiSync => "lean_semi_sync",
+            Self::SyncedSemiSync => "synced_semi_sync",
+            Self::GroupReplication => "group_replication",
             Self::RingFsync => "ring_fsync",
             Self::RingOs => "ring_os",
+            Self::RingApplies => "ring_applies",
         }
     }
 
@@ -67,18 +88,39 @@ impl Setup {
             Self::LeanSemiSync => {
                 "the same, the replicas' applier threads stopped: relay log only, no fsync"
             }
+            Self::SyncedSemiSync => {
+                "the same with sync_relay_log = 1: as durable as this ring, and nothing applies"
+            }
+            Self::GroupReplication => {
+                "Group Replication of three, single primary, MySQL's defaults: both secondaries apply, nothing but the primary's binlog is forced before a commit"
+            }
             Self::RingFsync => {
                 "this ring: database member and two witnesses, fsync before each ack"
             }
             Self::RingOs => {
                 "this ring with durability = \"os\": ack after the write, before any fsync"
             }
+            Self::RingApplies => {
+                "this ring: three database members, fsync before each ack, two of them apply: the work of two stock replicas"
+            }
         }
     }
 
     /// Whether it needs the `witness` binary.
     pub(super) fn is_ring(self) -> bool {
-        matches!(self, Self::RingFsync | Self::RingOs)
+        matches!(self, Self::RingFsync | Self::RingOs | Self::RingApplies)
+    }
+
+    /// Whether there are two more mysqlds.
+    fn has_replicas(self) -> bool {
+        self.is_semi_sync() || matches!(self, Self::GroupReplication | Self::RingApplies)
+    }
+
+    fn is_semi_sync(self) -> bool {
+        matches!(
+            self,
+            Self::SemiSync | Self::LeanSemiSync | Self::SyncedSemiSync
+        )
     }
 }
 
@@ -131,28 +173,37 @@ impl Bed {
         folder: &Path,
         witness: Option<&Path>,
     ) -> Result<Self> {
-        let replicated = matches!(setup, Setup::SemiSync | Setup::LeanSemiSync);
         let mut primary = data.copy(1, &folder.join("primary"))?;
         let mut replicas = Vec::new();
-        if replicated {
+        if setup.has_replicas() {
             for server_id in [2, 3] {
                 replicas.push(data.copy(server_id, &folder.join(format!("replica-{server_id}")))?);
             }
         }
         // The copies are out of the way before anything is timed.
         rustix::fs::sync();
-        primary.start()?;
-        for replica in &mut replicas {
-            replica.start()?;
+        for server in replicas.iter_mut().chain([&mut primary]) {
+            if setup == Setup::GroupReplication {
+                server.add_arguments(Group::arguments());
+            }
+            server.start()?;
         }
         let ring = match witness {
             Some(witness) if setup.is_ring() => {
-                Some(launch_ring(setup, &primary, &folder.join("ring"), witness)?)
+                let folder = folder.join("ring");
+                Some(launch_ring(setup, &primary, &replicas, &folder, witness)?)
             }
             _ => None,
         };
-        if replicated {
+        if setup.is_semi_sync() {
             attach(setup, &primary, &replicas)?;
+        }
+        if setup == Setup::GroupReplication {
+            let group = Group::of(1 + replicas.len(), None)?;
+            group.begin(&primary)?;
+            for (number, replica) in (1..).zip(&replicas) {
+                group.join(number, replica)?;
+            }
         }
         Ok(Self {
             setup,
@@ -168,6 +219,12 @@ impl Bed {
 
     /// How the primary's commits have ended so far.
     pub(super) fn acknowledgements(&self) -> Result<Acknowledgements> {
+        if self.setup == Setup::GroupReplication {
+            return Ok(Acknowledgements {
+                waited_for: Group::certified(&self.primary)?,
+                let_through: 0,
+            });
+        }
         let client = self.primary.client();
         let count = |name| -> Result<u64> { Ok(client.status(name)?.parse()?) };
         Ok(Acknowledgements {
@@ -178,7 +235,7 @@ impl Bed {
 
     /// Waits until nothing of the step before is left to do.
     pub(super) fn settle(&self) -> Result<()> {
-        if self.setup == Setup::SemiSync {
+        if !matches!(self.setup, Setup::LeanSemiSync | Setup::SyncedSemiSync) {
             let gtids = self.primary.client().gtid_executed()?;
             for replica in &self.replicas {
                 replica.client().wait_for_gtids(&gtids, CATCH_UP_LIMIT)?;
@@ -192,8 +249,11 @@ fn attach(setup: Setup, primary: &Mysqld, replicas: &[Mysqld]) -> Result<()> {
     let source = primary.client();
     source.enable_semi_sync_source(1)?;
     for replica in replicas {
+        if setup == Setup::SyncedSemiSync {
+            replica.client().sql("SET GLOBAL sync_relay_log = 1")?;
+        }
         replica.replicate_from(primary, true)?;
-        if setup == Setup::LeanSemiSync {
+        if setup != Setup::SemiSync {
             replica.client().sql("STOP REPLICA SQL_THREAD")?;
         }
     }
@@ -202,15 +262,32 @@ fn attach(setup: Setup, primary: &Mysqld, replicas: &[Mysqld]) -> Result<()> {
     source.wait_for_status("Rpl_semi_sync_source_status", "ON", ACKNOWLEDGER_LIMIT)
 }
 
-fn launch_ring(setup: Setup, primary: &Mysqld, folder: &Path, witness: &Path) -> Result<Cluster> {
+fn launch_ring(
+    setup: Setup,
+    primary: &Mysqld,
+    replicas: &[Mysqld],
+    folder: &Path,
+    witness: &Path,
+) -> Result<Cluster> {
     let durability = match setup {
         Setup::RingOs => "durability = \"os\"",
         _ => "durability = \"fsync\"",
     };
+    let members = match setup {
+        Setup::RingApplies => {
+            let servers = (1..).zip([primary].into_iter().chain(replicas));
+            let members = servers.map(|(number, server)| {
+                let socket = server.socket();
+                MemberOptions::new(format!("db-{number}"), "here", Beside::Attached { socket })
+            });
+            ClusterOptions::of(members.collect())
+        }
+        _ => ClusterOptions::around(primary),
+    };
     let options = ClusterOptions {
         folder: Some(folder.to_owned()),
         heartbeat: Some(HEARTBEAT),
-        ..ClusterOptions::around(primary).with("log", durability)
+        ..members.with("log", durability)
     };
     Cluster::launch(witness, options)
 }

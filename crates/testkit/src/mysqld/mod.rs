@@ -4,6 +4,7 @@
 //! started, and removes its files. Nothing else is ever signalled. Every call has a limit in time.
 
 pub mod client;
+pub mod group_replication;
 mod replication;
 pub mod sysbench;
 pub mod workload;

@@ -15,6 +15,9 @@ pub(crate) struct Options {
     /// How many times the leader is killed, for each timer setting
     #[arg(long, default_value_t = 50)]
     pub(super) crashes: u32,
+    /// How many times the primary of a Group Replication of three is killed, for each of two settings, with --mysql
+    #[arg(long, default_value_t = 10)]
+    pub(super) group_kills: u32,
     /// How many times another member is promoted, for each timer setting
     #[arg(long, default_value_t = 50)]
     pub(super) promotions: u32,

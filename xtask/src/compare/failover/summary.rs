@@ -28,6 +28,8 @@ type ByPhase = BTreeMap<String, Percentiles>;
 /// All percentiles, by timer setting in the order in which they were measured.
 pub(super) struct Summary {
     settings: Vec<Setting>,
+    /// Group Replication's failovers, by setting.
+    peers: ByPhase,
 }
 
 struct Setting {
@@ -45,7 +47,7 @@ struct Setting {
 }
 
 impl Summary {
-    pub(super) fn of(measured: &[Measured]) -> Self {
+    pub(super) fn of(measured: &[Measured], peers: &BTreeMap<String, Vec<f64>>) -> Self {
         let settings = measured.iter().map(|one| {
             let crashes = one.crashes.iter();
             let promotions = one
@@ -70,6 +72,12 @@ impl Summary {
         });
         Self {
             settings: settings.collect(),
+            peers: peers
+                .iter()
+                .filter_map(|(name, times)| {
+                    Some((name.clone(), Percentiles::of(times.iter().copied())?))
+                })
+                .collect(),
         }
     }
 
@@ -88,6 +96,9 @@ impl Summary {
             for (phase, times) in &setting.failover_phases {
                 row(&mut text, &format!("    {phase}"), Some(*times));
             }
+        }
+        for (setting, times) in &self.peers {
+            row(&mut text, &format!("failover, {setting}"), Some(*times));
         }
         paper(&mut text, "promotion, [MyRaft] Table 2", PAPER_PROMOTION_MS);
         for setting in &self.settings {
@@ -126,6 +137,7 @@ impl Summary {
             "failover_phases_ms",
             self.by_timer(|one| one.failover_phases.clone()),
         )?;
+        figures.set("peers_failover_ms", &self.peers)?;
         figures.set("promotion_ms", self.by_timer(|one| one.stall))?;
         figures.set("promotion_whole_command_ms", self.by_timer(|one| one.total))?;
         figures.set(
@@ -240,7 +252,10 @@ mod tests {
             promotions: vec![Promotion::Done(promotion), refused],
             verdict,
         };
-        let summary = Summary::of(&[measured]);
+        let summary = Summary::of(
+            &[measured],
+            &BTreeMap::from([("group_replication_defaults".to_owned(), vec![21_600.0])]),
+        );
         let table = summary.table();
         for expected in [
             "6632",
@@ -249,6 +264,7 @@ mod tests {
             "357",
             "33",
             "160",
+            "21600",
             "12 commits were acknowledged, 0 of",
         ] {
             assert!(table.contains(expected), "{expected} in\n{table}");
