@@ -1,6 +1,7 @@
-//! The bill of materials (CycloneDX 1.5): every crate that the program is built of, as cargo resolves it, with its license.
+//! The bill of materials (CycloneDX 1.5): every crate that the program is built of, as cargo resolves it, with its license, which is
+//! one that the program may be given away under.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use testkit::bounded_run;
 
@@ -8,6 +9,19 @@ use crate::dist::TOOL_LIMIT;
 
 /// Between the fields of a line of `cargo tree`; in no name, version or license.
 const SEPARATOR: char = '|';
+
+/// Licenses that ask for nothing but to be named; `deny.toml` has the same list.
+const ALLOWED: [&str; 9] = [
+    "0BSD",
+    "Apache-2.0",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "ISC",
+    "MIT",
+    "Unicode-3.0",
+    "Zlib",
+];
 
 /// That of `witness` as it is packed.
 pub(super) fn of_witness(version: &str) -> Result<String> {
@@ -27,6 +41,14 @@ pub(super) fn of_witness(version: &str) -> Result<String> {
     let tree =
         bounded_run::run("cargo tree", command, Vec::new(), TOOL_LIMIT)?.into_text("cargo tree")?;
     let bill = bill(&tree, version);
+    for component in bill["components"].as_array().into_iter().flatten() {
+        let license = component["licenses"][0]["expression"].as_str();
+        ensure!(
+            license.is_some_and(is_allowed),
+            "{} has a license that is not in the list of materials.rs and deny.toml: {license:?}",
+            component["name"]
+        );
+    }
     let text = serde_json::to_string_pretty(&bill).context("the bill of materials is no JSON")?;
     Ok(text + "\n")
 }
@@ -67,9 +89,47 @@ fn component(line: &str) -> Option<Value> {
     }))
 }
 
+/// Whether one of the licenses that can be chosen is allowed, of all that apply.
+fn is_allowed(expression: &str) -> bool {
+    let all = expression.split(" AND ");
+    all.map(|part| part.trim_matches(['(', ')', ' ']))
+        .all(|part| {
+            let mut choices = part.split(" OR ");
+            choices.any(|license| ALLOWED.contains(&license.trim()))
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_license_is_allowed_if_one_that_can_be_chosen_is() {
+        for (expression, allowed) in [
+            ("MIT", true),
+            ("GPL-3.0-only", false),
+            ("GPL-3.0-only OR MIT", true),
+            ("Apache-2.0 AND ISC", true),
+            ("(MIT OR Apache-2.0) AND Unicode-3.0", true),
+            ("MIT AND GPL-2.0-only", false),
+            ("Apache-2.0 WITH LLVM-exception OR Apache-2.0", true),
+            ("", false),
+        ] {
+            assert_eq!(is_allowed(expression), allowed, "{expression}");
+        }
+    }
+
+    #[test]
+    fn the_list_is_that_of_deny_toml() {
+        let file = std::fs::read_to_string(testkit::checkout().join("deny.toml")).unwrap();
+        for license in ALLOWED {
+            assert!(
+                file.contains(&format!("\n    \"{license}\",\n")),
+                "{license}"
+            );
+        }
+        assert_eq!(file.matches("\n    \"").count(), ALLOWED.len());
+    }
 
     #[test]
     fn crates_of_others_are_named_once_with_their_license() {
