@@ -215,8 +215,9 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
 // The process's own log: lines of text or of JSON on standard error, filtered as configured.
 
 /// Crates whose chatter helps nobody: what the engine warns of, this program says in its own words.
-/// A filter that names them wins.
-const QUIET: &str = "openraft=error,sled=warn,h2=warn,hyper=warn,tower=warn";
+/// Its module `raft` calls it an error when somebody who asked it has gone away, as callers with a deadline do; what fails there it
+/// returns as well. A filter that names them wins.
+const QUIET: &str = "openraft=error,openraft::raft=off,sled=warn,h2=warn,hyper=warn,tower=warn";
 
 /// Starts the process's log.
 ///
