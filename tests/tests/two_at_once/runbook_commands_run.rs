@@ -38,6 +38,7 @@ fn expected(words: &[&str]) -> Option<i32> {
 fn here(word: &str, set: &Cluster) -> String {
     let log = format!("{}/", set.directory(0).display());
     let word = word.replace("/var/lib/witness/", &log);
+    let word = word.replace("/root/", &log);
     word.replace("/var/lib/witness", &set.directory(0).display().to_string())
 }
 

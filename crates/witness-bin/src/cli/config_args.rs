@@ -9,7 +9,7 @@ use member::settings::{Settings, TlsSettings};
 
 use crate::config::key::flag_of;
 use crate::config::keys::{KEYS, MEMBERS, former_of};
-use crate::config::{Config, Problems, Sources, read, read_tls};
+use crate::config::{Config, Problems, Sources, read, read_tls, read_without_files};
 use crate::terminal::{Exit, Failure};
 
 /// Where the file is looked for when nobody names one.
@@ -157,6 +157,21 @@ impl ConfigArgs {
     /// # Errors
     /// A file that cannot be read, or findings that prevent a start, each on its own line.
     pub fn load(&self) -> Result<(Config, Problems), Failure> {
+        self.load_by(read)
+    }
+
+    /// The same on a host that need not have the files that the configuration names.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub(crate) fn load_without_files(&self) -> Result<(Config, Problems), Failure> {
+        self.load_by(read_without_files)
+    }
+
+    fn load_by(
+        &self,
+        read: impl FnOnce(&Sources) -> (Option<Config>, Problems),
+    ) -> Result<(Config, Problems), Failure> {
         let sources = self.sources()?;
         let (config, problems) = read(&sources);
         match config {

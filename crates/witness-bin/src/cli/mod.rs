@@ -20,6 +20,7 @@ mod service_manager;
 mod session;
 mod status;
 mod switchover;
+mod tls;
 
 use std::process::ExitCode;
 
@@ -84,6 +85,9 @@ enum Command {
     Log(log::LogCommand),
     /// Apply a log to a mysqld, in parallel by rows
     Apply(Box<apply::ApplyArgs>),
+    /// Make the certificates of a ring, and show what is in a certificate
+    #[command(subcommand)]
+    Tls(tls::TlsCommand),
     /// Show a ring under load: members crash and come back, nothing acknowledged is lost
     #[cfg(feature = "demo")]
     Demo(demo::DemoArgs),
@@ -135,6 +139,7 @@ pub fn main() -> ExitCode {
         Command::DisableRaft(args) => conversion::disable(&args, format),
         Command::Log(command) => log::run(&command, format),
         Command::Apply(args) => apply::run(&args, format),
+        Command::Tls(command) => tls::run(&command, format),
         #[cfg(feature = "demo")]
         Command::Demo(args) => demo::run(&args, format),
         Command::Config(command) => config::run(&command, format),

@@ -39,12 +39,23 @@ pub(crate) fn read_tls(sources: &Sources) -> Result<Option<TlsSettings>, Problem
 
 /// Reads a configuration. The findings come back in both cases: warnings do not prevent a start.
 pub fn read(sources: &Sources) -> (Option<Config>, Problems) {
+    judge(sources, true)
+}
+
+/// The same on a host that need not have the files that the configuration names.
+pub(crate) fn read_without_files(sources: &Sources) -> (Option<Config>, Problems) {
+    judge(sources, false)
+}
+
+fn judge(sources: &Sources, with_files: bool) -> (Option<Config>, Problems) {
     let mut problems = Problems::default();
     let layers = layers::lay(sources, &mut problems);
     let (values, members) = validation::check(&layers, &mut problems);
     rules::check(&values, &members, &mut problems);
-    let with_mysql = rules::own_kind(&values, &members).as_deref() == Some("database");
-    rules::check_files(&values, with_mysql, &mut problems);
+    if with_files {
+        let with_mysql = rules::own_kind(&values, &members).as_deref() == Some("database");
+        rules::check_files(&values, with_mysql, &mut problems);
+    }
     problems.sort();
     let config = if problems.any_error() {
         None

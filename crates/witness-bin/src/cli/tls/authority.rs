@@ -1,0 +1,243 @@
+//! The authority of a ring, and whom it makes certificates for. No file is touched here.
+
+use std::net::IpAddr;
+
+use member::settings::MemberEntry;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, Error, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
+};
+use time::{Duration, OffsetDateTime};
+
+/// How long an authority is valid. Replacing one takes three rounds of restarts.
+const AUTHORITY_DAYS: i64 = 3650;
+/// A certificate is valid from a little before it was made: clocks differ.
+const CLOCK_SKEW: Duration = Duration::hours(1);
+
+/// Whom a certificate is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) role: Role,
+    pub(super) name: String,
+    /// What callers look for in a member's certificate, besides its name: hosts as names or addresses.
+    hosts: Vec<String>,
+    /// Where a member is reached.
+    pub(super) address: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Role {
+    Member,
+    Operator,
+}
+
+impl Role {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Member => "member",
+            Self::Operator => "operator",
+        }
+    }
+}
+
+impl Holder {
+    /// A member of the ring. `peer_name` is the name that the configuration has callers look for instead of the host.
+    pub(super) fn member(entry: &MemberEntry, peer_name: Option<&str>) -> Self {
+        let host = host_of(&entry.address);
+        let hosts = [Some(host), peer_name].into_iter().flatten();
+        Self {
+            role: Role::Member,
+            name: entry.name.clone(),
+            hosts: hosts.map(str::to_owned).collect(),
+            address: Some(entry.address.clone()),
+        }
+    }
+
+    /// Somebody who only calls members.
+    pub(super) fn operator(name: &str) -> Self {
+        Self {
+            role: Role::Operator,
+            name: name.to_owned(),
+            hosts: Vec::new(),
+            address: None,
+        }
+    }
+
+    /// What its files are called, without `.crt` and `.key`.
+    pub(super) fn file_name(&self) -> String {
+        match self.role {
+            Role::Member => self.name.clone(),
+            Role::Operator => format!("operator-{}", self.name),
+        }
+    }
+
+    /// The names in its certificate; the last one is a URI that tells a member from an operator.
+    pub(super) fn names(&self) -> Vec<String> {
+        let own = match self.role {
+            Role::Member => Some(self.name.clone()),
+            Role::Operator => None,
+        };
+        let mut names: Vec<String> = Vec::new();
+        for name in own.into_iter().chain(self.hosts.iter().cloned()) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names.push(format!("witness:{}/{}", self.role.word(), self.name));
+        names
+    }
+}
+
+/// The host of `HOST:PORT`; an IPv6 address without its brackets.
+fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+fn alternative(name: &str) -> Result<SanType, Error> {
+    if name.starts_with("witness:") {
+        return Ok(SanType::URI(name.try_into()?));
+    }
+    Ok(match name.parse::<IpAddr>() {
+        Ok(address) => SanType::IpAddress(address),
+        Err(_) => SanType::DnsName(name.try_into()?),
+    })
+}
+
+/// A certificate and its key, in PEM.
+pub(super) struct Pair {
+    pub(super) certificate: String,
+    pub(super) key: String,
+}
+
+/// What signs the ring's certificates.
+pub(super) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    ring: String,
+    not_after: OffsetDateTime,
+}
+
+impl Authority {
+    /// A new one.
+    pub(super) fn make(ring: &str, now: OffsetDateTime) -> Result<(Self, Pair), Error> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let not_after = now + Duration::days(AUTHORITY_DAYS);
+        let mut params = params(now, not_after);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let subject = &mut params.distinguished_name;
+        subject.push(DnType::OrganizationName, ring);
+        subject.push(DnType::OrganizationalUnitName, "authority");
+        subject.push(DnType::CommonName, format!("witness ring {ring}"));
+        let pair = Pair {
+            certificate: params.self_signed(&key)?.pem(),
+            key: key.serialize_pem(),
+        };
+        let authority = Self {
+            issuer: Issuer::new(params, key),
+            ring: ring.to_owned(),
+            not_after,
+        };
+        Ok((authority, pair))
+    }
+
+    /// The one of these files, whose certificate is valid until then.
+    pub(super) fn of(pair: &Pair, ring: &str, not_after: OffsetDateTime) -> Result<Self, Error> {
+        let key = KeyPair::from_pem(&pair.key)?;
+        Ok(Self {
+            issuer: Issuer::from_ca_cert_pem(&pair.certificate, key)?,
+            ring: ring.to_owned(),
+            not_after,
+        })
+    }
+
+    /// A certificate with a new key. It is not valid for longer than the authority.
+    pub(super) fn sign(
+        &self,
+        holder: &Holder,
+        now: OffsetDateTime,
+        days: u32,
+    ) -> Result<Pair, Error> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let not_after = (now + Duration::days(days.into())).min(self.not_after);
+        let mut params = params(now, not_after);
+        let names = holder.names();
+        let alternatives = names.iter().map(|name| alternative(name));
+        params.subject_alt_names = alternatives.collect::<Result<_, _>>()?;
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        // A member calls the others, too.
+        params.extended_key_usages = match holder.role {
+            Role::Member => vec![
+                ExtendedKeyUsagePurpose::ServerAuth,
+                ExtendedKeyUsagePurpose::ClientAuth,
+            ],
+            Role::Operator => vec![ExtendedKeyUsagePurpose::ClientAuth],
+        };
+        params.use_authority_key_identifier_extension = true;
+        let subject = &mut params.distinguished_name;
+        subject.push(DnType::OrganizationName, self.ring.as_str());
+        subject.push(DnType::OrganizationalUnitName, holder.role.word());
+        subject.push(DnType::CommonName, holder.name.as_str());
+        Ok(Pair {
+            certificate: params.signed_by(&key, &self.issuer)?.pem(),
+            key: key.serialize_pem(),
+        })
+    }
+}
+
+fn params(now: OffsetDateTime, not_after: OffsetDateTime) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.not_before = now - CLOCK_SKEW;
+    params.not_after = not_after;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use raft_types::{MemberId, MemberKind, Region};
+
+    fn member(address: &str) -> MemberEntry {
+        MemberEntry {
+            id: MemberId(1),
+            name: "db-1".into(),
+            region: Region("here".into()),
+            kind: MemberKind::Witness,
+            votes: true,
+            priority: 1,
+            address: address.into(),
+        }
+    }
+
+    #[test]
+    fn a_member_is_called_by_its_name_and_the_host_of_its_address() {
+        for (address, peer_name, expected) in [
+            ("10.0.0.1:7400", None, vec!["db-1", "10.0.0.1"]),
+            ("[fd00::1]:7400", None, vec!["db-1", "fd00::1"]),
+            ("db-1:7400", None, vec!["db-1"]),
+            (
+                "db-1.example.org:7400",
+                Some("witness.example.org"),
+                vec!["db-1", "db-1.example.org", "witness.example.org"],
+            ),
+        ] {
+            let names = Holder::member(&member(address), peer_name).names();
+            let (uri, hosts) = names.split_last().unwrap();
+            assert_eq!(hosts, expected, "{address}");
+            assert_eq!(uri, "witness:member/db-1");
+        }
+        assert_eq!(Holder::operator("ana").names(), ["witness:operator/ana"]);
+    }
+
+    #[test]
+    fn an_address_is_no_dns_name() {
+        let is_address = |name: &str| matches!(alternative(name), Ok(SanType::IpAddress(_)));
+        assert!(is_address("10.0.0.1") && is_address("fd00::1"));
+        assert!(matches!(alternative("db-1"), Ok(SanType::DnsName(_))));
+        let uri = alternative("witness:member/db-1");
+        assert!(matches!(uri, Ok(SanType::URI(_))));
+    }
+}

@@ -1,0 +1,126 @@
+//! `witness tls show`: what is in files of certificates, and what is wrong with them.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use time::OffsetDateTime;
+
+use crate::cli::tls::certificate::{Certificate, check_key, day};
+use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+
+/// Arguments of `witness tls show`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowArgs {
+    /// Files of certificates, PEM
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+}
+
+/// One certificate, as `witness tls show --output json` prints it in a list.
+#[derive(Debug, Serialize)]
+struct Shown {
+    file: PathBuf,
+    subject: String,
+    names: Vec<String>,
+    signed_by: String,
+    valid_from: String,
+    valid_until: String,
+    days_left: i64,
+    usage: Vec<&'static str>,
+    /// The key beside the file, if there is one.
+    key_file: Option<PathBuf>,
+    /// What is wrong with it; empty when nothing is.
+    problems: Vec<String>,
+}
+
+/// Runs `witness tls show`.
+///
+/// # Errors
+/// Exit 1 when a file cannot be read, or something is wrong with a certificate.
+pub(super) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
+    let now = OffsetDateTime::now_utc();
+    let mut all = Vec::new();
+    for file in &args.files {
+        for (index, certificate) in Certificate::all_of(file)?.into_iter().enumerate() {
+            all.push(shown(file, index == 0, certificate, now));
+        }
+    }
+    match format {
+        Format::Json => print_json(&all)?,
+        Format::Table => print_text(&all.iter().map(lines).collect::<Vec<_>>().join("\n"))?,
+    }
+    if all.iter().all(|shown| shown.problems.is_empty()) {
+        Ok(())
+    } else {
+        Err(Failure::silent(Exit::Error))
+    }
+}
+
+/// `is_first`: the key beside a file is that of its first certificate.
+fn shown(file: &Path, is_first: bool, certificate: Certificate, now: OffsetDateTime) -> Shown {
+    let mut problems = validity_problem(&certificate, now)
+        .into_iter()
+        .collect::<Vec<_>>();
+    let key = file.with_extension("key");
+    let key_file = (is_first && key != file && key.exists()).then_some(key);
+    if let Some(key) = &key_file
+        && let Err(error) = check_key(file, key)
+    {
+        problems.push(error.to_string());
+    }
+    let beside = file.with_file_name("ca.crt");
+    if let Ok(authorities) = Certificate::all_of(&beside)
+        && !authorities
+            .iter()
+            .any(|authority| certificate.is_signed_by(authority))
+    {
+        problems.push(format!("not signed by {}", beside.display()));
+    }
+    Shown {
+        file: file.to_owned(),
+        subject: certificate.subject,
+        names: certificate.names,
+        signed_by: certificate.issuer,
+        valid_from: day(certificate.not_before),
+        valid_until: day(certificate.not_after),
+        days_left: (certificate.not_after - now).whole_days(),
+        usage: certificate.usage,
+        key_file,
+        problems,
+    }
+}
+
+fn validity_problem(certificate: &Certificate, now: OffsetDateTime) -> Option<String> {
+    if certificate.not_after <= now {
+        Some(format!("expired on {}", day(certificate.not_after)))
+    } else if certificate.not_before > now {
+        Some(format!("not valid before {}", day(certificate.not_before)))
+    } else {
+        None
+    }
+}
+
+fn lines(shown: &Shown) -> String {
+    let mut text = format!("{}\n", shown.file.display());
+    let mut line = |title: &str, value: &str| {
+        let _ = writeln!(text, "  {title:<10} {value}");
+    };
+    line("subject", &shown.subject);
+    line("names", &shown.names.join(", "));
+    line("signed by", &shown.signed_by);
+    line("usage", &shown.usage.join(", "));
+    let days = shown.days_left.max(0);
+    let validity = format!(
+        "{} to {}, {days} days left",
+        shown.valid_from, shown.valid_until
+    );
+    line("valid", &validity);
+    if let Some(key) = &shown.key_file {
+        line("key", &key.display().to_string());
+    }
+    for problem in &shown.problems {
+        line("problem", problem);
+    }
+    text
+}

@@ -1,0 +1,329 @@
+//! The certificates of `witness tls init`: a ring takes them as they are, and nobody else gets in.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use testkit::cluster::{Beside, Cluster, ClusterOptions, MemberOptions};
+use testkit::wait::Patience;
+
+use crate::program::{Run, Scratch, witness};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A ring whose members have certificates, and a place for its operator.
+struct TlsRing {
+    cluster: Cluster,
+    scratch: Scratch,
+}
+
+/// The flags that name somebody's files in a directory that `witness tls init` made.
+fn flags(directory: &Path, name: &str) -> Vec<String> {
+    let flag = |key: &str, file: String| format!("--tls-{key}={}", directory.join(file).display());
+    vec![
+        flag("certificate-file", format!("{name}.crt")),
+        flag("key-file", format!("{name}.key")),
+        flag("ca-file", "ca.crt".to_owned()),
+    ]
+}
+
+impl TlsRing {
+    /// Of three members, which have not started.
+    fn prepare() -> Self {
+        let scratch = Scratch::new();
+        let program = Path::new(env!("CARGO_BIN_EXE_witness"));
+        let database = Beside::Embedded {
+            program: program.to_owned(),
+        };
+        let members = vec![
+            MemberOptions::new("n-1", "here", database),
+            MemberOptions::new("n-2", "here", Beside::Nothing),
+            MemberOptions::new("n-3", "here", Beside::Nothing),
+        ];
+        let options = ClusterOptions {
+            folder: Some(scratch.path().to_owned()),
+            ..ClusterOptions::of(members)
+                .with("raft", "heartbeat = \"100ms\"\nlease = \"600ms\"")
+                .with("log", "disk_reserve_bytes = 0")
+                .with("mysql", "port = 1")
+        };
+        let cluster = Cluster::prepare(program, options).expect("the ring's files");
+        fs::copy(cluster.config(0), scratch.join("witness.toml")).expect("the operator's");
+        Self { cluster, scratch }
+    }
+
+    fn directory(&self, name: &str) -> PathBuf {
+        self.scratch.join(name)
+    }
+
+    /// Makes certificates.
+    fn init(&self, line: &str) -> Run {
+        let run = witness(&self.scratch)
+            .args(["tls", "init"])
+            .args(line.split_whitespace())
+            .run();
+        assert_eq!(run.code, 0, "{line}: {run}");
+        run
+    }
+
+    fn start(&mut self, at: usize, directory: &str, further: &[&str]) {
+        let flags = flags(&self.directory(directory), self.cluster.name(at));
+        let words: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let words = [words.as_slice(), further].concat();
+        let started = self.cluster.start_with(at, &words);
+        started.expect("the member starts");
+    }
+
+    /// Runs a command with somebody's certificate.
+    fn run_as(&self, flags: &[String], line: &str) -> Run {
+        witness(&self.scratch)
+            .args(line.split_whitespace())
+            .args(flags)
+            .run()
+    }
+
+    /// Runs a command with the certificate of an operator.
+    fn run(&self, line: &str) -> Run {
+        self.run_as(&flags(&self.directory("tls"), "operator-ana"), line)
+    }
+
+    fn wait(&self, what: &str, so: impl Fn() -> bool) {
+        let patience = Patience::every(Duration::from_millis(100), PATIENCE);
+        self.cluster
+            .eventually(what, patience, so)
+            .expect("it comes about");
+    }
+
+    /// Waits until a member answers the operator or not.
+    fn wait_for_answer(&self, name: &str, answers: bool) {
+        self.wait(&format!("{name} answers: {answers}"), || {
+            let run = self.run("status --output json");
+            let members = run.json()["members"].as_array().cloned();
+            let members = members.unwrap_or_default();
+            let member = members.iter().find(|member| member["name"] == name);
+            member.is_some_and(|member| member["error"].is_null() == answers)
+        });
+    }
+}
+
+#[test]
+fn members_with_certificates_are_a_ring_and_strangers_are_not_in_it() {
+    let mut ring = TlsRing::prepare();
+    ring.init("--directory tls --operator ana");
+    ring.start(2, "tls", &[]);
+    ring.start(1, "tls", &[]);
+    ring.start(0, "tls", &["--bootstrap"]);
+    ring.wait("the leader", || {
+        let run = ring.run("status --output json");
+        run.code == 0 && run.json()["leader"] == 1
+    });
+
+    // Nobody without a certificate of this authority is heard.
+    let without = ring.run_as(&[], "status");
+    assert_eq!(without.code, 3, "{without}");
+    ring.init("--directory strangers --operator ana");
+    let strangers = ring.directory("strangers");
+    let trusted = format!(
+        "--tls-ca-file={}",
+        ring.directory("tls").join("ca.crt").display()
+    );
+    let mut half = flags(&strangers, "operator-ana");
+    half.splice(2.., [trusted.clone()]);
+    let stranger = ring.run_as(&half, "status");
+    assert_eq!(stranger.code, 3, "{stranger}");
+
+    // A new certificate under the same authority: the others need no restart.
+    let before = fs::read(ring.directory("tls/n-3.crt")).expect("a certificate");
+    ring.init("--directory tls --renew n-3");
+    let after = fs::read(ring.directory("tls/n-3.crt")).expect("a certificate");
+    assert_ne!(before, after);
+    ring.cluster.kill(2).expect("a running process");
+    ring.start(2, "tls", &[]);
+    ring.wait_for_answer("n-3", true);
+    ring.cluster.kill(1).expect("a running process");
+    ring.wait_for_answer("n-2", false);
+    // Without n-2, this commits only with n-3.
+    let paused = ring.run("pause --for 10m");
+    assert_eq!(paused.code, 0, "{paused}");
+
+    // Members that are not of the authority, and one that does without.
+    let mut half = flags(&strangers, "n-2");
+    half.splice(2.., [trusted]);
+    for words in [half, flags(&strangers, "n-2"), Vec::new()] {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let said_before = ring.cluster.output(1).len();
+        ring.cluster.start_with(1, &words).expect("it starts");
+        ring.wait("n-2 listens", || {
+            ring.cluster.output(1)[said_before..].contains("listen")
+        });
+        ring.wait("n-2 calls in vain", || {
+            ring.cluster.output(1)[said_before..].contains("cannot be called")
+        });
+        ring.wait_for_answer("n-2", false);
+        ring.cluster.kill(1).expect("a running process");
+    }
+    ring.start(1, "tls", &[]);
+    ring.wait_for_answer("n-2", true);
+}
+
+const CONFIGURATION: &str = r#"
+data_dir = "data"
+ring.name = "prod"
+member.id = 1
+tls.certificate_file = "/not/on/this/host.crt"
+tls.key_file = "/not/on/this/host.key"
+tls.ca_file = "/not/on/this/host-ca.crt"
+members = [
+  { id = 1, name = "db-1", region = "here", kind = "witness", address = "10.0.0.1:7400" },
+  { id = 2, name = "w-1", region = "here", kind = "witness", address = "w1.example.org:7400" },
+  { id = 3, name = "w-2", region = "here", kind = "witness", address = "[fd00::1]:7400" },
+]
+"#;
+
+fn init(scratch: &Scratch, line: &str) -> Run {
+    witness(scratch)
+        .args(["tls", "init", "--directory", "tls"])
+        .args(line.split_whitespace())
+        .run()
+}
+
+fn contents(scratch: &Scratch) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(scratch.join("tls")).expect("a directory");
+    let read = |entry: std::io::Result<fs::DirEntry>| {
+        let entry = entry.expect("an entry");
+        let name = entry.file_name().to_string_lossy().into_owned();
+        (name, fs::read(entry.path()).expect("a file"))
+    };
+    entries.map(read).collect()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("a file").permissions().mode() & 0o777
+}
+
+#[test]
+fn a_second_run_makes_only_what_is_missing() {
+    let scratch = Scratch::new();
+    scratch.write("witness.toml", CONFIGURATION);
+    let first = init(&scratch, "");
+    assert_eq!(first.code, 0, "{first}");
+    let made = contents(&scratch);
+    let names: Vec<_> = made.keys().map(String::as_str).collect();
+    let expected = [
+        "ca.crt", "ca.key", "db-1.crt", "db-1.key", "w-1.crt", "w-1.key", "w-2.crt", "w-2.key",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(mode(&scratch.join("tls")), 0o700);
+    assert_eq!(mode(&scratch.join("tls/ca.key")), 0o600);
+    assert_eq!(mode(&scratch.join("tls/db-1.key")), 0o600);
+    assert_eq!(mode(&scratch.join("tls/db-1.crt")), 0o644);
+
+    let second = init(&scratch, "--operator ana --output json");
+    assert_eq!(second.code, 0, "{second}");
+    let report = second.json();
+    assert_eq!(report["authority"]["outcome"], "kept", "{second}");
+    let lines = report["certificates"].as_array().expect("a list");
+    let outcomes: Vec<_> = lines.iter().map(|line| &line["outcome"]).collect();
+    assert_eq!(outcomes, ["kept", "kept", "kept", "made"], "{second}");
+    assert_eq!(report["warnings"], serde_json::json!([]), "{second}");
+    let names = &lines[2]["names"];
+    assert_eq!(
+        names,
+        &serde_json::json!(["w-2", "fd00::1", "witness:member/w-2"])
+    );
+    let now = contents(&scratch);
+    assert!(made.iter().all(|(name, bytes)| now[name] == *bytes));
+
+    let renewed = init(&scratch, "--renew w-1");
+    assert_eq!(renewed.code, 0, "{renewed}");
+    let other = contents(&scratch);
+    assert_eq!(now.len(), other.len());
+    let changed = other.iter().filter(|(name, bytes)| now[*name] != **bytes);
+    let changed: Vec<_> = changed.map(|(name, _)| name.as_str()).collect();
+    assert_eq!(changed, ["w-1.crt", "w-1.key"]);
+}
+
+#[test]
+fn files_that_do_not_fit_together_stay_as_they_are() {
+    let scratch = Scratch::new();
+    scratch.write("witness.toml", CONFIGURATION);
+    assert_eq!(init(&scratch, "").code, 0);
+    let refused = |line: &str, code: i32, expected: &str| {
+        let before = contents(&scratch);
+        let run = init(&scratch, line);
+        assert_eq!(run.code, code, "{run}");
+        assert!(run.stderr.contains(expected), "`{expected}`: {run}");
+        assert_eq!(before, contents(&scratch));
+    };
+    refused("--renew db-9", 2, "the ring has no member `db-9`");
+    refused("--operator ../ana", 2, "use letters, digits");
+
+    let file = |name: &str| scratch.join(&format!("tls/{name}"));
+    fs::rename(file("w-1.key"), scratch.join("away")).expect("a file");
+    refused("", 4, "tls/w-1.crt is there, but not tls/w-1.key");
+    fs::rename(scratch.join("away"), file("w-1.key")).expect("a file");
+    fs::rename(file("ca.key"), scratch.join("away")).expect("a file");
+    refused("--renew all", 4, "tls/ca.crt is there, but not tls/ca.key");
+    fs::remove_file(file("ca.crt")).expect("a file");
+    refused(
+        "",
+        4,
+        "tls/db-1.crt is there, but neither ca.crt nor ca.key",
+    );
+}
+
+#[test]
+fn a_member_that_moved_needs_another_certificate() {
+    let scratch = Scratch::new();
+    scratch.write("witness.toml", CONFIGURATION);
+    assert_eq!(init(&scratch, "").code, 0);
+    scratch.write(
+        "witness.toml",
+        &CONFIGURATION.replace("10.0.0.1", "10.0.0.9"),
+    );
+    let run = init(&scratch, "");
+    assert_eq!(run.code, 0, "{run}");
+    let expected = "tls/db-1.crt is not for 10.0.0.9; make it anew with --renew db-1";
+    assert!(run.stdout.contains(expected), "{run}");
+    let run = init(&scratch, "--renew db-1");
+    assert!(!run.stdout.contains("warning"), "{run}");
+}
+
+#[test]
+fn what_is_wrong_with_a_certificate_is_shown() {
+    let scratch = Scratch::new();
+    scratch.write("witness.toml", CONFIGURATION);
+    assert_eq!(init(&scratch, "").code, 0);
+    let show = |words: &[&str]| witness(&scratch).args(["tls", "show"]).args(words).run();
+    let good = show(&["tls/ca.crt", "tls/db-1.crt", "-o", "json"]);
+    assert_eq!(good.code, 0, "{good}");
+    let shown = good.json();
+    assert_eq!(shown[0]["usage"], serde_json::json!(["authority"]));
+    assert_eq!(shown[1]["subject"], "O=prod, OU=member, CN=db-1");
+    assert_eq!(shown[1]["signed_by"], shown[0]["subject"]);
+    assert_eq!(shown[1]["usage"], serde_json::json!(["server", "client"]));
+    assert_eq!(shown[1]["days_left"], 824);
+
+    fs::copy(scratch.join("tls/w-1.key"), scratch.join("tls/db-1.key")).expect("a copy");
+    let wrong_key = show(&["tls/db-1.crt"]);
+    assert_eq!(wrong_key.code, 1, "{wrong_key}");
+    let expected = "`tls/db-1.key` does not belong to the certificate `tls/db-1.crt`";
+    assert!(wrong_key.stdout.contains(expected), "{wrong_key}");
+
+    let mut expired = rcgen::CertificateParams::new(vec!["db-1".to_owned()]).expect("a name");
+    expired.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let expired = expired.self_signed(&key).expect("a certificate");
+    scratch.write("tls/old.crt", &expired.pem());
+    let old = show(&["tls/old.crt"]);
+    assert_eq!(old.code, 1, "{old}");
+    assert!(old.stdout.contains("expired on 2020-01-01"), "{old}");
+    assert!(old.stdout.contains("not signed by tls/ca.crt"), "{old}");
+
+    let nothing = show(&["tls/db-1.key"]);
+    assert_eq!(nothing.code, 1, "{nothing}");
+    let expected = "tls/db-1.key holds no certificate in PEM";
+    assert!(nothing.stderr.contains(expected), "{nothing}");
+}
