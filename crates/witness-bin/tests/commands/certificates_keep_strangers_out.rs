@@ -96,14 +96,19 @@ impl TlsRing {
             .expect("it comes about");
     }
 
+    /// Why a member does not answer the operator.
+    fn error_of(&self, name: &str) -> Option<String> {
+        let report = self.run("status --output json").json();
+        let members = report["members"].as_array().expect("a list");
+        let member = members.iter().find(|member| member["name"] == name);
+        let error = &member.expect("a member")["error"];
+        error.as_str().map(str::to_owned)
+    }
+
     /// Waits until a member answers the operator or not.
     fn wait_for_answer(&self, name: &str, answers: bool) {
         self.wait(&format!("{name} answers: {answers}"), || {
-            let run = self.run("status --output json");
-            let members = run.json()["members"].as_array().cloned();
-            let members = members.unwrap_or_default();
-            let member = members.iter().find(|member| member["name"] == name);
-            member.is_some_and(|member| member["error"].is_null() == answers)
+            self.error_of(name).is_none() == answers
         });
     }
 }
@@ -164,6 +169,16 @@ fn members_with_certificates_are_a_ring_and_strangers_are_not_in_it() {
         ring.wait_for_answer("n-2", false);
         ring.cluster.kill(1).expect("a running process");
     }
+
+    // An operator's certificate is not a member's.
+    let operators = flags(&ring.directory("tls"), "operator-ana");
+    let words: Vec<&str> = operators.iter().map(String::as_str).collect();
+    ring.cluster.start_with(1, &words).expect("it starts");
+    ring.wait("n-2 is not believed to be a member", || {
+        let error = ring.error_of("n-2");
+        error.is_some_and(|error| error.contains("invalid peer certificate"))
+    });
+    ring.cluster.kill(1).expect("a running process");
     ring.start(1, "tls", &[]);
     ring.wait_for_answer("n-2", true);
 }
@@ -259,6 +274,11 @@ fn files_that_do_not_fit_together_stay_as_they_are() {
     };
     refused("--renew db-9", 2, "the ring has no member `db-9`");
     refused("--operator ../ana", 2, "use letters, digits");
+    let configuration = CONFIGURATION.replace("w-2", "operator-ana");
+    scratch.write("witness.toml", &configuration);
+    let two = "two files would be called operator-ana.crt";
+    refused("--operator ana", 4, two);
+    scratch.write("witness.toml", CONFIGURATION);
 
     let file = |name: &str| scratch.join(&format!("tls/{name}"));
     fs::rename(file("w-1.key"), scratch.join("away")).expect("a file");

@@ -246,9 +246,13 @@ pub(super) fn run(args: &InitArgs, format: Format) -> Result<(), Failure> {
             }
         }
         let certificate = first_of(&files.certificate)?;
-        report
-            .warnings
-            .extend(unfit(&holder, &files, &certificate, &authority_certificate));
+        report.warnings.extend(unfit(
+            &holder,
+            &files,
+            &certificate,
+            &authority_certificate,
+            now,
+        ));
         report.certificates.push(Line {
             role: holder.role,
             name: holder.name,
@@ -374,6 +378,7 @@ fn unfit(
     files: &Files,
     certificate: &Certificate,
     authority: &Certificate,
+    now: OffsetDateTime,
 ) -> Option<String> {
     let file = files.certificate.display();
     let renew = format!("make it anew with --renew {}", holder.file_name());
@@ -382,6 +387,10 @@ fn unfit(
     }
     if !certificate.is_signed_by(authority) {
         return Some(format!("{file} is not signed by ca.crt; {renew}"));
+    }
+    if certificate.not_after <= now {
+        let day = day(certificate.not_after);
+        return Some(format!("{file} expired on {day}; {renew}"));
     }
     let names = holder.names();
     let missing = names
