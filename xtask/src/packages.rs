@@ -1,13 +1,15 @@
 //! `cargo xtask packages`: the Debian packages in a clean Debian stable, as an administrator would use them: installed, configured,
 //! started, hung, upgraded under way, removed. It says how the unit is confined and how long each part took.
 
+mod quick_start;
+
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use testkit::mysql_tree::{MYSQLD_VARIABLE, MysqlTree};
+use testkit::mysql_tree::MysqlTree;
 
 use crate::docker::{Engine, Machine, debian_with_systemd};
 use crate::{dist, mysql};
@@ -22,12 +24,16 @@ pub(crate) struct Options {
     /// Pack the programs `witness` and `examples/manual` of this folder instead of building them
     #[arg(long, value_name = "DIR")]
     built_in: Option<PathBuf>,
+    /// Do what docs/quick-start.md says instead, on three hosts
+    #[arg(long)]
+    quick_start: bool,
 }
 
 /// Runs it with a program that is built already, and what stands beside it.
 pub(crate) fn run_short(program: &Path) -> Result<()> {
     run(&Options {
         built_in: program.parent().map(Path::to_path_buf),
+        quick_start: false,
     })
 }
 
@@ -36,18 +42,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     let next = format!("{version}+next");
     let first = packages(options, version)?;
-    let second = packages(options, &next)?;
     let engine = Engine::find_or_start()?;
     let image = debian_with_systemd(&engine)?;
     let name = format!("witness-packages-{}", std::process::id());
-    let tree = mysql::provide(false)?;
-    ensure!(
-        tree.loader.is_some(),
-        "the member in the container runs Debian's mysqld: take mysqld off the PATH, and unset ${MYSQLD_VARIABLE}"
-    );
+    let tree = mysql::provide_unpacked()?;
+    if options.quick_start {
+        return quick_start::run(&engine, image, &tree, &first);
+    }
+    let second = packages(options, &next)?;
     let shared = (&*MysqlTree::folder(), MYSQL_PLACE);
     let host = Host {
-        machine: Machine::boot(&engine, image, &name, shared)?,
+        machine: Machine::boot(&engine, image, &name, shared, None)?,
         configuration: configuration(&tree),
     };
     host.machine.copy(&first, "/root/first")?;
@@ -275,15 +280,27 @@ impl Host<'_> {
 /// Where the host has the unpacked MySQL.
 const MYSQL_PLACE: &str = "/opt/mysql";
 
-fn configuration(tree: &MysqlTree) -> String {
+/// The words that run one of its programs there.
+fn words_there(tree: &MysqlTree, program: &Path) -> Vec<String> {
     let here = MysqlTree::folder().display().to_string();
-    let words = tree.words(&tree.mysqld).into_iter();
-    let words = words.map(|word| word.to_string_lossy().replace(&here, MYSQL_PLACE));
-    let mysqld: Vec<String> = words.collect();
+    let words = tree.words(program).into_iter();
+    words
+        .map(|word| word.to_string_lossy().replace(&here, MYSQL_PLACE))
+        .collect()
+}
+
+/// Where mysqld has its folders there.
+fn options_there(tree: &MysqlTree) -> Vec<String> {
+    let here = MysqlTree::folder().display().to_string();
     let options = tree.server_options().into_iter();
-    let mut options: Vec<String> = options
+    options
         .map(|option| option.replace(&here, MYSQL_PLACE))
-        .collect();
+        .collect()
+}
+
+fn configuration(tree: &MysqlTree) -> String {
+    let mysqld = words_there(tree, &tree.mysqld);
+    let mut options = options_there(tree);
     options.extend(
         [
             "--mysqlx=OFF",

@@ -17,8 +17,10 @@ use crate::second_chance::{Failure, second_chances};
 use crate::sim::{Build, Seeds};
 use crate::{containers, mysql, nemesis, packages, sim};
 
-/// How many seeds of the simulator a change has to pass, and within how many something broken has to be found.
-const SEEDS: u64 = 200;
+/// How many seeds of the simulator a change has to pass.
+const SEEDS: u64 = 100;
+/// Within how many something broken has to be found.
+const FOUND_WITHIN: u64 = 300;
 /// How many in which a quorum is lost and repaired.
 const LOST_QUORUMS: u64 = 20;
 /// How many in which another scenario is played.
@@ -233,7 +235,8 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         ("broken policy", 1, "believe-the-file"),
         ("broken queue", 1, "wait-in-the-loop"),
     ] {
-        steps.push(simulate(name, first..first + SEEDS, None, Some(mutation)));
+        let seeds = first..first + FOUND_WITHIN;
+        steps.push(simulate(name, seeds, None, Some(mutation)));
     }
     if !quick {
         steps.push(Step {

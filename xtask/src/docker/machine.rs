@@ -23,7 +23,7 @@ pub(crate) struct Machine<'e> {
 }
 
 impl<'e> Machine<'e> {
-    /// Boots one that can read a folder of this machine, in a place of its own.
+    /// Boots one that can read a folder of this machine, in a place of its own; with an address of a network, if one is named.
     ///
     /// # Errors
     /// When systemd does not come up.
@@ -32,10 +32,14 @@ impl<'e> Machine<'e> {
         image: &str,
         name: &str,
         (folder, place): (&Path, &str),
+        network: Option<(&str, &str)>,
     ) -> Result<Self> {
         let shared = format!("{}:{place}:ro", folder.display());
-        let groups = own_groups(engine)?;
-        let tree = groups.as_deref().unwrap_or(Path::new("/sys/fs/cgroup"));
+        let groups = own_groups(engine, name)?;
+        let tree = match &groups {
+            Some(mounted) => mounted.join(name),
+            None => PathBuf::from("/sys/fs/cgroup"),
+        };
         let tree = format!("{}:/sys/fs/cgroup:rw", tree.display());
         // All rights but one that a container may not have in another one.
         let rights = ["--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE"];
@@ -64,6 +68,9 @@ impl<'e> Machine<'e> {
         };
         let mut arguments = vec!["run", "--detach", "--name", name, "--hostname", name];
         arguments.extend(rights.iter().chain(&filters).chain(&places));
+        if let Some((network, address)) = network {
+            arguments.extend(["--network", network, "--ip", address]);
+        }
         arguments.extend([image, "/sbin/init"]);
         engine.docker(&arguments)?;
         let deadline = Instant::now() + BOOT_LIMIT;
@@ -126,21 +133,28 @@ impl Drop for Machine<'_> {
             .engine
             .docker(&["rm", "--force", "--volumes", &self.name]);
         if let Some(groups) = &self.groups {
+            // What its systemd made is empty now.
+            let mut remove = Command::new("find");
+            remove
+                .arg(groups.join(&self.name))
+                .args(["-depth", "-type", "d", "-delete"]);
+            let _ = bounded_run::run("find", remove, Vec::new(), BOOT_LIMIT);
             let _ = Command::new("umount").arg(groups).status();
         }
     }
 }
 
-/// Mounts one, if it is needed.
-fn own_groups(engine: &Engine) -> Result<Option<PathBuf>> {
+/// Mounts one, if it is needed, and makes a folder in it by this name: a host sees no more of it than that.
+fn own_groups(engine: &Engine, name: &str) -> Result<Option<PathBuf>> {
     let version = engine.docker(&["info", "--format", "{{.CgroupVersion}}"])?;
     if version.trim() != "1" {
         return Ok(None);
     }
-    let place = folder_of_containers().join("control-groups");
+    let place = folder_of_containers().join(format!("control-groups-{name}"));
     fs::create_dir_all(&place)?;
     let mut command = Command::new("mount");
     command.args(["-t", "cgroup2", "none"]).arg(&place);
     bounded_run::run("mount", command, Vec::new(), BOOT_LIMIT)?.into_text("mount")?;
+    fs::create_dir_all(place.join(name))?;
     Ok(Some(place))
 }
