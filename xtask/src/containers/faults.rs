@@ -158,13 +158,13 @@ impl<'e> Faults<'e> {
         self.all_are_back(&region)
     }
 
-    /// Every container by one of the next version: witnesses, followers, and the primary's last. In the short form those of the
-    /// primary's region.
+    /// Every container by one of the next version: witnesses, followers, and the primary's last. In the short form
+    /// the primary's alone.
     fn replaced(&self) -> Result<()> {
         let primary = self.calm()?;
         let begun = Instant::now();
         let mut order = match self.short {
-            true => of_region(primary),
+            true => vec![primary],
             false => MEMBERS.to_vec(),
         };
         order.sort_by_key(|member| (member.has_mysqld(), *member == primary));
