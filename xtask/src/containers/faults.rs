@@ -5,7 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use testkit::mysql_tree::MysqlTree;
 use testkit::wait::{Patience, eventually};
 
 use crate::containers::stack::{MEMBERS, Member, Stack, databases};
@@ -41,7 +40,7 @@ pub(super) struct Faults<'e> {
 impl<'e> Faults<'e> {
     /// Begins to write into the table of the page.
     pub(super) fn begin(stack: Stack<'e>, short: bool) -> Result<Self> {
-        let tree: MysqlTree = mysql::provide_unpacked()?;
+        let tree = mysql::provide_unpacked()?;
         let writer = Writer::start(&tree, stack.writes, CLIENT, TABLE);
         writer
             .wrote_again(Instant::now(), RECOVERY)
@@ -178,8 +177,9 @@ impl<'e> Faults<'e> {
             self.stack.is_back(member, RETURN)?;
         }
         println!(
-            "containers: {} containers were replaced in {:.1} s; clients waited {:.2} s at most",
+            "containers: replaced {} of {} in {:.1} s; clients waited {:.2} s at most",
             order.len(),
+            MEMBERS.len(),
             begun.elapsed().as_secs_f64(),
             self.writer.longest_gap(begun).as_secs_f64()
         );

@@ -367,13 +367,12 @@ fn network(member: Member) -> String {
 /// Lets the router delay packets by this program where the kernel has no netem.
 fn delay_without_netem() -> Result<String> {
     let program = std::env::current_exe()?;
-    let program = serde_json::to_string(&format!("{}:/usr/local/bin/xtask:ro", place(&program)?))?;
+    let program = program
+        .to_str()
+        .context("the path of this program is no text")?;
+    let program = serde_json::to_string(&format!("{program}:/usr/local/bin/xtask:ro"))?;
     Ok(format!(
         "services:\n  router:\n    volumes: [{program}]\n    devices: [/dev/net/tun]\n    sysctls:\n      net.ipv4.conf.all.rp_filter: 0\n      \
          net.ipv4.conf.default.rp_filter: 0\n    environment:\n      DELAY: /usr/local/bin/xtask delay\n"
     ))
-}
-
-fn place(path: &Path) -> Result<&str> {
-    path.to_str().context("the path of this program is no text")
 }

@@ -140,6 +140,31 @@ pub struct Asked {
     pub answer: Result<MemberView, String>,
 }
 
+#[cfg(test)]
+impl Asked {
+    /// For tests: a member of the region `north`, of which number 1 is a database member and all others are witnesses.
+    pub(crate) fn sample(id: u64, name: &str, answer: Result<MemberView, String>) -> Self {
+        use raft_types::{MemberKind, Region};
+        let entry = MemberEntry {
+            id: MemberId(id),
+            name: name.into(),
+            region: Region("north".into()),
+            kind: match id {
+                1 => MemberKind::Database,
+                _ => MemberKind::Witness,
+            },
+            votes: true,
+            priority: 100,
+            address: format!("10.0.0.{id}:7400"),
+        };
+        Self {
+            entry,
+            configured: true,
+            answer,
+        }
+    }
+}
+
 /// The view of the member whose log goes furthest; its roster and its voter sets are the newest.
 pub(super) fn latest(asked: &[Asked]) -> Option<&MemberView> {
     let views = asked.iter().filter_map(|asked| asked.answer.as_ref().ok());

@@ -168,40 +168,20 @@ fn page(document: &Document, directory: &Directory) -> String {
 #[cfg(test)]
 mod tests {
     use consensus::Explanation;
-    use raft_types::MemberKind;
     use raft_types::Region;
 
     use super::*;
     use crate::operator::Asked;
-    use member::settings::MemberEntry;
     use member::status::sample::database_leader;
     use member::status::sample::witness_follower;
 
     fn report(leader: Result<MemberView, String>) -> RingReport {
-        let entry = |id: u64, name: &str| MemberEntry {
-            id: MemberId(id),
-            name: name.into(),
-            region: Region("north".into()),
-            kind: if id == 1 {
-                MemberKind::Database
-            } else {
-                MemberKind::Witness
-            },
-            votes: true,
-            priority: 100,
-            address: format!("10.0.0.{id}:7400"),
-        };
-        let asked = |entry, answer| Asked {
-            entry,
-            configured: true,
-            answer,
-        };
         RingReport::new(
             "orders",
             vec![
-                asked(entry(1, "db-1"), leader),
-                asked(entry(2, "witness-1"), Ok(witness_follower())),
-                asked(entry(3, "witness-2"), Err("gone".into())),
+                Asked::sample(1, "db-1", leader),
+                Asked::sample(2, "witness-1", Ok(witness_follower())),
+                Asked::sample(3, "witness-2", Err("gone".into())),
             ],
         )
     }

@@ -17,33 +17,17 @@ mod tests {
     use consensus::Explanation;
     use consensus::Prospects;
     use raft_types::MemberId;
-    use raft_types::MemberKind;
-    use raft_types::Region;
 
     use super::*;
     use crate::operator::Asked;
-    use member::settings::MemberEntry;
     use member::status::MemberView;
     use member::status::sample::database_leader;
     use member::status::sample::witness_follower;
 
     fn report(leader: MemberView) -> RingReport {
-        let asked = |id: u64, name: &str, view| Asked {
-            entry: MemberEntry {
-                id: MemberId(id),
-                name: name.into(),
-                region: Region("north".into()),
-                kind: MemberKind::Witness,
-                votes: true,
-                priority: 100,
-                address: format!("10.0.0.{id}:7400"),
-            },
-            configured: true,
-            answer: Ok(view),
-        };
         let members = [
-            asked(1, "db-1", leader),
-            asked(2, "witness-1", witness_follower()),
+            Asked::sample(1, "db-1", Ok(leader)),
+            Asked::sample(2, "witness-1", Ok(witness_follower())),
         ];
         RingReport::new("orders", members.into())
     }

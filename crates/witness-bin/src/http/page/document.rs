@@ -159,33 +159,12 @@ fn member(of: &MemberReport, report: &RingReport, counted: &BTreeSet<MemberId>) 
 
 #[cfg(test)]
 mod tests {
-    use member::settings::MemberEntry;
     use member::status::sample::{database_leader, witness_follower};
     use proxy::RouteView;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::operator::Asked;
-
-    fn asked(id: u64, name: &str, answer: Result<MemberView, String>) -> Asked {
-        Asked {
-            entry: MemberEntry {
-                id: MemberId(id),
-                name: name.into(),
-                region: Region("north".into()),
-                kind: if id == 1 {
-                    MemberKind::Database
-                } else {
-                    MemberKind::Witness
-                },
-                votes: true,
-                priority: 100,
-                address: format!("10.0.0.{id}:7400"),
-            },
-            configured: true,
-            answer,
-        }
-    }
 
     fn document(own: &MemberView, asked: Vec<Asked>) -> Value {
         let report = RingReport::new("orders", asked);
@@ -208,9 +187,9 @@ mod tests {
         };
         routes.routes = vec![route(2, &[]), route(3, &[2])];
         let members = vec![
-            asked(1, "db-1", Ok(leader)),
-            asked(2, "witness-1", Ok(witness_follower())),
-            asked(3, "witness-2", silent()),
+            Asked::sample(1, "db-1", Ok(leader)),
+            Asked::sample(2, "witness-1", Ok(witness_follower())),
+            Asked::sample(3, "witness-2", silent()),
         ];
         let seen = document(&witness_follower(), members);
         assert_eq!(seen["leader"], 1);
@@ -245,9 +224,9 @@ mod tests {
         let mut own = witness_follower();
         own.leader = None;
         let members = vec![
-            asked(1, "db-1", silent()),
-            asked(2, "witness-1", Ok(own.clone())),
-            asked(3, "witness-2", silent()),
+            Asked::sample(1, "db-1", silent()),
+            Asked::sample(2, "witness-1", Ok(own.clone())),
+            Asked::sample(3, "witness-2", silent()),
         ];
         let seen = document(&own, members);
         assert_eq!(seen["leader"], Value::Null);
