@@ -1,14 +1,16 @@
 //! What the transport is configured with: TLS between members, and deadlines and sizes derived from the ring's timers.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 
 use consensus::Timers;
 use raft_types::{MAX_MESSAGE_BYTES, REPLICATION_WINDOW_BYTES};
-use rustls::RootCertStore;
+use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
 use thiserror::Error;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
@@ -97,7 +99,7 @@ impl TlsMaterial {
 
         let chain = certificates(CERTIFICATE, &files.certificate, &certificate_pem)?;
         let key = private_key(&files.key, &key_pem)?;
-        check_pair(files, chain, &key)?;
+        check_pair(&files.certificate, chain, &files.key, &key)?;
         let mut roots = RootCertStore::empty();
         for root in certificates(AUTHORITY, &files.authority, &authority_pem)? {
             roots.add(root).map_err(|error| TlsError::Damaged {
@@ -183,30 +185,52 @@ fn private_key(path: &Path, mut pem: &[u8]) -> Result<PrivateKeyDer<'static>, Tl
 }
 
 fn check_pair(
-    files: &TlsFiles,
+    certificate: &Path,
     chain: Vec<CertificateDer<'static>>,
+    key_file: &Path,
     key: &PrivateKeyDer<'static>,
 ) -> Result<(), TlsError> {
-    let signing = rustls::crypto::ring::sign::any_supported_type(key);
+    let signing = ring::sign::any_supported_type(key);
     let signing = signing.map_err(|error| TlsError::Damaged {
         role: KEY,
-        path: files.key.clone(),
+        path: key_file.to_owned(),
         reason: error.to_string(),
     })?;
     match CertifiedKey::new(chain, signing).keys_match() {
         Ok(()) => Ok(()),
         Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
             Err(TlsError::NotAPair {
-                key: files.key.clone(),
-                certificate: files.certificate.clone(),
+                key: key_file.to_owned(),
+                certificate: certificate.to_owned(),
             })
         }
-        Err(error) => Err(TlsError::Damaged {
-            role: CERTIFICATE,
-            path: files.certificate.clone(),
-            reason: error.to_string(),
-        }),
+        Err(error) => Err(damaged(certificate, &error)),
     }
+}
+
+fn damaged(certificate: &Path, error: &rustls::Error) -> TlsError {
+    TlsError::Damaged {
+        role: CERTIFICATE,
+        path: certificate.to_owned(),
+        reason: error.to_string(),
+    }
+}
+
+/// What an HTTP server shows to whoever connects to it; no certificate is asked of those.
+///
+/// # Errors
+/// [`TlsError`], which names the file.
+pub fn https_server(certificate: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
+    let chain = certificates(CERTIFICATE, certificate, &read(CERTIFICATE, certificate)?)?;
+    let signing = private_key(key, &read(KEY, key)?)?;
+    check_pair(certificate, chain.clone(), key, &signing)?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map(|builder| builder.with_no_client_auth())
+        .and_then(|builder| builder.with_single_cert(chain, signing));
+    let mut config = config.map_err(|error| damaged(certificate, &error))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
 }
 
 // The transport's deadlines and sizes, derived from the ring's timers in one place.

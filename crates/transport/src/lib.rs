@@ -24,6 +24,6 @@ pub use crate::client::{
     PeerClient, PeerTrouble,
 };
 pub use crate::compression::{Compression, CompressionFigures};
-pub use crate::config::{TlsError, TlsFiles, TlsMaterial, TransportConfig};
+pub use crate::config::{TlsError, TlsFiles, TlsMaterial, TransportConfig, https_server};
 pub use crate::local_member::{CommandSource, LocalMember, LogPiece, LogSource, StatusSource};
 pub use crate::server::{RunningServer, ServeError, serve};

@@ -2,12 +2,15 @@
 //! has no other program that could ask.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
 use ureq::Agent;
+use ureq::tls::TlsConfig;
 
 use crate::cli::config_args::ConfigArgs;
+use crate::config::HttpSettings;
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// The questions that a status code answers.
@@ -47,7 +50,7 @@ struct Answer {
 /// Exit 1 when it does not answer, or says no; 2 when the configuration has no address to ask at.
 pub(crate) fn run(args: &HealthArgs, format: Format) -> Result<(), Failure> {
     let (config, _) = args.config.load()?;
-    let Some(listen) = &config.http_listen else {
+    let Some(http) = &config.http else {
         return Err(Failure::new(
             Exit::Usage,
             "the member does not serve HTTP",
@@ -55,8 +58,8 @@ pub(crate) fn run(args: &HealthArgs, format: Format) -> Result<(), Failure> {
         ));
     };
     let question = &args.question;
-    let answer = ask(listen, question, args.timeout)
-        .map_err(|error| Failure::error(format!("no answer from {listen}: {error}")))?;
+    let answer = ask(http, question, args.timeout)
+        .map_err(|error| Failure::error(format!("no answer from {}: {error}", http.listen)))?;
     if !answer.ok {
         let reason = answer.reason.unwrap_or_default();
         return Err(Failure::error(format!("{question}: no: {reason}")));
@@ -67,15 +70,24 @@ pub(crate) fn run(args: &HealthArgs, format: Format) -> Result<(), Failure> {
     }
 }
 
-fn ask(listen: &str, question: &str, limit: Duration) -> Result<Answer, String> {
-    let address = reachable(listen)?;
-    // Without the proxy that the environment may name: this is the same host.
+fn ask(http: &HttpSettings, question: &str, limit: Duration) -> Result<Answer, String> {
+    let address = reachable(&http.listen)?;
+    let scheme = match http.certificate {
+        Some(_) => "https",
+        None => "http",
+    };
+    // As an orchestrator's probes: this host is asked, nothing secret is sent, and a certificate is for the address that others use.
+    let tls = TlsConfig::builder()
+        .disable_verification(true)
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()));
+    // Without the proxy that the environment may name.
     let config = Agent::config_builder()
+        .tls_config(tls.build())
         .timeout_global(Some(limit))
         .http_status_as_error(false)
         .proxy(None);
     let agent: Agent = config.build().into();
-    let call = agent.get(format!("http://{address}/{question}")).call();
+    let call = agent.get(format!("{scheme}://{address}/{question}")).call();
     let mut response = call.map_err(|error| error.to_string())?;
     let text = response.body_mut().read_to_string();
     let text = text.map_err(|error| error.to_string())?;

@@ -20,12 +20,23 @@ use crate::config::validation::Values;
 pub struct Config {
     /// What the member is told.
     pub member: Settings,
-    /// Where HTTP is served; `None` for nowhere.
-    pub http_listen: Option<String>,
-    /// What orders over HTTP have to bring; `None`: nobody orders anything.
-    pub http_token: Option<PasswordSource>,
+    /// How HTTP is served; `None` for not at all.
+    pub http: Option<HttpSettings>,
     /// Form and level of the process's own log.
     pub logging: LoggingSettings,
+}
+
+/// Section `[http]` of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpSettings {
+    /// Where it is served.
+    pub listen: String,
+    /// Certificate and key that it is served with; `None`: not encrypted.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// What orders have to bring; `None`: nobody orders anything.
+    pub token: Option<PasswordSource>,
+    /// What has to be brought to read more than what load balancers ask; `None`: nothing.
+    pub read_token: Option<PasswordSource>,
 }
 
 /// Section `[logging]` of the configuration.
@@ -42,14 +53,29 @@ pub struct LoggingSettings {
 pub(crate) fn build(values: &Values, member_values: &[Values]) -> Option<Config> {
     Some(Config {
         member: settings(values, member_values)?,
-        http_listen: non_empty(values.text("http.listen")?),
-        http_token: non_empty(values.text("http.token_file")?)
-            .map(|file| PasswordSource::File(file.into())),
+        http: http(values)?,
         logging: LoggingSettings {
             json: values.text("logging.format")? == "json",
             level: values.text("logging.level")?,
         },
     })
+}
+
+fn http(values: &Values) -> Option<Option<HttpSettings>> {
+    let token = |key| -> Option<Option<PasswordSource>> {
+        let file = non_empty(values.text(key)?);
+        Some(file.map(|file| PasswordSource::File(file.into())))
+    };
+    let (token, read_token) = (token("http.token_file")?, token("http.read_token_file")?);
+    let encrypted = values.bool("http.tls")?;
+    let certificate = tls(values)?.filter(|_| encrypted);
+    let listen = non_empty(values.text("http.listen")?);
+    Some(listen.map(|listen| HttpSettings {
+        listen,
+        certificate: certificate.map(|tls| (tls.certificate_file, tls.key_file)),
+        token,
+        read_token,
+    }))
 }
 
 fn settings(values: &Values, member_values: &[Values]) -> Option<Settings> {

@@ -608,11 +608,25 @@ pub const KEYS: &[Key] = &[
         "Where metrics, health and status are served over HTTP. Empty: nowhere.",
     ),
     key(
+        "http.tls",
+        Kind::Bool,
+        Value("true"),
+        "",
+        "Whether that is HTTPS, with the certificate of `tls.certificate_file`; without `[tls]` it is plain HTTP in any case. Callers need no certificate.",
+    ),
+    key(
         "http.token_file",
         Kind::File,
         Value("\"\""),
         "",
         "File with the token that orders over HTTP (`POST /pause`, `/resume`, `/switchover`, `/failover`, `/reinitialize`) have to bring. Empty: no orders over HTTP.",
+    ),
+    key(
+        "http.read_token_file",
+        Kind::File,
+        Value("\"\""),
+        "",
+        "File with a token for reading. When set, the page, `/ring`, `/status`, `/cluster`, `/config` and `/metrics` need it or that of `http.token_file`; what load balancers ask stays open. Empty: everybody may read.",
     ),
     key(
         "hooks.on_primary",

@@ -14,7 +14,7 @@ mod rules;
 mod sections;
 mod validation;
 
-pub use crate::config::build::{Config, LoggingSettings};
+pub use crate::config::build::{Config, HttpSettings, LoggingSettings};
 pub use crate::config::example::{example, reference};
 pub use crate::config::layers::Sources;
 pub use crate::config::problem::{Place, Problem, Problems, Severity, nearest};

@@ -1,6 +1,8 @@
 //! The member over HTTP: the status code is the answer, JSON the detail, with Patroni's meanings.
 //! GET and HEAD change nothing; what changes something is a POST with a token (`orders.rs`).
 
+mod access;
+mod listener;
 mod metrics;
 mod orders;
 mod page;
@@ -10,9 +12,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
-use member::settings::PasswordSource;
 use member::status::Question;
 use member::{MemberError, Opened};
 use serde_json::json;
@@ -20,6 +22,9 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
+use crate::http::access::readers_only;
+pub use crate::http::access::{Access, Credentials};
+use crate::http::listener::HttpListener;
 pub use crate::http::metrics::{Expiry, Histograms, expiries, registry};
 pub use crate::http::orders::{OrderApi, OrderTaker};
 pub use crate::http::page::RingPage;
@@ -27,40 +32,42 @@ pub use crate::http::questions::Endpoints;
 use crate::http::questions::{cluster, config, freshness, metrics, question, status};
 use crate::operator::Asker;
 
-/// Serves a member where its configuration says, until it closes.
+/// Serves a member as its configuration says, until it closes. What comes back renews the certificate and the tokens.
 ///
 /// # Errors
-/// When nobody can listen there, or the token that orders need cannot be read.
+/// When nobody can listen there, or the certificate or a token cannot be read.
 pub async fn serve_member(
     config: &Config,
     member: &Opened,
     histograms: &Histograms,
-) -> Result<(), MemberError> {
-    let Some(address) = &config.http_listen else {
-        return Ok(());
+) -> Result<Option<Access>, MemberError> {
+    let Some(settings) = &config.http else {
+        return Ok(None);
     };
+    let address = &settings.listen;
     let listener = TcpListener::bind(address).await;
     let listener = listener.map_err(|source| MemberError::Listen {
         key: "http.listen",
         address: address.clone(),
         source,
     })?;
-    let token = config.http_token.as_ref();
-    let token = token.map(PasswordSource::read).transpose();
-    let token = token.map_err(|source| MemberError::PasswordFile {
-        key: "http.token_file",
-        source,
-    })?;
+    let access = Access::new(Credentials::load(settings)?);
     let registry = registry(
         member.view(),
         &config.member.data_dir,
         expiries(&config.member),
         histograms,
     );
-    let orders = OrderApi::new(Arc::new(member.commands()), token);
+    let orders = OrderApi::new(Arc::new(member.commands()), access.clone());
     let asker = Asker::of_member(&config.member, member.view())?;
     let page = RingPage::new(member.view(), asker);
-    let endpoints = Endpoints::new(member.view(), registry, orders, page.clone());
+    let endpoints = Endpoints::new(
+        member.view(),
+        registry,
+        orders,
+        page.clone(),
+        access.clone(),
+    );
     let end = member.end();
     let until = end.clone();
     tokio::spawn(async move { until.run_until_cancelled(page.watch()).await });
@@ -69,7 +76,7 @@ pub async fn serve_member(
             tracing::error!(%error, "HTTP is not served any more");
         }
     });
-    Ok(())
+    Ok(Some(access))
 }
 
 impl Endpoints {
@@ -82,6 +89,7 @@ impl Endpoints {
         listener: TcpListener,
         stop: CancellationToken,
     ) -> std::io::Result<()> {
+        let listener = HttpListener::new(listener, self.access.clone());
         let served = axum::serve(listener, self.router());
         served
             .with_graceful_shutdown(async move { stop.cancelled().await })
@@ -90,6 +98,12 @@ impl Endpoints {
 
     fn router(self) -> Router {
         page::routes()
+            .route("/status", get(status))
+            .route("/cluster", get(cluster))
+            .route("/config", get(config))
+            .route("/metrics", get(metrics))
+            .route_layer(from_fn_with_state(self.access.clone(), readers_only))
+            // What load balancers and orchestrators ask is for everybody, and orders have a token of their own.
             .route("/liveness", question(Question::Liveness))
             .route("/readiness", question(Question::Readiness))
             .route("/health", question(Question::Health))
@@ -99,10 +113,6 @@ impl Endpoints {
             .route("/replica", freshness(Question::Replica))
             .route("/read-only", freshness(Question::ReadOnly))
             .route("/witness", question(Question::Witness))
-            .route("/status", get(status))
-            .route("/cluster", get(cluster))
-            .route("/config", get(config))
-            .route("/metrics", get(metrics))
             .route("/pause", post(orders::pause))
             .route("/resume", post(orders::resume))
             .route("/switchover", post(orders::switchover))

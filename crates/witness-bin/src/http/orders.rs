@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{FromRef, FromRequestParts, State};
+use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use consensus::PauseRequest;
 use futures::future::BoxFuture;
@@ -18,6 +18,8 @@ use raft_types::{MemberId, MemberKind};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+
+use crate::http::access::Access;
 
 /// Carries out orders that come over HTTP.
 pub trait OrderTaker: Send + Sync + 'static {
@@ -36,37 +38,17 @@ impl OrderTaker for Commands {
     }
 }
 
-/// Orders and the token that they need.
+/// Who carries orders out, and who may give them.
 #[derive(Clone)]
 pub struct OrderApi {
     taker: Arc<dyn OrderTaker>,
-    token: Option<Arc<str>>,
+    access: Access,
 }
 
 impl OrderApi {
-    /// Without a token nobody may order anything.
-    pub fn new(taker: Arc<dyn OrderTaker>, token: Option<String>) -> Self {
-        Self {
-            taker,
-            token: token.map(Arc::from),
-        }
-    }
-
-    fn allows(&self, headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
-        let Some(token) = &self.token else {
-            let why = "orders over HTTP are off; name a file with a token in `http.token_file`";
-            return Err((StatusCode::FORBIDDEN, why));
-        };
-        let given = headers
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-        match given {
-            Some(given) if same(given, token.as_bytes()) => Ok(()),
-            _ => Err((
-                StatusCode::UNAUTHORIZED,
-                "the token is missing or wrong; send `Authorization: Bearer TOKEN`",
-            )),
-        }
+    /// Orders to the member that `taker` belongs to.
+    pub fn new(taker: Arc<dyn OrderTaker>, access: Access) -> Self {
+        Self { taker, access }
     }
 }
 
@@ -82,20 +64,11 @@ where
 
     async fn from_request_parts(parts: &mut Parts, served_from: &S) -> Result<Self, Response> {
         let orders = OrderApi::from_ref(served_from);
-        match orders.allows(&parts.headers) {
+        match orders.access.may_order(&parts.headers) {
             Ok(()) => Ok(Self(orders)),
-            Err((code, why)) => Err(no(code, why)),
+            Err(denied) => Err(denied.into_response()),
         }
     }
-}
-
-/// Compares in a time that does not tell how much of it is the same.
-fn same(given: &[u8], expected: &[u8]) -> bool {
-    let different = given
-        .iter()
-        .zip(expected)
-        .fold(0, |so_far, (a, b)| so_far | (a ^ b));
-    given.len() == expected.len() && different == 0
 }
 
 /// The body of `POST /pause`; everything in it may be left out, and the body as well.
@@ -311,39 +284,6 @@ mod tests {
 
     use super::*;
     use member::status::sample::database_leader;
-
-    struct Nobody;
-
-    impl OrderTaker for Nobody {
-        fn order(&self, _: OperatorCommand) -> BoxFuture<'static, Result<CommandResult, Refusal>> {
-            Box::pin(std::future::ready(Err(PauseError::Busy.into())))
-        }
-    }
-
-    #[test]
-    fn only_the_token_opens() {
-        let allowed = |token: Option<&str>, given: Option<&str>| {
-            let orders = OrderApi::new(Arc::new(Nobody), token.map(str::to_owned));
-            let mut headers = HeaderMap::new();
-            if let Some(given) = given {
-                headers.insert(header::AUTHORIZATION, given.parse().unwrap());
-            }
-            orders.allows(&headers).err().map(|(code, _)| code.as_u16())
-        };
-        let table = [
-            (None, None, Some(403)),
-            (None, Some("Bearer secret"), Some(403)),
-            (Some("secret"), None, Some(401)),
-            (Some("secret"), Some("secret"), Some(401)),
-            (Some("secret"), Some("Bearer secre"), Some(401)),
-            (Some("secret"), Some("Bearer secret2"), Some(401)),
-            (Some("secret"), Some("Bearer "), Some(401)),
-            (Some("secret"), Some("Bearer secret"), None),
-        ];
-        for (token, given, expected) in table {
-            assert_eq!(allowed(token, given), expected, "{token:?} {given:?}");
-        }
-    }
 
     #[test]
     fn the_code_is_the_answer() {

@@ -12,6 +12,7 @@ use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::http::access::Access;
 use crate::http::orders::OrderApi;
 use crate::http::page::RingPage;
 use crate::openmetrics;
@@ -23,21 +24,24 @@ pub struct Endpoints {
     pub(super) registry: Arc<Registry>,
     pub(super) orders: OrderApi,
     pub(super) page: RingPage,
+    pub(super) access: Access,
 }
 
 impl Endpoints {
-    /// Endpoints over a member's view, its metrics, who carries orders out, and the page.
+    /// Endpoints over a member's view, its metrics, who carries orders out, the page, and who may ask.
     pub fn new(
         source: Arc<dyn ViewSource>,
         registry: Registry,
         orders: OrderApi,
         page: RingPage,
+        access: Access,
     ) -> Self {
         Self {
             source,
             registry: Arc::new(registry),
             orders,
             page,
+            access,
         }
     }
 }

@@ -9,6 +9,7 @@ mod containers_fit_together;
 mod demonstration_around_a_mysqld;
 mod demonstration_loses_nothing;
 mod documented_commands_exist;
+mod http_keeps_strangers_out;
 mod log_is_purged_on_order;
 mod log_on_disk_is_read_and_judged;
 mod log_parallelism_is_told;

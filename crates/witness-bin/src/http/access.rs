@@ -1,0 +1,275 @@
+//! With which certificate HTTP is served, and who may read and order. All of it can be replaced while it is served.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Json, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use member::MemberError;
+use member::settings::PasswordSource;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use transport::https_server;
+
+use crate::config::HttpSettings;
+
+/// Certificate and tokens, read from their files.
+#[derive(Clone, Default)]
+pub struct Credentials {
+    /// `None`: not encrypted.
+    tls: Option<TlsAcceptor>,
+    /// Who brings it may order and read.
+    operators: Option<String>,
+    /// Who brings it may read.
+    readers: Option<String>,
+}
+
+impl Credentials {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// When one cannot be used.
+    pub fn load(settings: &HttpSettings) -> Result<Self, MemberError> {
+        let certificate = settings.certificate.as_ref();
+        let tls = certificate.map(|(certificate, key)| https_server(certificate, key));
+        Ok(Self {
+            tls: tls.transpose()?.map(|tls| TlsAcceptor::from(Arc::new(tls))),
+            operators: token("http.token_file", settings.token.as_ref())?,
+            readers: token("http.read_token_file", settings.read_token.as_ref())?,
+        })
+    }
+}
+
+fn token(
+    key: &'static str,
+    source: Option<&PasswordSource>,
+) -> Result<Option<String>, MemberError> {
+    let Some(source) = source else {
+        return Ok(None);
+    };
+    let token = source.read().and_then(|token| match token.trim() {
+        // Everybody would bring that one.
+        "" => Err(std::io::Error::other("its first line is empty")),
+        token => Ok(Some(token.to_owned())),
+    });
+    token.map_err(|source| MemberError::PasswordFile { key, source })
+}
+
+/// The credentials that are in use. Clones share them.
+#[derive(Clone)]
+pub struct Access(Arc<watch::Sender<Credentials>>);
+
+impl Access {
+    /// Begins with these.
+    pub fn new(credentials: Credentials) -> Self {
+        Self(Arc::new(watch::Sender::new(credentials)))
+    }
+
+    /// Uses others from the next connection and the next request on. Connections that are there go on.
+    pub fn renew(&self, credentials: Credentials) {
+        self.0.send_replace(credentials);
+    }
+
+    /// What the next connection begins with; `None`: it is not encrypted.
+    pub(super) fn tls(&self) -> Option<TlsAcceptor> {
+        self.0.borrow().tls.clone()
+    }
+
+    /// Whether a request may order something. A browser adds the password of basic authentication to what any other page has it
+    /// send, so that one orders nothing.
+    pub(super) fn may_order(&self, headers: &HeaderMap) -> Result<(), Denied> {
+        match &self.0.borrow().operators {
+            None => Err(Denied {
+                code: StatusCode::FORBIDDEN,
+                why: "orders over HTTP are off; name a file with a token in `http.token_file`",
+                ask: None,
+            }),
+            Some(token) if bearer(headers).is_some_and(|given| same(given, token)) => Ok(()),
+            Some(_) => Err(Denied {
+                code: StatusCode::UNAUTHORIZED,
+                why: "the token is missing or wrong; send `Authorization: Bearer TOKEN`",
+                ask: Some("Bearer"),
+            }),
+        }
+    }
+
+    /// Whether a request may read what is not for everybody.
+    fn may_read(&self, headers: &HeaderMap) -> Result<(), Denied> {
+        let credentials = self.0.borrow();
+        let Some(readers) = &credentials.readers else {
+            return Ok(());
+        };
+        let basic = basic(headers);
+        let given = bearer(headers).or(basic.as_deref());
+        let mut tokens = [Some(readers), credentials.operators.as_ref()]
+            .into_iter()
+            .flatten();
+        if given.is_some_and(|given| tokens.any(|token| same(given, token))) {
+            return Ok(());
+        }
+        Err(Denied {
+            code: StatusCode::UNAUTHORIZED,
+            why: "the token for reading is missing or wrong; send `Authorization: Bearer TOKEN`, or log in with it as the password",
+            ask: Some("Basic realm=\"witness\", charset=\"UTF-8\""),
+        })
+    }
+}
+
+/// Lets only those through who may read.
+pub(super) async fn readers_only(
+    State(access): State<Access>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match access.may_read(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(denied) => denied.into_response(),
+    }
+}
+
+/// A request that is answered without being looked at.
+#[derive(Debug)]
+pub(super) struct Denied {
+    code: StatusCode,
+    why: &'static str,
+    /// How the caller may say who it is.
+    ask: Option<&'static str>,
+}
+
+impl IntoResponse for Denied {
+    fn into_response(self) -> Response {
+        let detail = json!({ "ok": false, "reason": self.why });
+        let mut response = (self.code, Json(detail)).into_response();
+        let ask = self.ask.map(header::HeaderValue::from_static);
+        let headers = response.headers_mut();
+        headers.extend(ask.map(|ask| (header::WWW_AUTHENTICATE, ask)));
+        response
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    authorization(headers, "Bearer")
+}
+
+/// The password of basic authentication, whatever the name.
+fn basic(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let decoded = STANDARD.decode(authorization(headers, "Basic")?).ok()?;
+    let colon = decoded.iter().position(|byte| *byte == b':')?;
+    Some(decoded[colon + 1..].to_vec())
+}
+
+fn authorization<'a>(headers: &'a HeaderMap, scheme: &str) -> Option<&'a [u8]> {
+    let value = headers.get(header::AUTHORIZATION)?.as_bytes();
+    let (named, rest) = value.split_at_checked(scheme.len())?;
+    let named = named.eq_ignore_ascii_case(scheme.as_bytes());
+    rest.strip_prefix(b" ").filter(|_| named)
+}
+
+/// Whether they are equal, in a time that does not tell where they differ.
+fn same(given: &[u8], expected: &str) -> bool {
+    let pairs = given.iter().zip(expected.as_bytes());
+    let different = pairs.fold(0, |so_far, (a, b)| so_far | (a ^ b));
+    given.len() == expected.len() && different == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(operators: Option<&str>, readers: Option<&str>) -> Access {
+        Access::new(Credentials {
+            tls: None,
+            operators: operators.map(str::to_owned),
+            readers: readers.map(str::to_owned),
+        })
+    }
+
+    fn headers(given: Option<&str>) -> HeaderMap {
+        let given = given.map(|given| (header::AUTHORIZATION, given.parse().unwrap()));
+        HeaderMap::from_iter(given)
+    }
+
+    fn login(name: &str, password: &str) -> String {
+        format!("Basic {}", STANDARD.encode(format!("{name}:{password}")))
+    }
+
+    fn code(answer: Result<(), Denied>) -> u16 {
+        answer.map_or_else(|denied| denied.code.as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn only_the_token_orders() {
+        let by_login = login("ana", "secret");
+        let table = [
+            (None, None, 403),
+            (None, Some("Bearer secret"), 403),
+            (Some("secret"), None, 401),
+            (Some("secret"), Some("secret"), 401),
+            (Some("secret"), Some("Bearer secre"), 401),
+            (Some("secret"), Some("Bearer secret2"), 401),
+            (Some("secret"), Some("Bearer "), 401),
+            (Some("secret"), Some("Bearer reads"), 401),
+            (Some("secret"), Some(by_login.as_str()), 401),
+            (Some("secret"), Some("Bearer secret"), 200),
+            (Some("secret"), Some("bearer secret"), 200),
+        ];
+        for (token, given, expected) in table {
+            let answer = access(token, Some("reads")).may_order(&headers(given));
+            assert_eq!(code(answer), expected, "{token:?} {given:?}");
+        }
+    }
+
+    #[test]
+    fn who_may_order_may_read() {
+        let (reader, operator) = (login("", "reads"), login("ana", "secret"));
+        let with_colon = login("ana", "re:ads");
+        let table = [
+            (None, None, 200),
+            (Some("reads"), None, 401),
+            (Some("reads"), Some("Bearer other"), 401),
+            (Some("reads"), Some("Basic reads"), 401),
+            (Some("reads"), Some(with_colon.as_str()), 401),
+            (Some("reads"), Some("Bearer reads"), 200),
+            (Some("reads"), Some("Bearer secret"), 200),
+            (Some("reads"), Some(reader.as_str()), 200),
+            (Some("reads"), Some(operator.as_str()), 200),
+            (Some("re:ads"), Some(with_colon.as_str()), 200),
+        ];
+        for (token, given, expected) in table {
+            let answer = access(Some("secret"), token).may_read(&headers(given));
+            assert_eq!(code(answer), expected, "{token:?} {given:?}");
+        }
+    }
+
+    #[test]
+    fn other_tokens_count_from_the_next_request_on() {
+        let used = access(Some("old"), None);
+        let server = used.clone();
+        let with = |token: &str| code(server.may_order(&headers(Some(token))));
+        assert_eq!((with("Bearer old"), with("Bearer new")), (200, 401));
+        used.renew(Credentials {
+            operators: Some("new".to_owned()),
+            ..Credentials::default()
+        });
+        assert_eq!((with("Bearer old"), with("Bearer new")), (401, 200));
+    }
+
+    #[test]
+    fn a_file_without_a_token_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        let read = || token("http.token_file", Some(&PasswordSource::File(file.clone())));
+        for empty in ["", "\n", "  \nsecret\n"] {
+            std::fs::write(&file, empty).unwrap();
+            let error = read().unwrap_err().to_string();
+            assert!(error.contains("`http.token_file`"), "{error}");
+            assert!(error.contains("first line is empty"), "{error}");
+        }
+        std::fs::write(&file, "secret\nwhatever\n").unwrap();
+        assert_eq!(read().unwrap().as_deref(), Some("secret"));
+    }
+}
