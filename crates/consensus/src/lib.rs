@@ -9,6 +9,7 @@ pub(crate) mod bootstrap;
 pub(crate) mod calls;
 mod election;
 mod engine;
+mod history;
 mod lease;
 pub mod log_probe;
 mod log_room;
@@ -33,6 +34,7 @@ pub use crate::calls::{
 };
 pub use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
 pub use crate::engine::Fault;
+pub use crate::history::{HistoryEntry, HistoryEvent, Named, without as without_history};
 pub use crate::lease::leadership::{Leadership, NotServing, Term};
 pub use crate::log_room::rooms::NoRoom;
 pub use crate::member::config::{Bounds, ConfigError, MemberConfig, Timers};
@@ -50,6 +52,7 @@ pub use crate::reconfiguration::pinned_primary::{Primacy, RingPause};
 pub use crate::reconfiguration::promotion::{
     Promoted, PromotionError, PromotionPhase, PromotionProgress, PromotionRefusal,
 };
+pub use crate::reconfiguration::scheduled_switchover::ScheduledSwitchover;
 pub use crate::reconfiguration::updates::{Amendment, RecordChange, RulesChange};
 pub use crate::repair::plan::{
     MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, accept as accept_repair, plan_repair,

@@ -7,12 +7,15 @@
 //!   log_keeping   provisioning       old and damaged files; the data of its mysqld
 //!   mysqld                           what it does to the mysqld beside it
 //!   binlog_serving   hooks           consumers of its log; the operator's own programs
+//!   credentials   reload             certificates and passwords; what is taken anew while it runs
 //!   state   commands                 where it stands; orders are carried out
+//!   ring_history                     what it notes of what happens to the ring
 //!   phases                           from its start to its end
 //! ```
 
 mod binlog_serving;
 mod commands;
+mod credentials;
 mod data_directory;
 mod error;
 mod hooks;
@@ -21,7 +24,9 @@ mod mysqld;
 mod phases;
 pub mod protocol;
 mod provisioning;
+mod reload;
 mod ring_handle;
+mod ring_history;
 pub mod settings;
 mod state;
 pub mod status;
@@ -29,7 +34,8 @@ pub mod status;
 pub use commands::Commands;
 pub use data_directory::{IdentityFileError, LockError};
 pub use error::MemberError;
-pub use mysqld::{GUARD, GUARDS, GuardCommand, connect_options, guarded_server};
+pub use mysqld::{GUARD, GUARDS, GuardCommand, RELOAD, connect_options, guarded_server};
 pub use phases::{Joined, Opened, Running, Surroundings};
+pub use reload::{Reload, Renewed};
 pub use ring_handle::{RingHandle, RotateError, Rotated};
 pub use state::{TakeoverObserver, TakeoverPhase};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -115,9 +116,9 @@ impl Default for MemberRecord {
 /// What a record carries along for all of the ring: fields that only a later version knows, and those of this version
 /// that say nothing of the member itself, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Extras(Option<Box<Fields>>);
+pub struct Extras(Option<Arc<Fields>>);
 
-/// Boxed, because a record travels inside of the engine's errors, and has none of them as a rule.
+/// Behind a pointer, because a record travels inside of the engine's errors; and shared, because records are copied at every look at the ring.
 type Fields = (BTreeMap<String, Value>,);
 
 impl Extras {
@@ -128,8 +129,15 @@ impl Extras {
 
     /// Puts something under a name, in place of what was there.
     pub fn set(&mut self, name: &str, value: Value) {
-        let fields = self.0.get_or_insert_with(Box::default);
-        fields.0.insert(name.to_owned(), value);
+        let fields = self.0.get_or_insert_with(Arc::default);
+        Arc::make_mut(fields).0.insert(name.to_owned(), value);
+    }
+
+    /// Takes away what stands under a name.
+    pub fn remove(&mut self, name: &str) {
+        if let Some(fields) = &mut self.0 {
+            Arc::make_mut(fields).0.remove(name);
+        }
     }
 }
 
@@ -145,7 +153,7 @@ impl Serialize for Extras {
 impl<'de> Deserialize<'de> for Extras {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let fields = BTreeMap::deserialize(from)?;
-        Ok(Self((!fields.is_empty()).then(|| Box::new((fields,)))))
+        Ok(Self((!fields.is_empty()).then(|| Arc::new((fields,)))))
     }
 }
 

@@ -84,7 +84,7 @@ impl World {
             let was_a_member = replacement.done().listed;
             if was_a_member && !replacement.done().removed {
                 use_again(&leading, lost, &new, false, &record).await;
-                let outcome = leading.remove_member(lost).await;
+                let outcome = leading.remove_member(lost, "anna").await;
                 record.note(&format!(
                     "member {} removes {lost}, whose disk is gone: {outcome:?}",
                     leading.id()
@@ -100,7 +100,7 @@ impl World {
                 use_again(&leading, lost, &new, forgets, &record).await;
             }
             let id = replacement.new;
-            let outcome = leading.add_member(id, new).await;
+            let outcome = leading.add_member(id, new, "anna").await;
             record.note(&format!(
                 "member {} adds {id} in the place of {lost}: {outcome:?}",
                 leading.id()
@@ -157,7 +157,7 @@ async fn use_again(
             let change = leading.engine().change_membership(nodes, true);
             matches!(tokio::time::timeout(PATIENCE, change).await, Ok(Ok(_)))
         }
-        false => leading.add_member(used, new.clone()).await.is_ok(),
+        false => leading.add_member(used, new.clone(), "anna").await.is_ok(),
     };
     if taken {
         let (member, by) = (used, leading.id());

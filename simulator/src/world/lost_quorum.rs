@@ -176,7 +176,7 @@ impl World {
         process.spawn(|member| async move {
             record.saw(&Event::Repaired(repair));
             let accepted = plan.loss.as_ref().and_then(|loss| loss.after);
-            let outcome = member.repair_quorum(&plan, accepted, clock).await;
+            let outcome = member.repair_quorum(&plan, accepted, clock, "anna").await;
             record.note(&format!(
                 "member {} repairs the quorum: {outcome:?}",
                 member.id()

@@ -107,7 +107,7 @@ impl World {
         };
         let (record, new) = (self.record.clone(), shape.record.clone());
         leader.spawn(|leading| async move {
-            let outcome = leading.add_member(member, new).await;
+            let outcome = leading.add_member(member, new, "anna").await;
             record.note(&format!(
                 "member {} adds {member}: {outcome:?}",
                 leading.id()
@@ -166,7 +166,7 @@ impl World {
         };
         let (record, removed) = (self.record.clone(), self.removed.clone());
         leader.spawn(|leading| async move {
-            let outcome = leading.remove_member(member).await;
+            let outcome = leading.remove_member(member, "anna").await;
             record.note(&format!(
                 "member {} removes {member}: {outcome:?}",
                 leading.id()

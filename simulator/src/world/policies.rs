@@ -101,7 +101,7 @@ impl World {
                 policy: Some(request.policy),
                 ..RulesChange::default()
             };
-            let outcome = member.set_rules(&rules, false).await;
+            let outcome = member.set_rules(&rules, false, "anna").await;
             let is_done = matches!(&outcome, Ok(_) | Err(ReconfigurationError::AsItIs));
             request.done.fetch_or(is_done, Ordering::Relaxed);
             let outcome = outcome.map(|done| (done.after.policy, done.entry));
@@ -346,7 +346,7 @@ impl World {
         let (told, removed) = (outcome.clone(), self.removed.clone());
         if let Some(leader) = self.leader_process() {
             leader.spawn(|leading| async move {
-                let result = leading.remove_member(leaving).await;
+                let result = leading.remove_member(leaving, "anna").await;
                 if result.is_ok() {
                     let mut removed = removed.lock().unwrap_or_else(PoisonError::into_inner);
                     removed.push(leaving);

@@ -5,6 +5,7 @@ mod a_broken_primary_gives_way;
 mod a_primary_is_shut_down_without_a_quorum;
 mod a_region_gets_each_payload_once;
 mod a_stalled_primary_gives_way;
+mod certificates_and_passwords_are_rotated;
 mod clients_go_through_haproxy;
 mod commits_wait_without_a_quorum;
 mod failover_is_paused;

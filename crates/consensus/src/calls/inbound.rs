@@ -323,6 +323,14 @@ impl Inbound {
                 let bytes = bytes.map_err(|error| CallError(error.to_string()))?;
                 Ok(Answer::FilePart(FileBytes(bytes)))
             }
+            Question::Note { entries } => {
+                if self.core.leadership().serving_term().is_none() {
+                    let reason = "this member does not serve as the leader".to_owned();
+                    return Err(CallError(reason));
+                }
+                self.core.notes.take(entries);
+                Ok(Answer::Noted)
+            }
             Question::Room => {
                 let end = engine::progress(&self.core.raft).last_log;
                 Ok(self.core.rooms.answer(end))

@@ -16,6 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
+use crate::history::HistoryEntry;
 use crate::lease::leadership::Term;
 use crate::purge_floor::PurgeFloor;
 use crate::repair::rejoin::{Agreement, Recollection};
@@ -76,6 +77,11 @@ pub enum Question {
     },
     /// From a member whose file is damaged: give me this piece of yours.
     FilePart(FilePart),
+    /// To the leader: put these into the ring's history.
+    Note {
+        /// What the member that asks has noted.
+        entries: Vec<HistoryEntry>,
+    },
     /// From the leader to a voter: how many bytes of transactions fit on the disk of your log?
     Room,
 }
@@ -107,6 +113,8 @@ pub enum Answer {
     Database(DatabaseState),
     /// A part of a file of the log.
     FilePart(FileBytes),
+    /// Answers [`Question::Note`]: the leader will write them, unless it fails.
+    Noted,
     /// What fits on the disk of the log.
     Room {
         /// In bytes, without the reserve; none where the log cannot say.

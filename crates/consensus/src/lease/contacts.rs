@@ -229,12 +229,16 @@ impl LastHeard {
         self.at.store(millis + 1, Ordering::Relaxed);
     }
 
+    /// How long ago it was heard last.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        let millis = self.at.load(Ordering::Relaxed).checked_sub(1)?;
+        let at = Duration::from_millis(millis);
+        Some(self.begun.elapsed().saturating_sub(at))
+    }
+
     /// Whether it was heard less than this long ago.
     pub(crate) fn within(&self, age: Duration) -> bool {
-        match self.at.load(Ordering::Relaxed).checked_sub(1) {
-            Some(millis) => self.begun.elapsed() < Duration::from_millis(millis) + age,
-            None => false,
-        }
+        self.age().is_some_and(|heard| heard < age)
     }
 }
 

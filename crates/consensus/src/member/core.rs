@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::election::campaign::Campaigning;
 use crate::engine;
 use crate::engine::{Engine, Fault, RoleSnapshot};
+use crate::history::noting::Notes;
 use crate::lease::contacts::{Contacts, LastHeard};
 use crate::lease::leadership::{Leadership, Observation, Tenure, Term, assess};
 use crate::log_room::rooms::Rooms;
@@ -56,6 +57,8 @@ pub(crate) struct MemberCore {
     pub(crate) writer: WriterSlot,
     pub(crate) database: DatabaseSlot,
     pub(crate) rooms: Rooms,
+    /// What waits to come into the ring's history.
+    pub(crate) notes: Notes,
 }
 
 impl MemberCore {
@@ -85,6 +88,7 @@ impl MemberCore {
             writer: WriterSlot::default(),
             database: DatabaseSlot::default(),
             rooms: Rooms::default(),
+            notes: Notes::default(),
         }
     }
 

@@ -30,6 +30,7 @@ use crate::election::doubted_tail;
 use crate::election::vote_gate::ElectionGate;
 use crate::engine;
 use crate::engine::{Engine, Fault};
+use crate::history::noting;
 use crate::lease::contacts::{Contacts, LeaseNetwork};
 use crate::lease::leadership::{Leadership, Term};
 use crate::lease::observer;
@@ -63,7 +64,7 @@ struct Running {
     primacy: watch::Receiver<Primacy>,
     leader_task: watch::Receiver<Option<LeaderTask>>,
     fault: watch::Receiver<Option<Fault>>,
-    tasks: [AbortHandle; 6],
+    tasks: [AbortHandle; 7],
 }
 
 /// Why a member could not be started.
@@ -129,6 +130,7 @@ impl Member {
         let observer = tokio::spawn(observer::observe(core.clone(), published));
         let supervisor = tokio::spawn(supervise(core.clone(), publish_fault));
         let asking = tokio::spawn(asking::ask_around(core.clone(), calls.clone()));
+        let noting = tokio::spawn(noting::write_down(core.clone(), calls.clone()));
         let stewarding = tokio::spawn(leader_tasks::run(
             core.clone(),
             calls.clone(),
@@ -156,6 +158,7 @@ impl Member {
                 waking.abort_handle(),
                 settling.abort_handle(),
                 asking.abort_handle(),
+                noting.abort_handle(),
             ],
         })))
     }

@@ -14,6 +14,10 @@ use crate::calls::{Answer, CallError, Question};
 use crate::election::mock_election::MockElection;
 use crate::engine;
 use crate::engine::Fault;
+use crate::history;
+use crate::history::noting::entry_now;
+use crate::history::{HistoryEntry, HistoryEvent, Named, noting};
+use crate::lease::leadership::Term;
 use crate::member::Member;
 use crate::purge_floor::PurgeFloor;
 use crate::quorum::{PolicyGap, QuorumPolicy, RingRules, policy};
@@ -23,8 +27,9 @@ use crate::reconfiguration::pinned_primary::RingPause;
 use crate::reconfiguration::promotion::{
     Promoted, PromotionError, PromotionProgress, PromotionRefusal,
 };
+use crate::reconfiguration::scheduled_switchover::ScheduledSwitchover;
 use crate::reconfiguration::updates::{Amendment, RecordChange, RulesChange};
-use crate::reconfiguration::{members, pause, promotion, updates};
+use crate::reconfiguration::{members, pause, promotion, scheduled_switchover, updates};
 use crate::repair::forced_membership::{ForceError, force_membership};
 use crate::repair::plan;
 use crate::repair::plan::{MemberEvidence, RepairPlan, RepairRefusal};
@@ -85,12 +90,34 @@ impl Member {
         pause::pause(&self.0.core, request).await
     }
 
+    /// Schedules a switchover to a database member, in place of one that may be scheduled. Committed when this returns.
+    ///
+    /// # Errors
+    /// [`ReconfigurationError`].
+    pub async fn schedule_switchover(
+        &self,
+        scheduled: &ScheduledSwitchover,
+    ) -> Result<OpId, ReconfigurationError> {
+        scheduled_switchover::schedule(&self.0.core, scheduled, pause::now()).await
+    }
+
+    /// Takes the scheduled switchover back, and says what it was. Committed when this returns.
+    ///
+    /// # Errors
+    /// [`ReconfigurationError`].
+    pub async fn cancel_switchover(
+        &self,
+        by: &str,
+    ) -> Result<(ScheduledSwitchover, OpId), ReconfigurationError> {
+        scheduled_switchover::cancel(&self.0.core, by).await
+    }
+
     /// Ends the pause of failover, and says what it was. Committed when this returns.
     ///
     /// # Errors
     /// [`PauseError`].
-    pub async fn resume(&self) -> Result<(RingPause, OpId), PauseError> {
-        pause::resume(&self.0.core).await
+    pub async fn resume(&self, by: &str) -> Result<(RingPause, OpId), PauseError> {
+        pause::resume(&self.0.core, by).await
     }
 
     /// What a promotion of this member would cost, as far as its mysqld goes. Said once.
@@ -131,6 +158,16 @@ impl Member {
         members::check_add(&self.0.core.ring_view(), id, record)
     }
 
+    /// Refuses what [`Member::remove_member`] would refuse, and changes nothing.
+    ///
+    /// # Errors
+    /// [`ReconfigurationError`], as it would answer.
+    pub fn check_removal(&self, id: MemberId) -> Result<(), ReconfigurationError> {
+        let core = &self.0.core;
+        let view = members::leading_view(core)?;
+        members::check_remove(&view, id, &core.rules(), core.timers.lease)
+    }
+
     /// Takes a member in. It receives the log, and its vote when it is caught up and its region's turn comes.
     ///
     /// # Errors
@@ -139,8 +176,9 @@ impl Member {
         &self,
         id: MemberId,
         record: MemberRecord,
+        by: &str,
     ) -> Result<OpId, ReconfigurationError> {
-        members::add(&self.0.core, id, record).await
+        members::add(&self.0.core, id, record, by).await
     }
 
     /// Changes what the log says of a member, but for what makes it this one. With `dry_run`, only says what would be.
@@ -152,8 +190,9 @@ impl Member {
         id: MemberId,
         change: &RecordChange,
         dry_run: bool,
+        by: &str,
     ) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
-        let done = updates::update_member(&self.0.core, id, change, dry_run).await?;
+        let done = updates::update_member(&self.0.core, id, change, dry_run, by).await?;
         if done.entry.is_some() {
             // The engine keeps its clients for as long as it leads, and they follow the newest record that anybody has
             // called the member by.
@@ -174,16 +213,21 @@ impl Member {
         &self,
         change: &RulesChange,
         dry_run: bool,
+        by: &str,
     ) -> Result<Amendment<RingRules>, ReconfigurationError> {
-        updates::set_rules(&self.0.core, change, dry_run).await
+        updates::set_rules(&self.0.core, change, dry_run, by).await
     }
 
     /// Lets a member go. Its data directory is of no use to this ring any more.
     ///
     /// # Errors
     /// [`ReconfigurationError`].
-    pub async fn remove_member(&self, id: MemberId) -> Result<OpId, ReconfigurationError> {
-        members::remove(&self.0.core, id).await
+    pub async fn remove_member(
+        &self,
+        id: MemberId,
+        by: &str,
+    ) -> Result<OpId, ReconfigurationError> {
+        members::remove(&self.0.core, id, by).await
     }
 
     /// What this member can say when a quorum may be lost for good.
@@ -209,6 +253,7 @@ impl Member {
         plan: &RepairPlan,
         accepted: Option<OpId>,
         clock: SystemTime,
+        by: &str,
     ) -> Result<OpId, RepairRefusal> {
         plan::accept(plan, accepted)?;
         if let Some(leader) = self.evidence().await.leader {
@@ -217,7 +262,56 @@ impl Member {
         }
         // It campaigns next, and does not know yet who leads if it was just started.
         self.0.core.campaigning.promise_is_over().await;
-        plan::carry_out(self.raft(), self.id(), plan, clock).await
+        let survivor = self.0.core.ring_view();
+        let survivor = survivor.member(self.id());
+        let survivor = survivor.map(|own| Named::of(own.id, &own.record));
+        let survivor = survivor.ok_or(RepairRefusal::Changed(self.id()))?;
+        let log_end = plan.log_end;
+        let event = HistoryEvent::Repaired { survivor, log_end };
+        let entry = entry_now(&self.0.core, by, event);
+        plan::carry_out(self.raft(), self.id(), plan, clock, entry).await
+    }
+}
+
+// What the ring's log tells of what happened to it.
+
+impl Member {
+    /// What happened to the ring, the oldest first, as this member's log tells it: the last entries.
+    pub fn history(&self) -> Vec<HistoryEntry> {
+        let role = self.0.core.role();
+        let records = role.membership.membership().nodes();
+        history::read(records.map(|(_, record)| record))
+    }
+
+    /// Notes something that happened, for the ring's history. It comes into the log when there is a leader, behind what clients
+    /// wait for, and is lost when this process ends before.
+    pub fn note(&self, by: &str, event: HistoryEvent) {
+        let entry = entry_now(&self.0.core, by, event);
+        self.0.core.notes.take(vec![entry]);
+    }
+
+    /// Hands on what was noted, as far as that can be done within `patience`: for a member that is about to stop.
+    pub async fn hand_notes_on(&self, patience: Duration) {
+        let handed = noting::hand_on(&self.0.core, &self.0.calls, patience);
+        match tokio::time::timeout(patience, handed).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(why)) => {
+                tracing::info!(%why, "the ring's history lacks what this member noted last")
+            }
+            Err(_) => tracing::info!("the ring's history lacks what this member noted last"),
+        }
+    }
+
+    /// How long ago this member heard from a leader, other than itself; nothing where it has heard none since its start.
+    pub fn heard_leader_ago(&self) -> Option<Duration> {
+        self.0.core.heard.age()
+    }
+
+    /// A member as the log names it.
+    pub fn named(&self, id: MemberId) -> Option<Named> {
+        let role = self.0.core.role();
+        let record = role.membership.get_node(&id)?;
+        Some(Named::of(id, record))
     }
 }
 
@@ -381,6 +475,14 @@ impl Member {
         // The sets are of members of the list, and none is empty.
         let mut members = members;
         policy::write(&mut members, rules);
+        let event = HistoryEvent::Bootstrapped {
+            members: members.len(),
+        };
+        let made = HistoryEntry {
+            term: Term(FIRST_TERM),
+            ..entry_now(&self.0.core, "", event)
+        };
+        history::append(&mut members, &[made]);
         let membership = Membership::new(sets, members).map_err(|_| PolicyGap::NoVotersAtAll)?;
         match force_membership(self.raft(), membership, None, FIRST_TERM).await {
             Ok(_) => Ok(()),

@@ -12,10 +12,13 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::calls::MemberCalls;
+use crate::history::noting::entry_now;
+use crate::history::{HistoryEvent, Named};
 use crate::lease::leadership::Leadership;
 use crate::member::core::MemberCore;
 use crate::quorum::{QuorumPlan, RingRules, VoterSets, plan};
-use crate::reconfiguration::pause;
+use crate::reconfiguration::scheduled_switchover::{ScheduledSwitchover, Turn};
+use crate::reconfiguration::{pause, promotion, scheduled_switchover};
 use crate::ring_view::RingView;
 use crate::transfer::fitness::DatabaseStates;
 use crate::transfer::leadership_transfer::{TransferOutcome, transfer};
@@ -57,6 +60,10 @@ pub(crate) enum NextTask {
     Transfer(MemberId),
     /// The time of the pause is over.
     EndPause,
+    /// The time of a scheduled switchover has come.
+    Switchover(ScheduledSwitchover),
+    /// A scheduled switchover is done, or its time is over.
+    EndSwitchover(ScheduledSwitchover),
     /// Nothing can be done now.
     Wait(String),
 }
@@ -75,6 +82,15 @@ pub(crate) fn decide(
     };
     if view.pause().is_some_and(|paused| paused.pause.is_over(now)) {
         return NextTask::EndPause;
+    }
+    if let Some(scheduled) = view.scheduled_switchover() {
+        match scheduled.turn(view, now) {
+            Turn::ToCome => {}
+            // A witness gives the leadership to a database member first, which then goes on with it.
+            Turn::Due if own.record.kind == MemberKind::Witness => {}
+            Turn::Due => return NextTask::Switchover(scheduled),
+            Turn::Over => return NextTask::EndSwitchover(scheduled),
+        }
     }
     let home = &own.record.region;
     let settle = |idle: NextTask| match plan(rules, view, home, lease) {
@@ -227,7 +243,25 @@ async fn look_after(
                 }
             }
             NextTask::EndPause => {
-                if let Err(error) = pause::write(core, None).await {
+                if let Err(error) = pause::write(core, None, "").await {
+                    publish_wait(state, error.to_string());
+                    drop(reconfiguration_lock);
+                    tokio::time::sleep(core.timers.heartbeat / 4).await;
+                }
+            }
+            NextTask::Switchover(scheduled) => {
+                drop(reconfiguration_lock);
+                if let Err(why) = switch_over(core, calls, &scheduled).await {
+                    publish_wait(state, why);
+                    tokio::time::sleep(core.timers.lease).await;
+                }
+            }
+            NextTask::EndSwitchover(scheduled) => {
+                let why = (scheduled.to != core.id).then(|| match &*state.borrow() {
+                    Some(LeaderTask::Waiting { why }) => why.clone(),
+                    _ => "nobody could carry it out in time".to_owned(),
+                });
+                if let Err(error) = scheduled_switchover::take_out(core, why).await {
                     publish_wait(state, error.to_string());
                     drop(reconfiguration_lock);
                     tokio::time::sleep(core.timers.heartbeat / 4).await;
@@ -253,6 +287,33 @@ fn pause_between_looks(rules: &RingRules, heartbeat: Duration) -> Duration {
         true => heartbeat / 16,
         false => heartbeat,
     }
+}
+
+/// Carries a scheduled switchover out, unless its target says that its mysqld is not fit; in words, why that failed.
+async fn switch_over(
+    core: &Arc<MemberCore>,
+    calls: &Arc<dyn MemberCalls>,
+    scheduled: &ScheduledSwitchover,
+) -> Result<(), String> {
+    let to = scheduled.to;
+    let failed = |why: String| format!("the scheduled switchover to member {to} waits: {why}");
+    let view = core.ring_view();
+    let said = fitness::ask(core, calls, &view).await;
+    if let Some(why) = said.get(&to).and_then(|state| state.unfit.clone()) {
+        return Err(failed(why));
+    }
+    let from = view
+        .member(core.id)
+        .map(|own| Named::of(core.id, &own.record));
+    let named = view.member(to).map(|peer| Named::of(to, &peer.record));
+    let promoted = promotion::promote(core, calls, to, &watch::Sender::default()).await;
+    promoted.map_err(|error| failed(error.to_string()))?;
+    if let (Some(from), Some(to)) = (from, named) {
+        let why = "scheduled switchover".to_owned();
+        let event = HistoryEvent::GaveAway { from, to, why };
+        core.notes.take(vec![entry_now(core, &scheduled.by, event)]);
+    }
+    Ok(())
 }
 
 /// Gives the leadership of a witness to `to`; in words, why that failed.

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::history;
+use crate::history::noting::entry_now;
+use crate::history::{HistoryEvent, Named};
 use crate::member::core::MemberCore;
 use crate::quorum::{
     MoveObstacle, QuorumPlan, QuorumPolicy, RingRules, VoterSets, is_near, is_safe_step, obstacle,
@@ -97,6 +100,17 @@ pub enum ReconfigurationError {
     /// The quorum could not be moved to where the change wants it.
     #[error("the quorum could not follow: {0}")]
     QuorumCannotFollow(MoveObstacle),
+    /// The member cannot be the primary.
+    #[error(
+        "member {0} cannot be the primary: it is a witness, or has no vote; choose a database member"
+    )]
+    CannotLead(MemberId),
+    /// Nothing can be scheduled for the past.
+    #[error("that time is over already, by the clock of the leader; write a later one")]
+    TimeIsOver,
+    /// There is no switchover to be taken back.
+    #[error("no switchover is scheduled")]
+    NothingScheduled,
     /// Something else changes the members, the quorum or the leader: a member is only let go between two moves.
     #[error(
         "another change of the quorum, the members or the leader is under way; wait for its end"
@@ -138,7 +152,7 @@ pub(crate) fn check_add(
 }
 
 /// Whether the ring can do without a member.
-fn check_remove(
+pub(crate) fn check_remove(
     view: &RingView,
     id: MemberId,
     rules: &RingRules,
@@ -260,21 +274,31 @@ pub(crate) async fn add(
     core: &MemberCore,
     id: MemberId,
     record: MemberRecord,
+    by: &str,
 ) -> Result<OpId, ReconfigurationError> {
-    change(core, |view, members| {
+    change(core, by, |view, members| {
         check_add(view, id, &record)?;
+        let member = Named::of(id, &record);
         members.insert(id, record);
-        Ok(view.voter_sets.clone())
+        Ok((view.voter_sets.clone(), HistoryEvent::Added { member }))
     })
     .await
 }
 
-pub(crate) async fn remove(core: &MemberCore, id: MemberId) -> Result<OpId, ReconfigurationError> {
+pub(crate) async fn remove(
+    core: &MemberCore,
+    id: MemberId,
+    by: &str,
+) -> Result<OpId, ReconfigurationError> {
     let lease = core.timers.lease;
-    change(core, |view, members| {
+    change(core, by, |view, members| {
         check_remove(view, id, &core.rules(), lease)?;
+        let leaving = view.member(id);
+        let leaving = leaving.ok_or(ReconfigurationError::NoSuchMember(id))?;
+        let member = Named::of(id, &leaving.record);
         retire(members, id);
-        Ok(without(&view.voter_sets, id))
+        let sets = without(&view.voter_sets, id);
+        Ok((sets, HistoryEvent::Removed { member }))
     })
     .await
 }
@@ -291,20 +315,24 @@ pub(crate) fn leading_view(core: &MemberCore) -> Result<RingView, Reconfiguratio
     Ok(view)
 }
 
-/// Changes the members by one entry, as `decide` has it, on a serving leader and while nothing else is under way.
+/// Changes the members by one entry, as `decide` has it, on a serving leader and while nothing else is under way; the ring's history
+/// says in the same entry what happened, and by whose order.
 pub(crate) async fn change(
     core: &MemberCore,
+    by: &str,
     decide: impl FnOnce(
         &RingView,
         &mut BTreeMap<MemberId, MemberRecord>,
-    ) -> Result<VoterSets, ReconfigurationError>,
+    ) -> Result<(VoterSets, HistoryEvent), ReconfigurationError>,
 ) -> Result<OpId, ReconfigurationError> {
     let lock = tokio::time::timeout(core.timers.lease, core.reconfiguration_lock.lock());
     let _lock = lock.await.map_err(|_| ReconfigurationError::Busy)?;
     let view = leading_view(core)?;
     let role = core.role();
     let mut members = core.members_to_be(&role);
-    let sets = decide(&view, &mut members)?;
+    let told = history::words(members.values());
+    let (sets, event) = decide(&view, &mut members)?;
+    history::put(&mut members, told, &[entry_now(core, by, event)]);
     if !is_safe_step(&view.voter_sets, &sets) {
         return Err(ReconfigurationError::Busy);
     }

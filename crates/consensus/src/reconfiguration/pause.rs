@@ -9,6 +9,9 @@ use raft_types::{MemberId, MemberKind, OpId, Pause, PauseMark, UnixSeconds};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::history;
+use crate::history::noting::entry_now;
+use crate::history::{HistoryEvent, Named};
 use crate::member::core::MemberCore;
 use crate::reconfiguration::membership_step::{self, MembershipStep, MoveError};
 use crate::reconfiguration::pinned_primary::RingPause;
@@ -117,17 +120,17 @@ pub(crate) async fn pause(
     let _lock = lock.await.map_err(|_| PauseError::Busy)?;
     let view = leading_view(core)?;
     let paused = pause_to_be(&view, request, now())?;
-    let op_id = write(core, Some(&paused)).await?;
+    let op_id = write(core, Some(&paused), &paused.pause.by).await?;
     Ok((paused, op_id))
 }
 
 /// Ends the pause. Says which it was.
-pub(crate) async fn resume(core: &MemberCore) -> Result<(RingPause, OpId), PauseError> {
+pub(crate) async fn resume(core: &MemberCore, by: &str) -> Result<(RingPause, OpId), PauseError> {
     let lock = tokio::time::timeout(core.timers.lease, core.reconfiguration_lock.lock());
     let _lock = lock.await.map_err(|_| PauseError::Busy)?;
     let view = leading_view(core)?;
     let paused = view.pause().ok_or(PauseError::NotPaused)?;
-    let op_id = write(core, None).await?;
+    let op_id = write(core, None, by).await?;
     Ok((paused, op_id))
 }
 
@@ -138,7 +141,7 @@ pub(crate) async fn keep_for(
     primary: MemberId,
 ) -> Result<OpId, MoveError> {
     let pause = paused.pause.clone();
-    write(core, Some(&RingPause { primary, pause })).await
+    write(core, Some(&RingPause { primary, pause }), "").await
 }
 
 fn leading_view(core: &MemberCore) -> Result<RingView, PauseError> {
@@ -151,13 +154,28 @@ fn leading_view(core: &MemberCore) -> Result<RingView, PauseError> {
     Ok(view)
 }
 
-/// Has this pause in the membership and no other, in the present leadership. The caller holds the reconfiguration lock.
+/// Has this pause in the membership and no other, in the present leadership; by whose order is empty where nobody gave one. The caller holds the reconfiguration lock.
 pub(crate) async fn write(
     core: &MemberCore,
     paused: Option<&RingPause>,
+    by: &str,
 ) -> Result<OpId, MoveError> {
     let role = core.role();
     let mut members = core.members_to_be(&role);
+    let event = match paused {
+        None => HistoryEvent::Resumed,
+        Some(RingPause { primary, pause }) => HistoryEvent::Paused {
+            primary: Named {
+                id: *primary,
+                name: members
+                    .get(primary)
+                    .map_or_else(String::new, |record| record.name.clone()),
+            },
+            until: pause.until,
+            reason: pause.reason.clone(),
+        },
+    };
+    history::append(&mut members, &[entry_now(core, by, event)]);
     for (id, record) in &mut members {
         let own = paused.filter(|paused| paused.primary == *id);
         record.pause = PauseMark(own.map(|paused| Box::new(paused.pause.clone())));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use raft_types::{MemberId, MemberRecord, OpId, Region};
 use serde::{Deserialize, Serialize};
 
+use crate::history::{HistoryEvent, Named};
 use crate::member::core::MemberCore;
 use crate::quorum::{
     MoveObstacle, PolicyGap, QuorumPlan, QuorumPolicy, RingRules, VoterSets, plan, policy,
@@ -242,6 +243,7 @@ pub(crate) async fn update_member(
     id: MemberId,
     change: &RecordChange,
     dry_run: bool,
+    by: &str,
 ) -> Result<Amendment<MemberRecord>, ReconfigurationError> {
     let lease = core.timers.lease;
     let decide = |view: &RingView| amended_record(view, &core.rules(), id, change, lease);
@@ -249,11 +251,13 @@ pub(crate) async fn update_member(
         return decide(&members::leading_view(core)?);
     }
     let mut decided = None;
-    let entry = members::change(core, |view, members| {
+    let entry = members::change(core, by, |view, members| {
         let amendment = decide(view)?;
         members.insert(id, amendment.after.clone());
+        let member = Named::of(id, &amendment.after);
         decided = Some(amendment);
-        Ok(view.voter_sets.clone())
+        let event = HistoryEvent::Updated { member };
+        Ok((view.voter_sets.clone(), event))
     })
     .await?;
     done(decided, entry)
@@ -264,6 +268,7 @@ pub(crate) async fn set_rules(
     core: &MemberCore,
     change: &RulesChange,
     dry_run: bool,
+    by: &str,
 ) -> Result<Amendment<RingRules>, ReconfigurationError> {
     let lease = core.timers.lease;
     let decide = |view: &RingView| amended_rules(view, &core.rules(), change, lease);
@@ -271,11 +276,13 @@ pub(crate) async fn set_rules(
         return decide(&members::leading_view(core)?);
     }
     let mut decided = None;
-    let entry = members::change(core, |view, members| {
+    let entry = members::change(core, by, |view, members| {
         let amendment = decide(view)?;
         policy::write(members, &amendment.after);
+        let policy = amendment.after.policy.to_string();
         decided = Some(amendment);
-        Ok(view.voter_sets.clone())
+        let event = HistoryEvent::RulesSet { policy };
+        Ok((view.voter_sets.clone(), event))
     })
     .await?;
     done(decided, entry)

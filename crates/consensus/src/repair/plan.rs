@@ -37,6 +37,8 @@ use thiserror::Error;
 
 use crate::engine;
 use crate::engine::{Engine, Fault};
+use crate::history;
+use crate::history::HistoryEntry;
 use crate::lease::leadership::Term;
 use crate::member::core::MemberCore;
 use crate::quorum::{VoterSets, majority_of, unseen_quorum};
@@ -372,6 +374,7 @@ pub(crate) async fn carry_out(
     own: MemberId,
     plan: &RepairPlan,
     clock: SystemTime,
+    entry: HistoryEntry,
 ) -> Result<OpId, RepairRefusal> {
     if plan.survivor != own {
         return Err(RepairRefusal::OtherSurvivor(plan.survivor));
@@ -382,13 +385,14 @@ pub(crate) async fn carry_out(
         return Err(RepairRefusal::Changed(own));
     }
     let base = role.membership.membership();
-    let members: BTreeMap<MemberId, MemberRecord> = base
+    let mut members: BTreeMap<MemberId, MemberRecord> = base
         .nodes()
         .map(|(id, record)| (*id, record.clone()))
         .collect();
+    let term = plan.term_at(clock);
+    history::append(&mut members, &[HistoryEntry { term, ..entry }]);
     let alone = vec![BTreeSet::from([own])];
     let membership = Membership::new(alone, members).map_err(|_| RepairRefusal::Changed(own))?;
-    let term = plan.term_at(clock);
     tracing::warn!(?plan, %term, "repairing the quorum: this member continues alone");
     force_membership(raft, membership, plan.log_end, term.0)
         .await

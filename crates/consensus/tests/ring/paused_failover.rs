@@ -86,12 +86,12 @@ async fn resuming_lets_another_one_be_the_primary() {
     ring.crash(FIRST).await;
     nobody_becomes_primary(&ring).await;
     let (leader, _) = ring.serving().await;
-    let (was, _) = ring.member(leader).resume().await.unwrap();
+    let (was, _) = ring.member(leader).resume("anna").await.unwrap();
     assert_eq!(was.pause.reason, "work on the disks");
     becomes_primary(&ring, OTHER).await;
     let (leader, _) = ring.serving().await;
     assert_eq!(
-        ring.member(leader).resume().await.unwrap_err(),
+        ring.member(leader).resume("anna").await.unwrap_err(),
         PauseError::NotPaused
     );
 }
@@ -176,7 +176,7 @@ async fn what_becomes_of_the_primary_is_told_to_the_databases() {
     at("the first one leads", Some(FIRST), false).await;
     ring.member(FIRST).pause(&request(None)).await.unwrap();
     at("a pause", Some(FIRST), true).await;
-    ring.member(FIRST).resume().await.unwrap();
+    ring.member(FIRST).resume("anna").await.unwrap();
     at("its end", Some(FIRST), false).await;
     let mut first = ring.member(FIRST).primacy();
     ring.member(FIRST).transfer_leader(OTHER).await.unwrap();

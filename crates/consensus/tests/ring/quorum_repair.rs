@@ -37,7 +37,7 @@ async fn repair(ring: &Ring, plan: &RepairPlan) -> OpId {
     let survivor = ring.member(plan.survivor);
     let accepted = plan.loss.as_ref().and_then(|loss| loss.after);
     let repaired = survivor
-        .repair_quorum(plan, accepted, SystemTime::now())
+        .repair_quorum(plan, accepted, SystemTime::now(), "anna")
         .await;
     within("the database member of region b", async {
         while ring.serving().await.0 != MemberId(4) {
@@ -65,7 +65,9 @@ async fn two_of_three_are_gone_for_good_and_the_ring_goes_on() {
     let plan = plan(&ring).await;
     assert!(plan.loss.is_some(), "{plan:?}");
     let survivor = ring.member(plan.survivor);
-    let refused = survivor.repair_quorum(&plan, None, SystemTime::now()).await;
+    let refused = survivor
+        .repair_quorum(&plan, None, SystemTime::now(), "anna")
+        .await;
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("it cannot be proven"), "{refused}");
     let other = ring
@@ -74,7 +76,7 @@ async fn two_of_three_are_gone_for_good_and_the_ring_goes_on() {
         .find(|id| *id != plan.survivor && id.0 > 2);
     let misled = ring
         .member(other.unwrap())
-        .repair_quorum(&plan, plan.log_end, SystemTime::now())
+        .repair_quorum(&plan, plan.log_end, SystemTime::now(), "anna")
         .await;
     assert_eq!(misled, Err(RepairRefusal::OtherSurvivor(plan.survivor)));
 

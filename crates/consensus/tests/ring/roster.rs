@@ -25,12 +25,12 @@ async fn a_member_joins_gets_its_vote_and_leaves_again() {
     let member = ring.member(leader).clone();
     within(
         "the joining",
-        member.add_member(newcomer, newcomers_record.clone()),
+        member.add_member(newcomer, newcomers_record.clone(), "anna"),
     )
     .await
     .unwrap();
     let again = member
-        .add_member(newcomer, newcomers_record)
+        .add_member(newcomer, newcomers_record, "anna")
         .await
         .unwrap_err();
     assert!(
@@ -52,13 +52,13 @@ async fn a_member_joins_gets_its_vote_and_leaves_again() {
     let last = ring.commit("with the newcomer").await;
     ring.committed_everywhere(last).await;
 
-    let leads = member.remove_member(leader).await.unwrap_err();
+    let leads = member.remove_member(leader, "anna").await.unwrap_err();
     assert!(
         leads.to_string().contains("promote another member first"),
         "{leads}"
     );
     for gone in [newcomer, MemberId(2)] {
-        within("the leaving", member.remove_member(gone))
+        within("the leaving", member.remove_member(gone, "anna"))
             .await
             .unwrap();
         ring.crash(gone).await;
@@ -66,7 +66,7 @@ async fn a_member_joins_gets_its_vote_and_leaves_again() {
     }
     // Its number is not given again, whoever is asked.
     let wiped = record(newcomer, "a", MemberKind::Witness);
-    let used = member.add_member(newcomer, wiped.clone()).await;
+    let used = member.add_member(newcomer, wiped.clone(), "anna").await;
     let used = used.unwrap_err().to_string();
     assert!(used.contains("a member 7 was in the ring before"), "{used}");
     let other = ring.member(MemberId(5));
@@ -78,7 +78,7 @@ async fn a_member_joins_gets_its_vote_and_leaves_again() {
     .await;
     let view = member.status().ring_view;
     assert_eq!(view.voter_sets, [[1, 3].map(MemberId).into()]);
-    let refused = member.remove_member(MemberId(2)).await.unwrap_err();
+    let refused = member.remove_member(MemberId(2), "anna").await.unwrap_err();
     assert!(refused.to_string().contains("no member 2"), "{refused}");
     let last = ring.commit("without them").await;
     ring.committed_everywhere(last).await;
@@ -98,7 +98,7 @@ async fn a_member_is_not_let_go_with_the_majority() {
             let view = member.status().ring_view;
             let silent = view.member(dies).and_then(|one| one.answered);
             if silent.is_some_and(|age| age > TIMERS.lease) {
-                return member.remove_member(stays).await;
+                return member.remove_member(stays, "anna").await;
             }
             tokio::time::sleep(TIMERS.heartbeat / 4).await;
         }
@@ -107,8 +107,11 @@ async fn a_member_is_not_let_go_with_the_majority() {
     let words = refused.unwrap_err().to_string();
     assert!(words.contains("only 1 of the 2 voters"), "{words}");
     ring.commit("with two of three").await;
-    within("the leaving of the dead one", member.remove_member(dies))
-        .await
-        .unwrap();
+    within(
+        "the leaving of the dead one",
+        member.remove_member(dies, "anna"),
+    )
+    .await
+    .unwrap();
     ring.commit("with two of two").await;
 }

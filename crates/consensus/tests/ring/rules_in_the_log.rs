@@ -49,14 +49,14 @@ async fn a_policy_is_set_while_the_ring_runs_and_follows_whoever_is_able() {
         policy: Some(some_regions()),
         ..RulesChange::default()
     };
-    let planned = member.set_rules(&change, true).await.unwrap();
+    let planned = member.set_rules(&change, true, "anna").await.unwrap();
     assert_eq!(planned.entry, None);
     assert_eq!(planned.wanted, sets(&[&[1, 2, 3], &[4, 5, 6]]));
     assert_eq!(
         member.status().rules.policy,
         QuorumPolicy::SingleRegionDynamic
     );
-    let set = within("the change", member.set_rules(&change, false))
+    let set = within("the change", member.set_rules(&change, false, "anna"))
         .await
         .unwrap();
     assert!(set.entry.is_some());

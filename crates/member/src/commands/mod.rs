@@ -5,25 +5,29 @@
 mod mysqld_orders;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use consensus::{Member, Party, PromotionPhase, PromotionProgress, RepairPlan};
+use consensus::{
+    HistoryEvent, Member, Party, PromotionPhase, PromotionProgress, PromotionRefusal, RepairPlan,
+    ScheduledSwitchover,
+};
 use raft_types::{MemberId, MemberKind, MemberRecord, OpId};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use transport::{AdminClient, AdminError, CommandSource, TlsMaterial, TransportConfig};
+use transport::{AdminClient, AdminError, CommandSource, TransportConfig};
 
 use crate::commands::mysqld_orders::fitness;
 use crate::log_keeping;
-use crate::mysqld::connect_options;
 use crate::protocol::{
-    CommandEvent, CommandProgress, CommandResult, OperatorCommand, PurgeReport, PurgeRequest,
-    Refusal, RefusalKind, done_event,
+    CommandEvent, CommandProgress, CommandResult, OperatorCommand, Order, PurgeReport,
+    PurgeRequest, Refusal, RefusalKind, done_event,
 };
 use crate::provisioning::DonorMember;
+use crate::reload::Reload;
 use crate::ring_handle::{RingHandle, RotateError};
+use crate::ring_history::note_promotion;
 use crate::state::MemberState;
 use crate::status::{MemberView, ViewSource};
 
@@ -34,25 +38,29 @@ const WAITING_EVENTS: usize = 64;
 #[derive(Clone)]
 pub struct Commands {
     state: Arc<MemberState>,
-    tls: Option<TlsMaterial>,
     transport: TransportConfig,
     stop: CancellationToken,
+    reload: Arc<OnceLock<Arc<dyn Reload>>>,
 }
 
 impl Commands {
     /// For a member; newcomers are called with the same TLS and deadlines as the others.
     pub(crate) fn new(
         state: Arc<MemberState>,
-        tls: Option<TlsMaterial>,
         transport: TransportConfig,
         stop: CancellationToken,
     ) -> Self {
         Self {
             state,
-            tls,
             transport,
             stop,
+            reload: Arc::default(),
         }
+    }
+
+    /// Says who reads the configuration again, for this one and all of its clones. Said again, it changes nothing.
+    pub fn reload_by(&self, reload: Arc<dyn Reload>) {
+        drop(self.reload.set(reload));
     }
 
     /// Carries a command out, also when nobody waits for its end any more; nobody hears what happens meanwhile. `caller` is for the
@@ -70,7 +78,7 @@ impl Commands {
         let stop = self.stop.clone();
         let carried_out = tokio::spawn(async move {
             tokio::select! {
-                outcome = work.record(caller, command) => outcome,
+                outcome = work.record(caller, caller, command) => outcome,
                 () = stop.cancelled() => Err(unknown("the member stops")),
             }
         });
@@ -84,6 +92,14 @@ impl Commands {
             events,
         }
     }
+}
+
+fn may_be_added(member: &Member, id: MemberId, record: &MemberRecord) -> Result<(), Refusal> {
+    let status = member.status();
+    if !status.ring_view.leads {
+        return Err(Refusal::not_leader(status.ring_view.leader));
+    }
+    Ok(member.check_new_member(id, record)?)
 }
 
 fn unknown(why: &str) -> Refusal {
@@ -116,10 +132,11 @@ struct Work {
 
 impl Work {
     async fn answer(&self, caller: Option<SocketAddr>, json: Bytes) {
-        let outcome = match serde_json::from_slice::<OperatorCommand>(&json) {
-            Ok(command) => {
+        let outcome = match serde_json::from_slice::<Order>(&json) {
+            Ok(Order { command, by }) => {
                 let caller = caller.map_or_else(|| "unknown".to_owned(), |at| at.to_string());
-                self.record(&caller, command).await
+                let by = if by.is_empty() { &caller } else { &by };
+                self.record(&caller, by, command).await
             }
             Err(error) => Err(Refusal::new(
                 RefusalKind::Refused,
@@ -139,14 +156,15 @@ impl Work {
     async fn record(
         &self,
         caller: &str,
+        by: &str,
         command: OperatorCommand,
     ) -> Result<CommandResult, Refusal> {
         let audited = command.changes_something();
         let what = command.to_string();
         if audited {
-            tracing::info!(target: "audit", caller, "an operator orders {what}: {command:?}");
+            tracing::info!(target: "audit", caller, by, "an operator orders {what}: {command:?}");
         }
-        let outcome = self.carry_out(command).await;
+        let outcome = self.carry_out(by, command).await;
         match &outcome {
             Ok(result) if audited => {
                 tracing::info!(target: "audit", caller, "done: {what}: {result:?}");
@@ -159,17 +177,12 @@ impl Work {
         outcome
     }
 
-    async fn carry_out(&self, command: OperatorCommand) -> Result<CommandResult, Refusal> {
-        let ring = || {
-            let parts = self.member.state.parts();
-            parts.map(|parts| parts.ring.clone()).ok_or_else(|| {
-                Refusal::new(
-                    RefusalKind::NoQuorum,
-                    "this member does not take part in its ring yet",
-                    "wait until it has opened its log, or add it with `witness members add`",
-                )
-            })
-        };
+    async fn carry_out(
+        &self,
+        by: &str,
+        command: OperatorCommand,
+    ) -> Result<CommandResult, Refusal> {
+        let ring = || self.ring();
         Ok(match command {
             OperatorCommand::Bootstrap { origin } => CommandResult::Bootstrapped(
                 mysqld_orders::bootstrap(&self.member.state, &origin).await?,
@@ -179,27 +192,41 @@ impl Work {
                 CommandResult::Mysqld(Box::new(answer))
             }
             OperatorCommand::Promote { to, force } => {
-                self.promote(&ring()?.member, to, force).await?
+                self.promote(&ring()?.member, to, force, by).await?
+            }
+            OperatorCommand::ScheduleSwitchover { to, at } => {
+                let by = by.to_owned();
+                let switchover = ScheduledSwitchover { to, at, by };
+                let entry = ring()?.member.schedule_switchover(&switchover).await?;
+                CommandResult::Scheduled { switchover, entry }
+            }
+            OperatorCommand::CancelSwitchover => {
+                let (switchover, entry) = ring()?.member.cancel_switchover(by).await?;
+                CommandResult::Unscheduled { switchover, entry }
             }
             OperatorCommand::MockElection { to } => {
                 CommandResult::MockElection(ring()?.member.mock_election(to).await?)
             }
             OperatorCommand::AddMember { member: id, record } => {
-                CommandResult::Added(self.add(&ring()?.member, id, record).await?)
+                CommandResult::Added(self.add(&ring()?.member, id, record, by).await?)
             }
             OperatorCommand::UpdateMember {
                 member: id,
                 change,
                 dry_run,
             } => {
-                let updated = ring()?.member.update_member(id, &change, dry_run).await?;
+                let updated = ring()?
+                    .member
+                    .update_member(id, &change, dry_run, by)
+                    .await?;
                 CommandResult::MemberUpdated(Box::new(updated))
             }
             OperatorCommand::SetRules { change, dry_run } => {
-                CommandResult::RulesSet(Box::new(ring()?.member.set_rules(&change, dry_run).await?))
+                let set = ring()?.member.set_rules(&change, dry_run, by).await?;
+                CommandResult::RulesSet(Box::new(set))
             }
             OperatorCommand::RemoveMember { member: id } => {
-                CommandResult::Removed(ring()?.member.remove_member(id).await?)
+                CommandResult::Removed(ring()?.member.remove_member(id, by).await?)
             }
             OperatorCommand::Pause { request } => {
                 let (paused, entry) = ring()?.member.pause(&request).await?;
@@ -207,16 +234,17 @@ impl Work {
             }
             OperatorCommand::FlushLog => self.flush(&ring()?).await?,
             OperatorCommand::Resume => {
-                let (paused, entry) = ring()?.member.resume().await?;
+                let (paused, entry) = ring()?.member.resume(by).await?;
                 CommandResult::Resumed { paused, entry }
             }
+            OperatorCommand::History => CommandResult::History(ring()?.member.history()),
             OperatorCommand::Evidence => {
                 CommandResult::Evidence(Box::new(ring()?.member.evidence().await))
             }
             OperatorCommand::RepairQuorum {
                 plan,
                 accepted_loss,
-            } => CommandResult::Repaired(repair(&ring()?.member, &plan, accepted_loss).await?),
+            } => CommandResult::Repaired(repair(&ring()?.member, &plan, accepted_loss, by).await?),
             OperatorCommand::PurgeLog { request, dry_run } => {
                 CommandResult::Purged(self.purge(&ring()?, &request, dry_run).await?)
             }
@@ -224,7 +252,9 @@ impl Work {
                 donor,
                 dry_run,
                 force,
-            } => self.provision(donor, dry_run, force).await?,
+            } => self.provision(donor, dry_run, force, by).await?,
+            OperatorCommand::Reload => self.reload(false).await?,
+            OperatorCommand::DryRun { of } => self.dry_run(*of).await?,
             OperatorCommand::OfferClone { recipient } => {
                 CommandResult::Offered(mysqld_orders::offer(&self.member.state, recipient).await?)
             }
@@ -240,14 +270,9 @@ impl Work {
         member: &Member,
         to: MemberId,
         force: bool,
+        by: &str,
     ) -> Result<CommandResult, Refusal> {
-        // Who leads knows better whether the target is fit: it may be the one that leads.
-        if member.leadership_now().leading_term().is_none() {
-            return Err(Refusal::not_leader(member.status().ring_view.leader));
-        }
-        if !force {
-            self.fit_to_be_promoted(member, to).await?;
-        }
+        self.may_be_promoted(member, to, force).await?;
         let (progress, mut seen) = watch::channel(PromotionProgress::default());
         let promoting = member.promote(to, progress);
         tokio::pin!(promoting);
@@ -264,7 +289,25 @@ impl Work {
             }
         };
         told.tell(&seen.borrow().clone(), &self.events);
-        Ok(CommandResult::Promoted(outcome?))
+        let promoted = outcome?;
+        note_promotion(member, &promoted, by, String::new());
+        Ok(CommandResult::Promoted(promoted))
+    }
+
+    async fn may_be_promoted(
+        &self,
+        member: &Member,
+        to: MemberId,
+        force: bool,
+    ) -> Result<(), Refusal> {
+        // Who leads knows better whether the target is fit: it may be the one that leads.
+        if member.leadership_now().leading_term().is_none() {
+            return Err(Refusal::not_leader(member.status().ring_view.leader));
+        }
+        match force {
+            true => Ok(()),
+            false => self.fit_to_be_promoted(member, to).await,
+        }
     }
 
     /// Asks the target how its mysqld is. One that does not answer is left to the promotion, which says what is wrong.
@@ -287,7 +330,7 @@ impl Work {
         let asked = async {
             let client = AdminClient::new(
                 &record.address,
-                self.member.tls.as_ref(),
+                self.member.state.credentials.tls.as_ref(),
                 self.member.transport,
             );
             let answer = client.ok()?.status().await.ok()?;
@@ -297,6 +340,59 @@ impl Work {
             return Ok(());
         };
         fitness(&record.name, view.mysql.as_ref())
+    }
+
+    fn ring(&self) -> Result<RingHandle, Refusal> {
+        let parts = self.member.state.parts();
+        parts.map(|parts| parts.ring.clone()).ok_or_else(|| {
+            Refusal::new(
+                RefusalKind::NoQuorum,
+                "this member does not take part in its ring yet",
+                "wait until it has opened its log, or add it with `witness members add`",
+            )
+        })
+    }
+
+    /// What a command refuses before it changes anything, this refuses as well.
+    async fn dry_run(&self, command: OperatorCommand) -> Result<CommandResult, Refusal> {
+        match command {
+            OperatorCommand::Promote { to, force } => {
+                let member = self.ring()?.member;
+                self.may_be_promoted(&member, to, force).await?;
+                let election = member.mock_election(to).await?;
+                if !election.is_won() {
+                    return Err(PromotionRefusal::MockElectionLost(Box::new(election)).into());
+                }
+            }
+            OperatorCommand::AddMember { member: id, record } => {
+                may_be_added(&self.ring()?.member, id, &record)?;
+            }
+            OperatorCommand::RemoveMember { member: id } => {
+                self.ring()?.member.check_removal(id)?;
+            }
+            OperatorCommand::Reload => return self.reload(true).await,
+            other => {
+                return Err(Refusal::new(
+                    RefusalKind::Refused,
+                    format!("there is no dry run of {other}"),
+                    "nothing was changed",
+                ));
+            }
+        }
+        Ok(CommandResult::WouldBeDone)
+    }
+
+    async fn reload(&self, dry_run: bool) -> Result<CommandResult, Refusal> {
+        let Some(reload) = self.member.reload.get().cloned() else {
+            return Err(Refusal::new(
+                RefusalKind::Refused,
+                "this member has no configuration that could be read again",
+                "it is part of another program than `witness run`",
+            ));
+        };
+        let reloaded = tokio::task::spawn_blocking(move || reload.reload(dry_run)).await;
+        let reloaded = reloaded.unwrap_or_else(|error| Err(unknown(&error.to_string())));
+        reloaded.map(CommandResult::Reloaded)
     }
 
     async fn flush(&self, ring: &RingHandle) -> Result<CommandResult, Refusal> {
@@ -324,17 +420,9 @@ impl Work {
         request: &PurgeRequest,
         dry_run: bool,
     ) -> Result<PurgeReport, Refusal> {
-        let settings = self.member.state.settings.mysql.as_ref();
-        let mysqld = settings.map(connect_options).transpose();
-        let mysqld = mysqld.map_err(|error| {
-            Refusal::new(
-                RefusalKind::Failed,
-                format!("the file of `mysql.password_file` cannot be read: {error}"),
-                "fix it on that member; nothing was removed",
-            )
-        })?;
+        let mysqld = self.member.state.credentials.mysqld.as_ref();
         let absent_after = self.member.state.settings.log.absent_after;
-        log_keeping::purge_on_order(ring, request, absent_after, mysqld.as_ref(), dry_run).await
+        log_keeping::purge_on_order(ring, request, absent_after, mysqld, dry_run).await
     }
 
     async fn provision(
@@ -342,19 +430,22 @@ impl Work {
         donor: MemberId,
         dry_run: bool,
         force: bool,
+        by: &str,
     ) -> Result<CommandResult, Refusal> {
         let parts = self.member.state.parts();
         let management = parts.as_ref().and_then(|parts| parts.management.as_ref());
         let provisioner = management.and_then(|management| management.provisioner());
         let provisioner = provisioner.ok_or_else(mysqld_orders::no_mysqld)?;
-        let others = parts.as_ref().map(|parts| parts.ring.member.others());
-        let others = others.unwrap_or_default();
+        let member = parts.as_ref().map(|parts| &parts.ring.member);
+        let others = member.map(Member::others).unwrap_or_default();
+        let named =
+            member.and_then(|member| Some((member.named(member.id())?, member.named(donor)?)));
         let own = parts.as_ref().and_then(|parts| parts.mysql_view());
         let donor = DonorMember::find(
             others.get(&donor),
             donor,
             own.as_ref(),
-            self.member.tls.as_ref(),
+            self.member.state.credentials.tls.as_ref(),
             self.member.transport,
         );
         let donor = donor.await?;
@@ -364,6 +455,9 @@ impl Work {
             ));
         }
         let provisioned = provisioner.provision(&donor, force, &self.events).await?;
+        if let (Some(ring_member), Some((member, donor))) = (member, named) {
+            ring_member.note(by, HistoryEvent::Provisioned { member, donor });
+        }
         Ok(CommandResult::Provisioned(provisioned))
     }
 
@@ -373,12 +467,9 @@ impl Work {
         member: &Member,
         id: MemberId,
         record: MemberRecord,
+        by: &str,
     ) -> Result<OpId, Refusal> {
-        let status = member.status();
-        if !status.ring_view.leads {
-            return Err(Refusal::not_leader(status.ring_view.leader));
-        }
-        member.check_new_member(id, &record)?;
+        may_be_added(member, id, &record)?;
         let party = Party {
             member: id,
             incarnation: record.incarnation,
@@ -386,16 +477,20 @@ impl Work {
         let adopting = async {
             let client = AdminClient::new(
                 &record.address,
-                self.member.tls.as_ref(),
+                self.member.state.credentials.tls.as_ref(),
                 self.member.transport,
             )?;
             client
-                .adopt(status.ring, party, &self.member.state.book.origin())
+                .adopt(
+                    member.status().ring,
+                    party,
+                    &self.member.state.book.origin(),
+                )
                 .await
         };
         let adopted = self.events.phase("adopt", adopting).await;
         adopted.map_err(|error| not_adopted(&error))?;
-        let adding = member.add_member(id, record);
+        let adding = member.add_member(id, record, by);
         Ok(self.events.phase("add", adding).await?)
     }
 }
@@ -412,9 +507,10 @@ async fn repair(
     member: &Member,
     plan: &RepairPlan,
     accepted_loss: Option<OpId>,
+    by: &str,
 ) -> Result<OpId, Refusal> {
     Ok(member
-        .repair_quorum(plan, accepted_loss, SystemTime::now())
+        .repair_quorum(plan, accepted_loss, SystemTime::now(), by)
         .await?)
 }
 

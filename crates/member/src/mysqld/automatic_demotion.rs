@@ -10,6 +10,7 @@ use raft_types::MemberId;
 use tokio::sync::watch;
 
 use crate::mysqld::PrimaryHealth;
+use crate::ring_history::note_promotion;
 
 /// How often the state of mysqld is looked at.
 const TICK: Duration = Duration::from_millis(50);
@@ -239,6 +240,7 @@ impl DemotionTask {
         )));
         match self.member.promote(target, watch::Sender::default()).await {
             Ok(promoted) => {
+                note_promotion(&self.member, &promoted, "", why.to_owned());
                 tracing::info!(leader = %promoted.leader, "transferred the leadership");
                 true
             }

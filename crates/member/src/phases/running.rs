@@ -16,12 +16,12 @@ use tokio::time::Instant;
 use crate::error::MemberError;
 use crate::log_keeping::{Retention, purge_as_configured, scrub};
 use crate::mysqld::{
-    Child, DemotionTask, Given, MysqldManagement, PrimaryHealth, connect_options, native_source,
-    requirements,
+    Child, DemotionTask, Given, MysqldManagement, PrimaryHealth, native_source, requirements,
 };
 use crate::phases::base::{Base, listen};
 use crate::phases::joining::{Joined, origin_gtids, record_of};
 use crate::ring_handle::{ReadableLog, RingHandle};
+use crate::ring_history::{note_promotion, watch_trims};
 use crate::state::{ConsumerSource, Parts, Phase, watch_takeovers};
 use crate::{binlog_serving, hooks};
 
@@ -165,9 +165,7 @@ async fn begin(
         None => None,
         Some(server) => {
             let listener = listen("binlog_server.listen", &server.listen).await?;
-            let incarnation = base.book.identity().incarnation;
-            let ready = binlog_serving::prepare(&settings, server, listener, &ring, incarnation);
-            Some(ready?)
+            binlog_serving::prepare(&base.state, listener, &ring)?
         }
     };
     let (told, demotion) = watch::channel(None);
@@ -202,16 +200,15 @@ fn look_after_mysqld(
 ) -> Result<Option<Arc<MysqldManagement>>, MemberError> {
     let config = base.settings.clone();
     let retention = Retention::of(&config.log);
-    let Some(settings) = &config.mysql else {
+    let credentials = &base.state.credentials;
+    let (Some(settings), Some(connect)) = (&config.mysql, credentials.mysqld.clone()) else {
         base.tasks
             .spawn(purge_as_configured(ring.clone(), retention, None));
         return Ok(None);
     };
-    let unreadable = |key| move |source| MemberError::PasswordFile { key, source };
-    let connect = connect_options(settings).map_err(unreadable("mysql.password_file"))?;
-    let native = native_source(&config).map_err(unreadable("binlog_server.password_file"))?;
+    let server = credentials.binlog_server.as_ref();
     let given = Given {
-        native,
+        native: server.and_then(|server| native_source(&config, &server.account)),
         origin: origin_gtids(&config, &base.book.origin())?,
         guard: base.with.guard.clone(),
         commits: base.with.commits.clone(),
@@ -256,20 +253,16 @@ fn look_after(base: &mut Base, ring: &RingHandle) {
     let (state, member) = (base.state.clone(), ring.member.clone());
     base.tasks
         .spawn(async move { state.observer.observe(member).await });
-    if let Some(observer) = base.with.takeovers.clone() {
-        base.tasks.spawn(watch_takeovers(
-            base.state.clone(),
-            ring.member.clone(),
-            observer,
-        ));
+    base.tasks.spawn(watch_takeovers(
+        base.state.clone(),
+        ring.member.clone(),
+        base.with.takeovers.clone(),
+    ));
+    if base.settings.mysql.is_some() {
+        base.tasks
+            .spawn(watch_trims(base.state.clone(), ring.member.clone()));
     }
-    if base.settings.hooks.any() {
-        let (settings, state) = (base.settings.clone(), base.state.clone());
-        base.tasks.spawn(async move {
-            let (commands, figures) = (settings.hooks.clone(), state.hooks.clone());
-            hooks::run(commands, settings.mysql.as_ref(), state, figures).await;
-        });
-    }
+    base.tasks.spawn(hooks::run(base.state.clone()));
     let (region, rate) = (
         base.settings.own.region.clone(),
         base.settings.log.scrub_rate,
@@ -327,6 +320,8 @@ pub(crate) async fn give_leadership_away(
         {
             Ok(Ok(promoted)) => {
                 tracing::info!(leader = %promoted.leader, "transferred the leadership");
+                note_promotion(member, &promoted, "", "it stopped".to_owned());
+                member.hand_notes_on(lease).await;
                 return;
             }
             Ok(Err(error)) => error,

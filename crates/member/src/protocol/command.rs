@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use consensus::{PauseRequest, RecordChange, RepairPlan, RulesChange};
 use mysqld_controller::conversion::ServerLook;
 use mysqld_controller::provision::CloneAccount;
-use raft_types::{MemberId, MemberRecord, OpId, RingId};
+use raft_types::{MemberId, MemberRecord, OpId, RingId, UnixSeconds};
 use serde::{Deserialize, Serialize};
 
 /// A command to one member.
@@ -56,6 +56,15 @@ pub enum OperatorCommand {
         /// The number of the member that leaves the ring.
         member: MemberId,
     },
+    /// Puts a switchover off to a time, in place of one that was put off before. To the leader.
+    ScheduleSwitchover {
+        /// The database member that is to lead.
+        to: MemberId,
+        /// From when on.
+        at: UnixSeconds,
+    },
+    /// Takes the scheduled switchover back. To the leader.
+    CancelSwitchover,
     /// Pauses failover. To the leader.
     Pause {
         /// For how long, by whom and why.
@@ -64,6 +73,8 @@ pub enum OperatorCommand {
     },
     /// Ends the pause. To the leader.
     Resume,
+    /// Says what happened to the ring, as its log tells it. To any member.
+    History,
     /// Says what the member knows of its log and the quorum. To every member.
     Evidence,
     /// Repairs a quorum that is lost for good. To the member that goes on.
@@ -104,6 +115,14 @@ pub enum OperatorCommand {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         force: bool,
     },
+    /// Says what would refuse a command, and changes nothing. To whom the command goes. (Not a field of each command: a member that
+    /// does not know it would carry the command out.)
+    DryRun {
+        /// A promotion, a member's addition or removal, or a reload; others have a dry run of their own, or none.
+        of: Box<OperatorCommand>,
+    },
+    /// Reads the configuration again, and takes what can be taken without a restart. To that member.
+    Reload,
     /// Makes an account for a copy of the data of this member's mysqld. From another member.
     OfferClone {
         /// The member whose mysqld copies the data.
@@ -114,6 +133,17 @@ pub enum OperatorCommand {
         /// The account as the offer named it.
         account: CloneAccount,
     },
+}
+
+/// A command on its way to a member, with who gives it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// What is to be done.
+    #[serde(flatten)]
+    pub command: OperatorCommand,
+    /// Who orders it, as they say: a name for the audit log and the ring's history. Members of version 0.1 say nothing and do not look.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub by: String,
 }
 
 /// Which of the oldest files of a log are to go.
@@ -132,14 +162,20 @@ impl OperatorCommand {
     /// Whether it changes anything, and is therefore recorded.
     pub fn changes_something(&self) -> bool {
         match self {
-            Self::MockElection { .. } | Self::Evidence => false,
+            Self::MockElection { .. } | Self::Evidence | Self::History => false,
             Self::PurgeLog { dry_run, .. }
             | Self::Provision { dry_run, .. }
             | Self::UpdateMember { dry_run, .. }
             | Self::SetRules { dry_run, .. } => !dry_run,
             Self::Mysqld { order } => order.changes_something(),
-            Self::OfferClone { .. } | Self::Bootstrap { .. } | Self::WithdrawClone { .. } => true,
+            Self::OfferClone { .. }
+            | Self::Bootstrap { .. }
+            | Self::WithdrawClone { .. }
+            | Self::Reload => true,
+            Self::DryRun { .. } => false,
             Self::Promote { .. }
+            | Self::ScheduleSwitchover { .. }
+            | Self::CancelSwitchover
             | Self::Pause { .. }
             | Self::Resume
             | Self::FlushLog
@@ -160,9 +196,14 @@ impl fmt::Display for OperatorCommand {
             Self::UpdateMember { member, .. } => write!(f, "the change of member {member}"),
             Self::SetRules { .. } => write!(f, "the change of the quorum's rules"),
             Self::RemoveMember { member } => write!(f, "the removal of member {member}"),
+            Self::ScheduleSwitchover { to, .. } => {
+                write!(f, "scheduling the promotion of member {to}")
+            }
+            Self::CancelSwitchover => write!(f, "the end of the scheduled switchover"),
             Self::Pause { .. } => write!(f, "the pause of failover"),
             Self::FlushLog => write!(f, "the rotation of the log"),
             Self::Resume => write!(f, "the end of the pause of failover"),
+            Self::History => write!(f, "asking for the history"),
             Self::Evidence => write!(f, "asking for evidence"),
             Self::PurgeLog { .. } => write!(f, "the purge of a log"),
             Self::Bootstrap { .. } => write!(f, "making the ring"),
@@ -170,6 +211,8 @@ impl fmt::Display for OperatorCommand {
             Self::Provision { donor, .. } => {
                 write!(f, "the provisioning of a mysqld from member {donor}")
             }
+            Self::DryRun { of } => write!(f, "the dry run of {of}"),
+            Self::Reload => write!(f, "the reload of the configuration"),
             Self::OfferClone { recipient } => {
                 write!(f, "making an account for the copy of member {recipient}")
             }
@@ -303,6 +346,13 @@ mod tests {
             ),
             (OperatorCommand::FlushLog, r#"{"command":"flush_log"}"#),
             (OperatorCommand::Resume, r#"{"command":"resume"}"#),
+            (OperatorCommand::Reload, r#"{"command":"reload"}"#),
+            (
+                OperatorCommand::DryRun {
+                    of: Box::new(OperatorCommand::RemoveMember { member }),
+                },
+                r#"{"command":"dry_run","of":{"command":"remove_member","member":9}}"#,
+            ),
             (OperatorCommand::Evidence, r#"{"command":"evidence"}"#),
             (
                 OperatorCommand::PurgeLog {
@@ -328,6 +378,16 @@ mod tests {
         ] {
             assert_eq!(serde_json::to_string(&command).unwrap(), expected);
         }
+        let order = Order {
+            command: OperatorCommand::RemoveMember { member },
+            by: "anna@desk".to_owned(),
+        };
+        let json = serde_json::to_string(&order).unwrap();
+        assert_eq!(
+            json,
+            r#"{"command":"remove_member","member":9,"by":"anna@desk"}"#
+        );
+        assert_eq!(serde_json::from_str::<Order>(&json).unwrap(), order);
         let command = OperatorCommand::AddMember { member, record };
         let json = serde_json::to_string(&command).unwrap();
         assert_eq!(

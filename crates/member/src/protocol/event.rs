@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consensus::quorum::RingRules;
-use consensus::{Amendment, MemberEvidence, MockElection, Promoted, RingPause};
+use consensus::{
+    Amendment, HistoryEntry, MemberEvidence, MockElection, Promoted, RingPause, ScheduledSwitchover,
+};
 use mysqld_controller::provision::CloneOffer;
 use raft_types::{MemberRecord, OpId, RingId};
 use serde::{Deserialize, Serialize};
@@ -52,6 +54,20 @@ pub enum CommandEvent {
 pub enum CommandResult {
     /// The switchover is done, and the target leads.
     Promoted(Promoted),
+    /// The switchover is scheduled; this entry says so.
+    Scheduled {
+        /// What is to be done, and when.
+        switchover: ScheduledSwitchover,
+        /// The entry of the log that carries it.
+        entry: OpId,
+    },
+    /// No switchover is scheduled any more; this entry says so.
+    Unscheduled {
+        /// What it was.
+        switchover: ScheduledSwitchover,
+        /// The entry of the log that ends it.
+        entry: OpId,
+    },
     /// How the voters would decide.
     MockElection(MockElection),
     /// The member was taken in; this entry says so.
@@ -76,6 +92,8 @@ pub enum CommandResult {
         /// The entry of the log that ends it.
         entry: OpId,
     },
+    /// What happened to the ring, the oldest first.
+    History(Vec<HistoryEntry>),
     /// What this member knows of its log and of the quorum.
     Evidence(Box<MemberEvidence>),
     /// The member goes on alone; this entry says so.
@@ -98,10 +116,23 @@ pub enum CommandResult {
     ProvisionPlan(ProvisionPlan),
     /// The data of its mysqld are another member's.
     Provisioned(Provisioned),
+    /// The command of a dry run would not be refused, as far as can be seen before it is carried out.
+    WouldBeDone,
+    /// The configuration was read again.
+    Reloaded(Reloaded),
     /// An account for a copy.
     Offered(CloneOffer),
     /// The account is gone.
     Withdrawn,
+}
+
+/// How a member took its configuration anew.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reloaded {
+    /// Keys that differ from those that the member was started with, and take effect at its next start.
+    pub needs_restart: Vec<String>,
+    /// What is probably not meant so in the configuration, as `witness config check` says it.
+    pub warnings: Vec<String>,
 }
 
 /// What replacing the data of a mysqld would take away.

@@ -5,11 +5,11 @@ mod event;
 mod refusal;
 
 pub use crate::protocol::command::{
-    MysqldAnswer, MysqldOrder, OperatorCommand, PurgeRequest, ReplicateFrom,
+    MysqldAnswer, MysqldOrder, OperatorCommand, Order, PurgeRequest, ReplicateFrom,
 };
 pub use crate::protocol::event::{
     CommandEvent, CommandResult, KeptBinlog, KeptFile, ProvisionPlan, Provisioned, PurgeReport,
-    SchemaSize,
+    Reloaded, SchemaSize,
 };
 pub(crate) use crate::protocol::event::{CommandProgress, done_event};
 pub use crate::protocol::refusal::{Refusal, RefusalKind};

@@ -14,11 +14,13 @@ use raft_types::{RingId, UnixSeconds};
 use tokio::sync::{mpsc, oneshot, watch};
 use transport::GrpcNetworkFactory;
 
+use crate::credentials::Credentials;
 use crate::error::MemberError;
 use crate::hooks::HookFigures;
 use crate::mysqld::MysqldManagement;
+use crate::reload::Renewed;
 use crate::ring_handle::{RingHandle, now_in_seconds};
-use crate::settings::Settings;
+use crate::settings::{HookSettings, Settings};
 use crate::state::status_view::{Observer, StatusView};
 use crate::status::{
     ActivityView, ConsumerView, LogView, MemberView, MysqlView, ReplicationRoutesView, ScrubView,
@@ -74,17 +76,22 @@ pub(crate) struct MemberState {
     phase: RwLock<Phase>,
     bootstrap_orders: mpsc::Sender<BootstrapOrder>,
     fault: Mutex<Option<String>>,
-    pub(crate) hooks: Arc<HookFigures>,
+    pub(crate) credentials: Credentials,
+    pub(crate) hook_settings: watch::Sender<HookSettings>,
+    pub(crate) hooks: HookFigures,
 }
 
 impl MemberState {
     /// `bootstrap_orders` goes to whoever brings the member to its ring.
     pub(crate) fn new(
         settings: Arc<Settings>,
+        credentials: Credentials,
         book: Arc<IdentityBook>,
         bootstrap_orders: mpsc::Sender<BootstrapOrder>,
     ) -> Self {
         Self {
+            hook_settings: watch::Sender::new(settings.hooks.clone()),
+            credentials,
             settings,
             book,
             observer: Observer::new(),
@@ -92,7 +99,7 @@ impl MemberState {
             phase: RwLock::new(Phase::Opened),
             bootstrap_orders,
             fault: Mutex::new(None),
-            hooks: Arc::default(),
+            hooks: HookFigures::default(),
         }
     }
 
@@ -122,6 +129,15 @@ impl MemberState {
     /// Has the member make a ring. False while it does not wait for that.
     pub(crate) fn order_bootstrap(&self, order: BootstrapOrder) -> bool {
         self.bootstrap_orders.try_send(order).is_ok()
+    }
+
+    /// Takes what was read from its configuration anew.
+    pub(crate) fn renew(&self, newer: Renewed) {
+        self.credentials.renew(&newer.credentials);
+        self.hook_settings.send_replace(newer.hooks);
+        if let Some(management) = self.management() {
+            management.renew_guard();
+        }
     }
 
     /// The member has stopped working. The first reason stays.
@@ -234,7 +250,7 @@ impl ViewSource for MemberState {
             mysql: parts.and_then(Parts::mysql_view),
             consumers: parts.and_then(|parts| Some(parts.consumers.as_ref()?())),
             routes: parts.map(Parts::routes_view),
-            hooks: self.settings.hooks.any().then(|| self.hooks.view()),
+            hooks: self.hook_settings.borrow().any().then(|| self.hooks.view()),
             fault,
             now: UnixSeconds(u64::from(now_in_seconds())),
         }

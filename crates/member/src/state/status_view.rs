@@ -89,6 +89,7 @@ impl StatusView<'_> {
             pause: raft
                 .and_then(|raft| raft.pause.clone())
                 .map(|paused| PauseView::new(paused, self.now)),
+            scheduled_switchover: raft.and_then(|raft| raft.ring_view.scheduled_switchover()),
             replication_routes: self.routes.map(|routes| match raft.map(role) {
                 Some(Role::Leader) => routes,
                 // What is left of an earlier leadership.
@@ -215,7 +216,8 @@ fn members(raft: &MemberStatus) -> Vec<LoggedMember> {
     let logged = |peer: &RingMember| LoggedMember {
         id: peer.id,
         voter: peer.voter,
-        record: peer.record.clone(),
+        // `witness history` and `GET /history` show it.
+        record: consensus::without_history(peer.record.clone()),
     };
     members.map(logged).collect()
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use consensus::{Leadership, Member, Term};
 
+use crate::ring_history::note_leadership;
 use crate::state::MemberState;
 
 /// A part of a takeover.
@@ -89,6 +90,22 @@ impl Takeover {
     }
 }
 
+impl Takeover {
+    /// What the ring's history is to say of it by now: in which term this member leads, and whether clients may write.
+    fn to_be_noted(self, has_mysqld: bool, now: Instant) -> Option<(Term, bool)> {
+        match self {
+            Self::Over { term } => Some((term, true)),
+            Self::Serving { term, at } => {
+                (!has_mysqld || now - at > LONG_CLOSED).then_some((term, false))
+            }
+            Self::Follows | Self::Leaderless { .. } | Self::Elected { .. } => None,
+        }
+    }
+}
+
+/// A mysqld that is not open after this time is not waited for by the ring's history.
+const LONG_CLOSED: Duration = Duration::from_secs(10);
+
 /// How often it is looked whether mysqld is open, while that is to come.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -96,9 +113,11 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(crate) async fn watch_takeovers(
     state: Arc<MemberState>,
     member: Member,
-    observer: Arc<dyn TakeoverObserver>,
+    observer: Option<Arc<dyn TakeoverObserver>>,
 ) {
     let mut leadership = member.leadership();
+    let has_mysqld = state.settings.mysql.is_some();
+    let mut noted = None;
     let mut takeover = Takeover::Leaderless {
         since: Instant::now(),
     };
@@ -112,9 +131,16 @@ pub(crate) async fn watch_takeovers(
         let (next, ended) = takeover.next(seen, writable, Instant::now());
         takeover = next;
         for (phase, time) in ended {
-            observer.took(phase, time);
+            if let Some(observer) = &observer {
+                observer.took(phase, time);
+            }
         }
-        let opening = matches!(takeover, Takeover::Serving { .. });
+        if let Some((term, writable)) = takeover.to_be_noted(has_mysqld, Instant::now())
+            && noted.replace(term) != Some(term)
+        {
+            note_leadership(&member, writable);
+        }
+        let opening = has_mysqld && matches!(takeover, Takeover::Serving { .. });
         tokio::select! {
             changed = leadership.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(LOOK), if opening => {}
@@ -182,6 +208,23 @@ mod tests {
                 (TakeoverPhase::Commit, 1),
                 (TakeoverPhase::Open, 5)
             ]
+        );
+    }
+
+    #[test]
+    fn the_history_hears_of_a_leader_when_clients_can_write_or_have_waited_for_long() {
+        let at = Instant::now();
+        let term = Term(4);
+        let serving = Takeover::Serving { term, at };
+        let later = at + LONG_CLOSED + Duration::from_secs(1);
+        assert_eq!(serving.to_be_noted(true, at), None);
+        assert_eq!(serving.to_be_noted(false, at), Some((term, false)));
+        assert_eq!(serving.to_be_noted(true, later), Some((term, false)));
+        let over = Takeover::Over { term };
+        assert_eq!(over.to_be_noted(true, at), Some((term, true)));
+        assert_eq!(
+            Takeover::Elected { term, at }.to_be_noted(true, later),
+            None
         );
     }
 

@@ -171,6 +171,7 @@ pub fn witness_follower() -> MemberView {
         consumers: None,
         hooks: None,
         pause: None,
+        scheduled_switchover: None,
         fault: None,
     }
 }

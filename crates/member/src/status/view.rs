@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use consensus::quorum::{RegionQuorum, RingRules, VoterSetHealth};
-use consensus::{DatabaseState, Explanation};
+use consensus::{DatabaseState, Explanation, ScheduledSwitchover};
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -86,6 +86,9 @@ pub struct MemberView {
     /// The pause of failover, if one stands; nothing where the member does not take part in its ring yet.
     #[serde(default)]
     pub pause: Option<PauseView>,
+    /// The switchover that is scheduled, if one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduled_switchover: Option<ScheduledSwitchover>,
     /// Why it has stopped working, if it has.
     pub fault: Option<String>,
 }

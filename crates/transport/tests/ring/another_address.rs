@@ -25,7 +25,10 @@ async fn a_member_moves_to_another_address_and_keeps_its_number() {
         ..RecordChange::default()
     };
     let member = ring.member(leader).clone();
-    let planned = member.update_member(moving, &change, true).await.unwrap();
+    let planned = member
+        .update_member(moving, &change, true, "anna")
+        .await
+        .unwrap();
     assert_eq!(planned.entry, None);
     let seen = |member: &consensus::Member| {
         let view = member.status().ring_view;
@@ -33,7 +36,11 @@ async fn a_member_moves_to_another_address_and_keeps_its_number() {
             .map(|standing| standing.record.address.clone())
     };
     assert_eq!(seen(&member), Some(ring.records[&moving].address.clone()));
-    let updated = within("the update", member.update_member(moving, &change, false)).await;
+    let updated = within(
+        "the update",
+        member.update_member(moving, &change, false, "anna"),
+    )
+    .await;
     assert!(updated.unwrap().entry.is_some());
     assert_eq!(seen(&member), Some(address.to_string()));
 

@@ -9,11 +9,14 @@ mod conversion;
 mod demo;
 mod guard;
 mod health;
+mod history;
 mod log;
+pub(crate) mod log_filter;
 mod members;
 mod mock_election;
 mod pause;
 mod quorum;
+mod reload;
 mod reprovision;
 mod run;
 mod service_manager;
@@ -57,6 +60,8 @@ enum Command {
     Health(health::HealthArgs),
     /// Ask every member and show the ring
     Status(status::StatusArgs),
+    /// Show what happened to the ring: who led when and why, and who ordered what
+    History(history::HistoryArgs),
     /// List, add, update and remove members
     #[command(subcommand)]
     Members(members::MembersCommand),
@@ -66,6 +71,8 @@ enum Command {
     /// Reprovision: replace a mysqld's data with a clone of another member's
     #[command(alias = "rejoin", visible_alias = "reinit")]
     Reprovision(reprovision::ReprovisionArgs),
+    /// Have members read their configuration again: certificates, passwords, tokens, log level and hooks
+    Reload(reload::ReloadArgs),
     /// Maintenance mode: no automatic failover until `resume`
     Pause(pause::PauseArgs),
     /// End maintenance mode: automatic failover again
@@ -128,9 +135,11 @@ pub fn main() -> ExitCode {
         Command::Guard(args) => guard::run(&args),
         Command::Health(args) => health::run(&args, format),
         Command::Status(args) => status::run(&args, format),
+        Command::History(args) => history::run(&args, format),
         Command::Members(command) => members::run(&command, format),
         Command::Switchover(args) => switchover::run(&args, format),
         Command::Reprovision(args) => reprovision::run(&args, format),
+        Command::Reload(args) => reload::run(&args, format),
         Command::Pause(args) => pause::pause(&args, format),
         Command::Resume(args) => pause::resume(&args, format),
         Command::MockElection(args) => mock_election::run(&args, format),

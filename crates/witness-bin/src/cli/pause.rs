@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::session::{Patience, RingArgs, Session, another_answer, block_on};
 use crate::config::duration_of;
-use crate::operator::Directory;
+use crate::operator::{Directory, operator_name};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// Arguments of `witness pause`.
@@ -132,12 +132,4 @@ pub(crate) fn resume(args: &ResumeArgs, format: Format) -> Result<(), Failure> {
             ),
         }
     })
-}
-
-/// Who runs this command, as the system calls them.
-fn operator_name() -> String {
-    ["SUDO_USER", "USER", "LOGNAME"]
-        .iter()
-        .find_map(|variable| std::env::var(variable).ok())
-        .unwrap_or_else(|| "an operator".to_owned())
 }

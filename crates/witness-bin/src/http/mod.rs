@@ -15,6 +15,7 @@ use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
+use member::settings::Settings;
 use member::status::Question;
 use member::{MemberError, Opened};
 use serde_json::json;
@@ -25,12 +26,26 @@ use crate::config::Config;
 use crate::http::access::readers_only;
 pub use crate::http::access::{Access, Credentials};
 use crate::http::listener::HttpListener;
-pub use crate::http::metrics::{Expiry, Histograms, expiries, registry};
+pub use crate::http::metrics::{Expiries, Expiry, Histograms, registry};
 pub use crate::http::orders::{OrderApi, OrderTaker};
 pub use crate::http::page::RingPage;
 pub use crate::http::questions::Endpoints;
 use crate::http::questions::{cluster, config, freshness, metrics, question, status};
 use crate::operator::Asker;
+
+/// What of serving HTTP can be taken anew.
+pub struct Renewable {
+    access: Access,
+    expiries: Expiries,
+}
+
+impl Renewable {
+    /// Takes the certificate and the tokens, and tells of the certificates of these settings.
+    pub fn renew(&self, credentials: Credentials, settings: &Settings) {
+        self.access.renew(credentials);
+        self.expiries.renew(settings);
+    }
+}
 
 /// Serves a member as its configuration says, until it closes. What comes back renews the certificate and the tokens.
 ///
@@ -40,7 +55,7 @@ pub async fn serve_member(
     config: &Config,
     member: &Opened,
     histograms: &Histograms,
-) -> Result<Option<Access>, MemberError> {
+) -> Result<Option<Renewable>, MemberError> {
     let Some(settings) = &config.http else {
         return Ok(None);
     };
@@ -52,14 +67,15 @@ pub async fn serve_member(
         source,
     })?;
     let access = Access::new(Credentials::load(settings)?);
+    let expiries = Expiries::of(&config.member);
     let registry = registry(
         member.view(),
         &config.member.data_dir,
-        expiries(&config.member),
+        expiries.clone(),
         histograms,
     );
     let orders = OrderApi::new(Arc::new(member.commands()), access.clone());
-    let asker = Asker::of_member(&config.member, member.view())?;
+    let asker = Asker::of_member(&config.member, member.tls(), member.view());
     let page = RingPage::new(member.view(), asker);
     let endpoints = Endpoints::new(
         member.view(),
@@ -76,7 +92,7 @@ pub async fn serve_member(
             tracing::error!(%error, "HTTP is not served any more");
         }
     });
-    Ok(Some(access))
+    Ok(Some(Renewable { access, expiries }))
 }
 
 impl Endpoints {
@@ -101,6 +117,7 @@ impl Endpoints {
             .route("/status", get(status))
             .route("/cluster", get(cluster))
             .route("/config", get(config))
+            .route("/history", get(orders::history))
             .route("/metrics", get(metrics))
             .route_layer(from_fn_with_state(self.access.clone(), readers_only))
             // What load balancers and orchestrators ask is for everybody, and orders have a token of their own.
@@ -115,16 +132,20 @@ impl Endpoints {
             .route("/witness", question(Question::Witness))
             .route("/pause", post(orders::pause))
             .route("/resume", post(orders::resume))
-            .route("/switchover", post(orders::switchover))
+            .route(
+                "/switchover",
+                post(orders::switchover).delete(orders::cancel_switchover),
+            )
             .route("/failover", post(orders::failover))
             .route("/reinitialize", post(orders::reinitialize))
+            .route("/reload", post(orders::reload))
             .fallback(unknown)
             .with_state(self)
     }
 }
 
 async fn unknown() -> Response {
-    let known = "/ /ring /liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /status /cluster /config /metrics, and by POST /pause /resume /switchover /failover /reinitialize";
+    let known = "/ /ring /liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /status /cluster /config /history /metrics, and by POST /pause /resume /switchover /failover /reinitialize /reload";
     (
         StatusCode::NOT_FOUND,
         Json(json!({ "reason": format!("no such page; there are {known}") })),

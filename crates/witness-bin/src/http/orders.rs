@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Json, Response};
 use consensus::PauseRequest;
 use futures::future::BoxFuture;
 use member::Commands;
-use member::protocol::{CommandResult, OperatorCommand, Refusal, RefusalKind};
+use member::protocol::{CommandResult, OperatorCommand, Refusal, RefusalKind, Reloaded};
 use member::status::{LoggedMember, MemberView, ViewSource};
 use raft_types::{MemberId, MemberKind};
 use serde::Deserialize;
@@ -20,6 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::http::access::Access;
+use crate::operator::history::{leaderships, moment};
 
 /// Carries out orders that come over HTTP.
 pub trait OrderTaker: Send + Sync + 'static {
@@ -113,6 +114,8 @@ struct SwitchoverBody {
     leader: Option<String>,
     /// The member that is to lead; has to be given.
     candidate: Option<String>,
+    /// From when on; at once, unless given. As `2026-11-24T03:00:00Z` or with an offset.
+    scheduled_at: Option<String>,
     #[serde(default)]
     force: bool,
 }
@@ -127,6 +130,20 @@ pub(super) async fn switchover(
         Err(why) => return no(StatusCode::BAD_REQUEST, &why),
     };
     give_to(&orders, &body, &source.view()).await
+}
+
+/// `DELETE /switchover`: takes back what was scheduled.
+pub(super) async fn cancel_switchover(Allowed(orders): Allowed) -> Response {
+    orders.carry_out(OperatorCommand::CancelSwitchover).await
+}
+
+/// `GET /history`: who led when and why, in Patroni's shape.
+pub(super) async fn history(State(orders): State<OrderApi>) -> Response {
+    match orders.taker.order(OperatorCommand::History).await {
+        Ok(CommandResult::History(entries)) => Json(leaderships(&entries)).into_response(),
+        Ok(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Err(refusal) => no(code_of(refusal.kind), &refusal.what),
+    }
 }
 
 /// `POST /failover`: as a switchover, whoever leads now, and also when nobody does.
@@ -148,10 +165,17 @@ pub(super) async fn failover(
 async fn give_to(orders: &OrderApi, body: &SwitchoverBody, view: &MemberView) -> Response {
     let force = body.force;
     match chosen(body, view) {
-        Ok(to) => {
-            let order = OperatorCommand::Promote { to, force };
-            orders.carry_out(order).await
-        }
+        Ok(to) => match body.scheduled_at.as_deref().map(moment).transpose() {
+            Ok(None) => {
+                let order = OperatorCommand::Promote { to, force };
+                orders.carry_out(order).await
+            }
+            Ok(Some(at)) => {
+                let order = OperatorCommand::ScheduleSwitchover { to, at };
+                orders.carry_out(order).await
+            }
+            Err(why) => no(StatusCode::BAD_REQUEST, &why),
+        },
         Err((code, why)) => no(code, &why),
     }
 }
@@ -187,6 +211,11 @@ pub(super) async fn reinitialize(
         }
         Err((code, why)) => no(code, &why),
     }
+}
+
+/// `POST /reload`: the member that is asked reads its configuration again.
+pub(super) async fn reload(Allowed(orders): Allowed) -> Response {
+    orders.carry_out(OperatorCommand::Reload).await
 }
 
 /// The member whose data are copied.
@@ -239,6 +268,21 @@ impl OrderApi {
             Ok(CommandResult::Promoted(promoted)) => {
                 let (leader, term) = (promoted.leader, promoted.term);
                 Json(json!({ "ok": true, "leader": leader, "term": term })).into_response()
+            }
+            Ok(CommandResult::Scheduled { switchover, entry }) => {
+                let detail = json!({ "ok": true, "scheduled": switchover, "entry": entry });
+                (StatusCode::ACCEPTED, Json(detail)).into_response()
+            }
+            Ok(CommandResult::Unscheduled { switchover, entry }) => {
+                Json(json!({ "ok": true, "cancelled": switchover, "entry": entry })).into_response()
+            }
+            Ok(CommandResult::Reloaded(Reloaded {
+                needs_restart,
+                warnings,
+            })) => {
+                let detail =
+                    json!({ "ok": true, "needs_restart": needs_restart, "warnings": warnings });
+                Json(detail).into_response()
             }
             Ok(_) => Json(json!({ "ok": true })).into_response(),
             Err(refusal) => {
@@ -326,6 +370,7 @@ mod tests {
                 leader: leader.map(str::to_owned),
                 candidate: candidate.map(str::to_owned),
                 force: false,
+                scheduled_at: None,
             };
             chosen(&body, &view).map_err(|(code, _)| code.as_u16())
         };

@@ -6,6 +6,7 @@ use axum::extract::{FromRef, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, get};
+use consensus::ScheduledSwitchover;
 use member::status::{MemberView, PauseView, PeerView, Question, Role, ViewSource, answer};
 use prometheus_client::registry::Registry;
 use raft_types::MemberId;
@@ -163,6 +164,9 @@ pub(crate) struct Cluster {
     pub(crate) pause: bool,
     /// The pause, if one stands.
     pub(crate) paused: Option<PauseView>,
+    /// The switchover that is scheduled, if one is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) scheduled_switchover: Option<ScheduledSwitchover>,
     /// Everyone that the member knows of.
     pub(crate) members: Vec<ClusterMember>,
 }
@@ -216,6 +220,7 @@ pub(crate) fn cluster_view(view: &MemberView) -> Cluster {
         leader: view.leader,
         pause: view.pause.is_some(),
         paused: view.pause.clone(),
+        scheduled_switchover: view.scheduled_switchover.clone(),
         members,
     }
 }

@@ -32,28 +32,35 @@ pub(super) enum RingSource {
     Endpoints(Vec<String>),
 }
 
+impl RingSource {
+    fn configured(settings: &Settings) -> Self {
+        Self::Configured {
+            ring: settings.ring_name.clone(),
+            members: settings.members.clone(),
+        }
+    }
+}
+
 impl Asker {
     /// For the members of this configuration.
     ///
     /// # Errors
     /// When the files for TLS cannot be used.
     pub fn new(settings: &Settings) -> Result<Self, TlsError> {
-        let ring = RingSource::Configured {
-            ring: settings.ring_name.clone(),
-            members: settings.members.clone(),
-        };
-        Self::of(ring, settings.tls.as_ref())
+        let tls = settings.tls.as_ref().map(TlsSettings::load).transpose()?;
+        Ok(Self::of(RingSource::configured(settings), tls))
     }
 
-    /// For the member with this configuration, which asks the others and knows itself.
-    ///
-    /// # Errors
-    /// As [`Self::new`].
-    pub fn of_member(settings: &Settings, view: Arc<dyn ViewSource>) -> Result<Self, TlsError> {
-        Ok(Self {
+    /// For the member with this configuration, which asks the others, with TLS as it has it, and knows itself.
+    pub fn of_member(
+        settings: &Settings,
+        tls: Option<TlsMaterial>,
+        view: Arc<dyn ViewSource>,
+    ) -> Self {
+        Self {
             own: Some((settings.own.id, view)),
-            ..Self::new(settings)?
-        })
+            ..Self::of(RingSource::configured(settings), tls)
+        }
     }
 
     /// For the ring that the members at these addresses belong to; one that answers is enough.
@@ -61,12 +68,12 @@ impl Asker {
     /// # Errors
     /// As [`Self::new`].
     pub fn at(endpoints: &[String], tls: Option<&TlsSettings>) -> Result<Self, TlsError> {
-        Self::of(RingSource::Endpoints(endpoints.to_vec()), tls)
+        let tls = tls.map(TlsSettings::load).transpose()?;
+        Ok(Self::of(RingSource::Endpoints(endpoints.to_vec()), tls))
     }
 
-    fn of(ring: RingSource, tls: Option<&TlsSettings>) -> Result<Self, TlsError> {
-        let tls = tls.map(TlsSettings::load).transpose()?;
-        Ok(Self {
+    fn of(ring: RingSource, tls: Option<TlsMaterial>) -> Self {
+        Self {
             ring,
             own: None,
             tls,
@@ -75,7 +82,15 @@ impl Asker {
                 call_deadline: PATIENCE,
                 ..TransportConfig::for_timers(&Timers::default())
             },
-        })
+        }
+    }
+
+    /// With another limit for each member's answer.
+    #[must_use]
+    pub(crate) fn within(mut self, limit: Duration) -> Self {
+        self.transport.connect_deadline = limit;
+        self.transport.call_deadline = limit;
+        self
     }
 
     pub(super) async fn ask_all(&self, members: Vec<MemberEntry>, configured: bool) -> Vec<Asked> {

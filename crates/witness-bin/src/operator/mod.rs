@@ -4,6 +4,7 @@
 mod asker;
 mod differences;
 mod directory;
+pub(crate) mod history;
 mod hops;
 #[cfg(test)]
 mod refusal_sentences;
@@ -13,7 +14,7 @@ pub(crate) mod sentences;
 use std::time::Duration;
 
 use consensus::Introduction;
-use member::protocol::{CommandEvent, CommandResult, OperatorCommand, Refusal};
+use member::protocol::{CommandEvent, CommandResult, OperatorCommand, Order, Refusal};
 use tokio::time::Instant;
 use transport::AdminError;
 
@@ -146,8 +147,12 @@ impl Operator {
         directory: &Directory,
         tell: &mut impl FnMut(Told),
     ) -> Result<Answer, Failure> {
-        // A command is plain values, which always have a JSON form.
-        let json = serde_json::to_vec(command).unwrap_or_default();
+        let order = Order {
+            command: command.clone(),
+            by: operator_name(),
+        };
+        // An order is plain values, which always have a JSON form.
+        let json = serde_json::to_vec(&order).unwrap_or_default();
         let client = self
             .asker
             .client(&place.address)
@@ -181,6 +186,14 @@ impl Operator {
             }
         }
     }
+}
+
+/// Who runs this command, as the system calls them.
+pub(crate) fn operator_name() -> String {
+    ["SUDO_USER", "USER", "LOGNAME"]
+        .iter()
+        .find_map(|variable| std::env::var(variable).ok())
+        .unwrap_or_else(|| "an operator".to_owned())
 }
 
 /// Who leads with a quorum behind it.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::operator::asker::{Asked, Asker, RingSource, latest};
 use crate::operator::differences::differences;
+use crate::operator::history::time_of_day;
 
 /// The whole ring at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,6 +59,19 @@ pub struct MemberReport {
     pub view: Option<MemberView>,
 }
 
+/// What the log says of a switchover to come, in words.
+fn scheduled(view: &MemberView) -> Option<String> {
+    let scheduled = view.scheduled_switchover.as_ref()?;
+    let mut members = view.members.iter();
+    let target = members.find(|member| member.id == scheduled.to)?;
+    Some(format!(
+        "a switchover to `{}` is scheduled for {}, ordered by {}; `witness switchover --cancel` takes it back",
+        target.record.name,
+        time_of_day(scheduled.at.0.saturating_mul(1000)),
+        scheduled.by
+    ))
+}
+
 impl RingReport {
     /// What the leader says, if the report has a leader that answered.
     pub fn leader_view(&self) -> Option<&MemberView> {
@@ -93,6 +107,7 @@ impl RingReport {
         let pause = latest(&asked).and_then(|view| view.pause.clone());
         let mut warnings = differences(&asked);
         warnings.extend(pause.as_ref().and_then(PauseView::warning));
+        warnings.extend(latest(&asked).and_then(scheduled));
         let roster: Option<BTreeSet<_>> =
             latest(&asked).map(|view| view.members.iter().map(|logged| logged.id).collect());
         let members = asked.into_iter().map(|asked| MemberReport {

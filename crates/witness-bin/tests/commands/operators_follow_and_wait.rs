@@ -153,6 +153,7 @@ fn view(id: u64, roster: &[LoggedMember]) -> MemberView {
         consumers: None,
         hooks: None,
         pause: None,
+        scheduled_switchover: None,
         fault: None,
     }
 }

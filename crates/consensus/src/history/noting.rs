@@ -1,0 +1,122 @@
+//! What members note of the ring comes into its log. Whoever notes something keeps it until its log has it: a leader writes it, in
+//! one entry for all that there is, and a follower tells the leader. Nobody waits for that, and it comes behind everything
+//! that clients wait for.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::Notify;
+
+use crate::calls::{Answer, MemberCalls, Question};
+use crate::history::{HistoryEntry, HistoryEvent, KEPT, append, read, shortened};
+use crate::member::core::MemberCore;
+use crate::reconfiguration::membership_step;
+use crate::reconfiguration::membership_step::MembershipStep;
+
+/// What is noted and not known to be in the log.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    waiting: Mutex<Vec<HistoryEntry>>,
+    noted: Notify,
+}
+
+impl Notes {
+    /// Takes entries to the others that wait; the oldest are dropped when there are more than a log keeps.
+    pub(crate) fn take(&self, entries: Vec<HistoryEntry>) {
+        let mut waiting = self.waiting();
+        for entry in entries.into_iter().map(shortened) {
+            if !waiting.contains(&entry) {
+                waiting.push(entry);
+            }
+        }
+        let surplus = waiting.len().saturating_sub(KEPT);
+        waiting.drain(..surplus);
+        drop(waiting);
+        self.noted.notify_one();
+    }
+
+    /// Those that wait, without those that the log has.
+    fn not_in(&self, logged: &[HistoryEntry]) -> Vec<HistoryEntry> {
+        let mut waiting = self.waiting();
+        waiting.retain(|entry| !logged.contains(entry));
+        waiting.clone()
+    }
+
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Vec<HistoryEntry>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An entry of this moment.
+pub(crate) fn entry_now(core: &MemberCore, by: &str, event: HistoryEvent) -> HistoryEntry {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    shortened(HistoryEntry {
+        at_ms: u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX),
+        term: core.role().term,
+        by: by.to_owned(),
+        event,
+    })
+}
+
+/// Brings what is noted into the log, for as long as the member runs.
+pub(crate) async fn write_down(core: Arc<MemberCore>, calls: Arc<dyn MemberCalls>) {
+    loop {
+        core.notes.noted.notified().await;
+        loop {
+            // A new leader has more urgent things to do, and who comes back learns first who leads.
+            tokio::time::sleep(core.timers.lease * 2).await;
+            match hand_on(&core, &calls, core.timers.lease).await {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(why) => tracing::debug!(%why, "what was noted is not in the log yet"),
+            }
+        }
+    }
+}
+
+/// Writes what waits, or tells it to the leader. True when the log has all of it.
+pub(crate) async fn hand_on(
+    core: &MemberCore,
+    calls: &Arc<dyn MemberCalls>,
+    patience: Duration,
+) -> Result<bool, String> {
+    let role = core.role();
+    let records = role
+        .membership
+        .membership()
+        .nodes()
+        .map(|(_, record)| record);
+    let entries = core.notes.not_in(&read(records));
+    if entries.is_empty() {
+        return Ok(true);
+    }
+    if core.leadership().serving_term().is_some() {
+        let lock = tokio::time::timeout(patience, core.reconfiguration_lock.lock());
+        let _lock = lock.await.map_err(|_| "something else changes the ring")?;
+        let role = core.role();
+        let mut members = core.members_to_be(&role);
+        append(&mut members, &entries);
+        let step = MembershipStep {
+            term: role.term,
+            sets: role.voter_sets().to_vec(),
+            members,
+            base: (*role.membership).clone(),
+        };
+        let written = membership_step::append(&core.raft, step, core.timers.longest_election());
+        written.await.map_err(|error| error.to_string())?;
+        return Ok(false);
+    }
+    let leader = role.leader.filter(|leader| *leader != core.id);
+    let leader = leader.ok_or("nobody is known to lead")?;
+    let record = role
+        .membership
+        .get_node(&leader)
+        .ok_or("the leader is not in the membership")?;
+    let told = calls.ask(leader, record, Question::Note { entries }, patience);
+    match told.await.map_err(|error| error.to_string())? {
+        Answer::Noted => Ok(false),
+        other => Err(format!(
+            "member {leader} gave an unexpected answer: {other:?}"
+        )),
+    }
+}

@@ -1,0 +1,247 @@
+//! A switchover that an operator has put off to a time: it stands in the membership, in the record of the member that is to lead, so that
+//! whoever leads at that time carries it out. It is tried from its time on, for a while, and then given up; what became of it is in the
+//! ring's history.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use raft_types::{MemberId, MemberKind, MemberRecord, OpId, UnixSeconds};
+use serde::{Deserialize, Serialize};
+
+use crate::history::noting::entry_now;
+use crate::history::{HistoryEvent, Named};
+use crate::member::core::MemberCore;
+use crate::reconfiguration::members;
+use crate::reconfiguration::members::ReconfigurationError;
+use crate::reconfiguration::membership_step;
+use crate::reconfiguration::membership_step::{MembershipStep, MoveError};
+use crate::ring_view::RingView;
+
+/// A switchover to come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScheduledSwitchover {
+    /// The member that is to lead.
+    pub to: MemberId,
+    /// From when on, by the clock of whoever leads then.
+    pub at: UnixSeconds,
+    /// Who ordered it.
+    pub by: String,
+}
+
+/// Under which name the record of the member that is to lead carries it.
+const NAME: &str = "switchover";
+
+/// What the record says; who is to lead is whose record it is.
+#[derive(Serialize, Deserialize)]
+struct Mark {
+    at: UnixSeconds,
+    #[serde(default)]
+    by: String,
+}
+
+/// For so long after its time it is tried again.
+pub(crate) const TRIED_FOR: Duration = Duration::from_secs(60);
+
+/// Whether it is time for a switchover.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Not yet.
+    ToCome,
+    /// Now.
+    Due,
+    /// Its time is over, or its target leads: it is to be taken out.
+    Over,
+}
+
+impl RingView {
+    /// The switchover that is scheduled, if one is.
+    pub fn scheduled_switchover(&self) -> Option<ScheduledSwitchover> {
+        let marked = |id: MemberId, record: &MemberRecord| {
+            let mark: Mark = serde_json::from_value(record.extras.get(NAME)?.clone()).ok()?;
+            let Mark { at, by } = mark;
+            Some(ScheduledSwitchover { to: id, at, by })
+        };
+        let mut members = self.members.iter();
+        members.find_map(|peer| marked(peer.id, &peer.record))
+    }
+}
+
+impl ScheduledSwitchover {
+    /// Whether the leader of this view has to do something about it.
+    pub(crate) fn turn(&self, view: &RingView, now: UnixSeconds) -> Turn {
+        if view.own == self.to && now >= self.at {
+            return Turn::Over;
+        }
+        if now < self.at {
+            return Turn::ToCome;
+        }
+        match self.at.age(now) < TRIED_FOR {
+            true => Turn::Due,
+            false => Turn::Over,
+        }
+    }
+}
+
+fn mark(members: &mut BTreeMap<MemberId, MemberRecord>, scheduled: Option<&ScheduledSwitchover>) {
+    for (id, record) in members {
+        match scheduled.filter(|scheduled| scheduled.to == *id) {
+            Some(ScheduledSwitchover { at, by, .. }) => {
+                record
+                    .extras
+                    .set(NAME, serde_json::json!({ "at": at, "by": by }));
+            }
+            None if record.extras.get(NAME).is_some() => record.extras.remove(NAME),
+            None => {}
+        }
+    }
+}
+
+/// Whether it can be scheduled.
+fn check(
+    view: &RingView,
+    to: MemberId,
+    at: UnixSeconds,
+    now: UnixSeconds,
+) -> Result<Named, ReconfigurationError> {
+    let target = view
+        .member(to)
+        .ok_or(ReconfigurationError::NoSuchMember(to))?;
+    if target.record.kind == MemberKind::Witness || !target.record.votes {
+        return Err(ReconfigurationError::CannotLead(to));
+    }
+    if at <= now {
+        return Err(ReconfigurationError::TimeIsOver);
+    }
+    Ok(Named::of(to, &target.record))
+}
+
+/// Schedules a switchover, in place of the one that may be scheduled.
+pub(crate) async fn schedule(
+    core: &MemberCore,
+    scheduled: &ScheduledSwitchover,
+    now: UnixSeconds,
+) -> Result<OpId, ReconfigurationError> {
+    members::change(core, &scheduled.by, |view, members| {
+        let to = check(view, scheduled.to, scheduled.at, now)?;
+        mark(members, Some(scheduled));
+        let at = scheduled.at;
+        Ok((view.voter_sets.clone(), HistoryEvent::Scheduled { to, at }))
+    })
+    .await
+}
+
+/// Takes the scheduled switchover back, and says which it was.
+pub(crate) async fn cancel(
+    core: &MemberCore,
+    by: &str,
+) -> Result<(ScheduledSwitchover, OpId), ReconfigurationError> {
+    let mut cancelled = None;
+    let entry = members::change(core, by, |view, members| {
+        let scheduled = view.scheduled_switchover();
+        let scheduled = scheduled.ok_or(ReconfigurationError::NothingScheduled)?;
+        mark(members, None);
+        cancelled = Some(scheduled);
+        let event = HistoryEvent::Unscheduled { why: String::new() };
+        Ok((view.voter_sets.clone(), event))
+    })
+    .await?;
+    let cancelled = cancelled.ok_or(ReconfigurationError::Busy)?;
+    Ok((cancelled, entry))
+}
+
+/// Takes one out whose time has come: done, or given up, in words. The caller holds the reconfiguration lock.
+pub(crate) async fn take_out(core: &MemberCore, why: Option<String>) -> Result<OpId, MoveError> {
+    let role = core.role();
+    let mut members = core.members_to_be(&role);
+    mark(&mut members, None);
+    if let Some(why) = why {
+        let event = HistoryEvent::Unscheduled { why };
+        crate::history::append(&mut members, &[entry_now(core, "", event)]);
+    }
+    let step = MembershipStep {
+        term: role.term,
+        sets: role.voter_sets().to_vec(),
+        members,
+        base: (*role.membership).clone(),
+    };
+    membership_step::append(&core.raft, step, core.timers.longest_election()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring_view::tests::Ring;
+
+    const NOON: UnixSeconds = UnixSeconds(43_200);
+
+    fn at(seconds: u64) -> UnixSeconds {
+        UnixSeconds(NOON.0 + seconds)
+    }
+
+    fn scheduled(to: u64) -> ScheduledSwitchover {
+        ScheduledSwitchover {
+            to: MemberId(to),
+            at: NOON,
+            by: "anna".to_owned(),
+        }
+    }
+
+    fn records(view: &RingView) -> BTreeMap<MemberId, MemberRecord> {
+        let members = view.members.iter();
+        members.map(|peer| (peer.id, peer.record.clone())).collect()
+    }
+
+    #[test]
+    fn the_record_of_the_target_carries_it_and_one_record_alone() {
+        let ring = Ring::new("a: 1d 2w 3d").with_sets(&[&[1, 2, 3]]);
+        let mut members = records(&ring.view());
+        mark(&mut members, Some(&scheduled(3)));
+        mark(&mut members, Some(&scheduled(1)));
+        let json = serde_json::to_string(&members).unwrap();
+        let members: BTreeMap<MemberId, MemberRecord> = serde_json::from_str(&json).unwrap();
+        let marked = members.iter().fold(ring.clone(), |ring, (id, record)| {
+            ring.with(id.0, |peer| peer.record = record.clone())
+        });
+        assert_eq!(marked.view().scheduled_switchover(), Some(scheduled(1)));
+        let mut members = members;
+        mark(&mut members, None);
+        assert!(
+            members
+                .values()
+                .all(|record| record.extras.get(NAME).is_none())
+        );
+        assert_eq!(ring.view().scheduled_switchover(), None);
+    }
+
+    #[test]
+    fn it_is_due_from_its_time_on_for_a_minute_and_over_when_the_target_leads() {
+        let ring = Ring::new("a: 1d 2w 3d").with_sets(&[&[1, 2, 3]]);
+        let (one, three) = (ring.view(), ring.led_by(3).view());
+        let table = [
+            (&one, UnixSeconds(NOON.0 - 1), Turn::ToCome),
+            (&one, NOON, Turn::Due),
+            (&one, at(59), Turn::Due),
+            (&one, at(60), Turn::Over),
+            (&three, UnixSeconds(NOON.0 - 1), Turn::ToCome),
+            (&three, NOON, Turn::Over),
+        ];
+        for (view, now, turn) in table {
+            assert_eq!(scheduled(3).turn(view, now), turn, "{now}");
+        }
+    }
+
+    #[test]
+    fn only_who_could_lead_and_only_in_the_future() {
+        let view = Ring::new("a: 1d 2w 3d").with_sets(&[&[1, 2, 3]]).view();
+        let said =
+            |to, time| check(&view, MemberId(to), time, NOON).map_err(|error| error.to_string());
+        assert_eq!(said(3, at(1)).unwrap().id, MemberId(3));
+        assert!(
+            said(2, at(1))
+                .unwrap_err()
+                .contains("cannot be the primary")
+        );
+        assert!(said(7, at(1)).unwrap_err().contains("no member 7"));
+        assert!(said(3, NOON).unwrap_err().contains("is over"));
+    }
+}

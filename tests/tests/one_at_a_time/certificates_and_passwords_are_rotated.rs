@@ -1,0 +1,215 @@
+//! Certificates, their authority and the password of mysqld's account are changed under load, without a restart: nobody waits
+//! longer for a commit, nothing is lost, and the same member leads all the time.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use testkit::cluster::Cluster;
+use testkit::cluster::http_order;
+use witness_tests::{Writers, replicaset_with};
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+const TOKEN: &str = "reload-me";
+/// Longer than members and mysqlds are connected with what they have, at most.
+const A_WHILE: Duration = Duration::from_secs(4);
+
+/// The files that the members are configured with.
+struct Files<'a>(&'a Path);
+
+impl Files<'_> {
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        fs::write(self.0.join(name), text).unwrap();
+    }
+
+    /// Makes an authority and a certificate of all members in a folder of its own.
+    fn make(&self, authority: &str) {
+        let configuration = format!(
+            "data_dir = \"data\"\nring.name = \"test\"\nmember.id = 1\n\
+             members = [{{ id = 1, name = \"member\", region = \"here\", kind = \"witness\", address = \"127.0.0.1:7400\" }}]\n"
+        );
+        self.write("init.toml", configuration);
+        let (folder, config) = (self.0.join(authority), self.0.join("init.toml"));
+        let init = std::process::Command::new(
+            testkit::cluster::witness_binary(testkit::cluster::Profile::Dev).unwrap(),
+        )
+        .args(["tls", "init", "--directory"])
+        .arg(folder)
+        .arg("--config")
+        .arg(config)
+        .status();
+        assert!(init.unwrap().success());
+    }
+
+    fn read(&self, authority: &str, name: &str) -> String {
+        fs::read_to_string(self.0.join(authority).join(name)).unwrap()
+    }
+
+    /// Has the members use the certificate of one authority.
+    fn use_certificate(&self, authority: &str) {
+        for kind in ["crt", "key"] {
+            let text = self.read(authority, &format!("member.{kind}"));
+            self.write(&format!("member.{kind}"), text);
+        }
+    }
+
+    /// Has them believe these authorities.
+    fn believe(&self, authorities: &[&str]) {
+        let texts = authorities.iter().map(|one| self.read(one, "ca.crt"));
+        self.write("ca.crt", texts.collect::<String>());
+    }
+}
+
+/// One after the other, each in another of the three ways.
+fn reload(set: &Cluster) {
+    set.signal(0, Signal::HUP).unwrap();
+    let answer = http_order(set.http(1), "/reload", TOKEN, "").unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let run = set.cli_of(2, &["reload"]).unwrap();
+    assert!(run.status.success(), "{run:?}");
+}
+
+fn expiry(set: &Cluster, member: usize) -> String {
+    let metrics = set.get(member, "/metrics").unwrap().body;
+    let name = "witness_certificate_expiry_timestamp_seconds{";
+    let mut lines = metrics.lines().filter(|line| line.starts_with(name));
+    let line = lines.find(|line| line.contains("key=\"tls.certificate_file\""));
+    line.unwrap().to_owned()
+}
+
+#[test]
+fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change() {
+    let _turn = SCENES.take();
+    let scratch = tempfile::tempdir().unwrap();
+    let files = Files(scratch.path());
+    files.make("old");
+    files.make("new");
+    files.use_certificate("old");
+    files.believe(&["old"]);
+    files.write("token", TOKEN);
+    files.write("password", "");
+    let path = |name: &str| format!("{:?}", scratch.path().join(name));
+    let mut set = replicaset_with(2, |options| {
+        options
+            .with("tls", format!("certificate_file = {}", path("member.crt")))
+            .with("tls", format!("key_file = {}", path("member.key")))
+            .with("tls", format!("ca_file = {}", path("ca.crt")))
+            .with("http", "tls = false")
+            .with("http", format!("token_file = {}", path("token")))
+            .with("mysql", format!("password_file = {}", path("password")))
+    })
+    .unwrap();
+
+    // An account with a password, for those that begin with none: members are started again with it.
+    let primary = set.primary(SOON).unwrap();
+    let account = "'witness'@'localhost'";
+    let make = format!(
+        "CREATE USER {account} IDENTIFIED BY 'first'; GRANT ALL ON *.* TO {account} WITH GRANT OPTION"
+    );
+    set.client(primary).sql(&make).unwrap();
+    for database in set.databases() {
+        let there = "SELECT COUNT(*) FROM mysql.user WHERE user = 'witness'";
+        set.eventually("the account is there", SOON, || {
+            set.client(database)
+                .value(there)
+                .is_ok_and(|count| count == "1")
+        })
+        .unwrap();
+    }
+    files.write("password", "first\n");
+    for database in set.databases() {
+        set.stop(database).unwrap();
+        set.start_with(database, &["--mysql-user=witness"]).unwrap();
+        set.primary(SOON).unwrap();
+    }
+    let primary = set.primary(SOON).unwrap();
+    let followers = set.databases().into_iter().filter(|one| *one != primary);
+    for follower in followers {
+        set.follows(follower, SOON).unwrap();
+    }
+    let term = |set: &Cluster| set.status(primary).unwrap()["term"].clone();
+    let (led_in, expired_at) = (term(&set), expiry(&set, primary));
+
+    let writers = Writers::of(&set, 4, 0);
+    let go_on = |set: &Cluster| {
+        thread::sleep(A_WHILE);
+        writers.wait_for_more(50, SOON).unwrap();
+        assert_eq!(set.primary_now(), Some(primary), "{}", set.last_words());
+        assert_eq!(term(set), led_in, "{}", set.last_words());
+    };
+    go_on(&set);
+
+    // A new authority: first everybody believes both, then come the new certificates, then the old one goes.
+    files.believe(&["old", "new"]);
+    reload(&set);
+    go_on(&set);
+    files.use_certificate("new");
+    reload(&set);
+    go_on(&set);
+    assert_ne!(expiry(&set, primary), expired_at);
+    files.believe(&["new"]);
+    reload(&set);
+    go_on(&set);
+    // One that starts now knows the new authority alone; it and all others have to connect to each other.
+    for witness in [1, 2] {
+        set.kill(witness).unwrap();
+        let index = |view: &serde_json::Value| view["log_end"]["index"].as_u64();
+        let end = index(&set.status(primary).unwrap());
+        set.start(witness).unwrap();
+        set.eventually("the witness is back", SOON, || {
+            let view = set.status(witness).unwrap_or_default();
+            view["leader"] == set.id(primary) && index(&view) > end
+        })
+        .unwrap();
+    }
+    go_on(&set);
+
+    // A new password: mysqld takes both of them until the members have changed.
+    let retain = format!("ALTER USER {account} IDENTIFIED BY 'second' RETAIN CURRENT PASSWORD");
+    set.client(primary).sql(&retain).unwrap();
+    files.write("password", "second\n");
+    go_on(&set);
+    reload(&set);
+    let discard = format!("ALTER USER {account} DISCARD OLD PASSWORD");
+    set.client(primary).sql(&discard).unwrap();
+    go_on(&set);
+    for database in set.databases() {
+        let mysql = &set.status(database).unwrap()["mysql"];
+        assert_eq!(mysql["trouble"], serde_json::Value::Null, "{mysql:#}");
+        assert_eq!(mysql["protected"], true, "{mysql:#}");
+    }
+
+    // A certificate of nobody: all is left as it is, and the answer says why.
+    files.write("member.crt", files.read("old", "member.crt"));
+    let refused = set.cli_of(0, &["reload"]).unwrap();
+    let code = refused.status.code();
+    assert_ne!(code, Some(0), "{refused:?}");
+    let answer = http_order(set.http(primary), "/reload", TOKEN, "").unwrap();
+    assert_eq!(answer.status, 412, "{}", answer.body);
+    assert!(
+        answer.body.contains("does not belong to the certificate"),
+        "{}",
+        answer.body
+    );
+    go_on(&set);
+
+    let written = writers.finish().unwrap();
+    assert_eq!(written.errors(), [], "no commit may fail");
+    println!(
+        "{} commits, the longest took {:?}",
+        written.commits.len(),
+        written.longest()
+    );
+    for database in set.databases() {
+        set.eventually("every commit is there", SOON, || {
+            written.ensure_all_are_in(&set.client(database)).is_ok()
+        })
+        .unwrap();
+    }
+}

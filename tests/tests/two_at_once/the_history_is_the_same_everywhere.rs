@@ -1,0 +1,169 @@
+//! What happens to a ring is in its log: who led when and why, and who ordered what. Every member tells the same of it, also after all of
+//! them were started anew. A switchover is put off to a time in the same way.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+use testkit::cluster::{Cluster, http_get, http_order};
+use testkit::wait::eventually;
+use witness_tests::replicaset_with;
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+const TOKEN: &str = "an-operators-token";
+
+/// The events of `witness history`, in their order.
+fn events(set: &Cluster) -> Vec<Value> {
+    let told = set.cli_of(1, &["--output", "json", "history"]).unwrap();
+    let told: Value = serde_json::from_str(&told.into_text("witness history").unwrap()).unwrap();
+    told.as_array().unwrap().clone()
+}
+
+fn wait_for(set: &Cluster, what: &str, found: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    eventually(what, SOON, || {
+        let events = events(set);
+        found(&events).then_some(events)
+    })
+    .unwrap()
+}
+
+fn has(events: &[Value], event: &str, words: &str) -> bool {
+    let mut events = events.iter();
+    events.any(|one| one["event"] == event && one["what"].as_str().unwrap().contains(words))
+}
+
+#[test]
+fn every_member_tells_what_happened_also_after_its_restart() {
+    let _turn = SCENES.take();
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, TOKEN).unwrap();
+    let mut set = replicaset_with(2, |options| {
+        options.with("http", format!("token_file = {token:?}"))
+    })
+    .unwrap();
+    set.follows(3, SOON).unwrap();
+    set.promote("db-2", SOON).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), 3);
+    set.follows(0, SOON).unwrap();
+    let by_order = "switchover from `db-1`, ordered by";
+    wait_for(&set, "the switchover in the history", |events| {
+        has(events, "led", by_order)
+    });
+
+    // A failover, with how long nobody could write.
+    set.kill_host(3).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), 0);
+    let after = "clients could write";
+    wait_for(&set, "the failover in the history", |events| {
+        events.last().is_some_and(|last| {
+            last["event"] == "led"
+                && last["what"].as_str().unwrap().starts_with("`db-1` leads")
+                && last["what"].as_str().unwrap().contains(after)
+        })
+    });
+    set.start(3).unwrap();
+    set.follows(3, SOON).unwrap();
+
+    // Orders stand in the same entry as what they change.
+    set.cli_of(1, &["pause", "--reason", "disks"])
+        .unwrap()
+        .into_text("witness")
+        .unwrap();
+    set.cli_of(1, &["resume"])
+        .unwrap()
+        .into_text("witness")
+        .unwrap();
+    let told = events(&set);
+    assert!(
+        has(&told, "paused", "`db-1` stays the primary: disks"),
+        "{told:?}"
+    );
+    assert!(
+        has(&told, "resumed", "The pause of failover ended"),
+        "{told:?}"
+    );
+
+    // One that is put off can be taken back, and is carried out by itself.
+    let at = |seconds| {
+        let at = SystemTime::now() + Duration::from_secs(seconds);
+        humantime::format_rfc3339_seconds(at).to_string()
+    };
+    let over = http_order(
+        set.http(0),
+        "/switchover",
+        TOKEN,
+        r#"{"candidate": "db-2", "scheduled_at": "2020-01-01T00:00:00Z"}"#,
+    );
+    assert_eq!(over.unwrap().status, 412);
+    set.cli_of(1, &["switchover", "db-2", "--at", &at(3600)])
+        .unwrap()
+        .into_text("witness")
+        .unwrap();
+    let status = set
+        .cli_of(1, &["status"])
+        .unwrap()
+        .into_text("witness")
+        .unwrap();
+    assert!(
+        status.contains("a switchover to `db-2` is scheduled"),
+        "{status}"
+    );
+    set.cli_of(1, &["switchover", "--cancel"])
+        .unwrap()
+        .into_text("witness")
+        .unwrap();
+    let body = format!(r#"{{"candidate": "db-2", "scheduled_at": "{}"}}"#, at(3));
+    let put_off = http_order(set.http(0), "/switchover", TOKEN, &body).unwrap();
+    assert_eq!(put_off.status, 202, "{put_off:?}");
+    let cluster = http_get(set.http(1), "/cluster").unwrap().json().unwrap();
+    assert_eq!(
+        cluster["scheduled_switchover"]["to"],
+        set.id(3),
+        "{cluster}"
+    );
+    eventually("the scheduled switchover is done", SOON, || {
+        (set.primary_now() == Some(3)).then_some(())
+    })
+    .unwrap();
+    let told = wait_for(&set, "the scheduled switchover in the history", |events| {
+        has(
+            events,
+            "led",
+            "`db-2` leads: `db-1` gave the leadership away: scheduled switchover",
+        )
+    });
+    assert!(has(&told, "unscheduled", "was taken back"), "{told:?}");
+    let cluster = http_get(set.http(1), "/cluster").unwrap().json().unwrap();
+    assert_eq!(cluster["scheduled_switchover"], Value::Null, "{cluster}");
+
+    for index in 0..set.size() {
+        set.stop(index).unwrap();
+    }
+    for index in 0..set.size() {
+        set.start(index).unwrap();
+    }
+    set.primary(SOON).unwrap();
+    let begins_with =
+        |events: &[Value]| events.len() > told.len() && events[..told.len()] == told[..];
+    let after = wait_for(&set, "the leadership after the restart", |events| {
+        begins_with(events) && events.last().is_some_and(|last| last["event"] == "led")
+    });
+    println!("{} entries, then {}", told.len(), after.len());
+    // Patroni's rows: term, index, why, when, who.
+    let rows = |index: usize| {
+        http_get(set.http(index), "/history")
+            .unwrap()
+            .json()
+            .unwrap()
+    };
+    eventually("every member tells the same", SOON, || {
+        let first = rows(0);
+        let same = (1..set.size()).all(|index| rows(index) == first);
+        (same && first[0][4] == "db-1").then_some(())
+    })
+    .unwrap();
+}
