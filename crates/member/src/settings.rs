@@ -13,6 +13,8 @@ use raft_types::{MemberId, MemberKind, Region};
 use transport::{Compression, TlsError, TlsFiles, TlsMaterial};
 use uuid::Uuid;
 
+use crate::status::ClientAddresses;
+
 /// Everything that a member is configured with, checked; what only the program uses is not in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -42,6 +44,8 @@ pub struct Settings {
     pub binlog_server: Option<BinlogServerSettings>,
     /// Commands that are run when the primary changes.
     pub hooks: HookSettings,
+    /// Where clients reach the member and its mysqld.
+    pub client_addresses: ClientAddresses,
 }
 
 /// One entry of `[[members]]`.

@@ -55,6 +55,7 @@ impl StatusView<'_> {
             },
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.uptime.as_secs_f64(),
+            client_addresses: self.config.client_addresses.clone(),
             role: raft.map_or(Role::Joining, role),
             serving: raft.is_some_and(|raft| raft.leadership.serving_term().is_some()),
             not_serving: raft.and_then(not_serving),

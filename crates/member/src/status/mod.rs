@@ -13,6 +13,7 @@ pub use crate::status::replication_routes::{
     FallbackView, LinkView, RelayedView, ReplicationRoutesView, SentView,
 };
 pub use crate::status::view::{
-    ActivityView, ConsumerView, ErrantTransactions, HooksView, LogView, LoggedMember, MemberName,
-    MemberView, MysqlView, PeerView, QuorumView, RingName, Role, ScrubView, ViewSource,
+    ActivityView, ClientAddresses, ConsumerView, ErrantTransactions, HooksView, LogView,
+    LoggedMember, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
+    ScrubView, ViewSource,
 };

@@ -5,8 +5,8 @@ use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, 
 
 use crate::status::replication_routes::{FallbackView, LinkView, ReplicationRoutesView, SentView};
 use crate::status::view::{
-    ActivityView, ConsumerView, HooksView, LogView, LoggedMember, MemberName, MemberView,
-    MysqlView, PeerView, QuorumView, RingName, Role, ScrubView,
+    ActivityView, ClientAddresses, ConsumerView, HooksView, LogView, LoggedMember, MemberName,
+    MemberView, MysqlView, PeerView, QuorumView, RingName, Role, ScrubView,
 };
 
 /// A database member that leads, with everything in order.
@@ -123,6 +123,7 @@ pub fn witness_follower() -> MemberView {
         },
         version: "0.1.0".into(),
         uptime_seconds: 12.5,
+        client_addresses: ClientAddresses::default(),
         role: Role::Follower,
         serving: false,
         not_serving: None,

@@ -26,6 +26,9 @@ pub struct MemberView {
     pub version: String,
     /// Seconds since the process started.
     pub uptime_seconds: f64,
+    /// Where clients reach it and its mysqld; nothing from a member of an older version.
+    #[serde(default)]
+    pub client_addresses: ClientAddresses,
     /// What it is in the ring.
     pub role: Role,
     /// Whether it leads with a quorum behind it, so that commits are acknowledged.
@@ -136,6 +139,15 @@ pub struct MemberName {
     pub address: String,
     /// Identity of its data directory.
     pub incarnation: Incarnation,
+}
+
+/// Where clients reach a member and its mysqld, as its configuration says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientAddresses {
+    /// Where it answers HTTP, as a URL; none where it does not.
+    pub api_url: Option<String>,
+    /// `HOST:PORT` of its mysqld; none for a witness.
+    pub mysql: Option<String>,
 }
 
 /// What a member is in its ring.

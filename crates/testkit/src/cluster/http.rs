@@ -16,6 +16,8 @@ const ORDER_LIMIT: Duration = Duration::from_secs(30);
 pub struct HttpAnswer {
     /// The status code.
     pub status: u16,
+    /// Where a client is sent on to.
+    pub location: Option<String>,
     /// The body as text.
     pub body: String,
 }
@@ -88,11 +90,12 @@ pub fn http_order(address: SocketAddr, path: &str, token: &str, body: &str) -> R
     )
 }
 
-/// Without the proxy that the environment may name: members are asked where they are.
+/// Without the proxy that the environment may name: members are asked where they are, and where they send on to is an answer.
 fn agent(limit: Duration) -> Agent {
     let config = Agent::config_builder()
         .timeout_global(Some(limit))
         .http_status_as_error(false)
+        .max_redirects(0)
         .proxy(None);
     config.build().into()
 }
@@ -103,8 +106,11 @@ fn url(address: SocketAddr, path: &str) -> String {
 
 fn answer(response: Result<Response<ureq::Body>, ureq::Error>) -> Result<HttpAnswer> {
     let mut response = response?;
+    let location = response.headers().get("Location");
+    let location = location.map(|location| String::from_utf8_lossy(location.as_bytes()).into());
     Ok(HttpAnswer {
         status: response.status().as_u16(),
+        location,
         body: response.body_mut().read_to_string()?,
     })
 }

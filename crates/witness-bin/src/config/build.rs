@@ -9,6 +9,7 @@ use member::settings::{
     Durability, HookSettings, LogSettings, MemberEntry, MysqlMode, MysqlSettings, MysqlTls,
     PasswordSource, RaftSettings, Settings, TlsSettings,
 };
+use member::status::ClientAddresses;
 use mysqld_controller::events::EventsWanted;
 use raft_types::{MemberId, MemberKind, Region};
 
@@ -51,9 +52,10 @@ pub struct LoggingSettings {
 /// Builds the configuration from values that passed every check; `None` when one is missing, which
 /// the checks have reported.
 pub(crate) fn build(values: &Values, member_values: &[Values]) -> Option<Config> {
+    let http = http(values)?;
     Some(Config {
-        member: settings(values, member_values)?,
-        http: http(values)?,
+        member: settings(values, member_values, http.as_ref())?,
+        http,
         logging: LoggingSettings {
             json: values.text("logging.format")? == "json",
             level: values.text("logging.level")?,
@@ -78,7 +80,11 @@ fn http(values: &Values) -> Option<Option<HttpSettings>> {
     }))
 }
 
-fn settings(values: &Values, member_values: &[Values]) -> Option<Settings> {
+fn settings(
+    values: &Values,
+    member_values: &[Values],
+    http: Option<&HttpSettings>,
+) -> Option<Settings> {
     let members = member_values
         .iter()
         .map(member)
@@ -131,8 +137,41 @@ fn settings(values: &Values, member_values: &[Values]) -> Option<Settings> {
         },
         binlog_server: sections::binlog_server_settings(values)?,
         hooks: hooks(values)?,
+        client_addresses: client_addresses(values, &own, http)?,
         own,
         members,
+    })
+}
+
+/// Where clients reach the member: as it is configured, or on the host at which the other members reach it.
+fn client_addresses(
+    values: &Values,
+    own: &MemberEntry,
+    http: Option<&HttpSettings>,
+) -> Option<ClientAddresses> {
+    let own_host = own.address.rsplit_once(':')?.0;
+    let configured = |key| Some(non_empty(values.text(key)?));
+    let api = configured("http.connect_address")?.or_else(|| {
+        let port = http?.listen.rsplit_once(':')?.1;
+        // The system chooses the port 0, and nobody knows it before.
+        (port != "0").then(|| format!("{own_host}:{port}"))
+    });
+    let mysql_host = values.text("mysql.host")?;
+    let this_host = ["", "localhost", "127.0.0.1", "::1"].contains(&mysql_host.as_str());
+    let mysql_host = match mysql_host.contains(':') {
+        _ if this_host => own_host.to_owned(),
+        true => format!("[{mysql_host}]"),
+        false => mysql_host,
+    };
+    let mysql_port = values.number("mysql.port")?;
+    let mysql = configured("mysql.connect_address")?;
+    let mysql = mysql.unwrap_or_else(|| format!("{mysql_host}:{mysql_port}"));
+    Some(ClientAddresses {
+        api_url: http.zip(api).map(|(http, api)| match http.certificate {
+            Some(_) => format!("https://{api}"),
+            None => format!("http://{api}"),
+        }),
+        mysql: (own.kind == MemberKind::Database).then_some(mysql),
     })
 }
 

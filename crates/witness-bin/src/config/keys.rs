@@ -332,6 +332,13 @@ pub const KEYS: &[Key] = &[
         "Unix socket of that mysqld, used instead of host and port when given. Empty in mode `child`: `mysqld.sock` in `data_dir`.",
     ),
     key(
+        "mysql.connect_address",
+        Kind::HostPort,
+        Value("\"\""),
+        "\"db-1.example.org:3306\"",
+        "Where clients reach that mysqld, for `/cluster`. Empty: `mysql.host` and `mysql.port`, with the host of the member's `address` where `mysql.host` is this host.",
+    ),
+    key(
         "mysql.user",
         Kind::Text,
         Value("\"witness\""),
@@ -606,6 +613,13 @@ pub const KEYS: &[Key] = &[
         Value("\"\""),
         "\"127.0.0.1:7480\"",
         "Where metrics, health and status are served over HTTP. Empty: nowhere.",
+    ),
+    key(
+        "http.connect_address",
+        Kind::HostPort,
+        Value("\"\""),
+        "\"db-1.example.org:7480\"",
+        "Where clients reach it, for `/cluster` and for orders that are sent on to the leader. Empty: the host of the member's `address`, with the port of `http.listen`.",
     ),
     key(
         "http.tls",

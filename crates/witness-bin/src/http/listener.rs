@@ -91,7 +91,7 @@ async fn turn_away(mut stream: TcpStream) -> std::io::Result<Error> {
     const REASON: &str = "{\"ok\":false,\"reason\":\"this port speaks HTTPS; ask https://\"}";
     // What is left unread would reset the connection before the answer is read.
     let mut request = [0; 8192];
-    stream.read(&mut request).await?;
+    let _some = stream.read(&mut request).await?;
     let answer = format!(
         "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{REASON}",
         REASON.len()

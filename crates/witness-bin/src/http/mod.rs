@@ -2,11 +2,13 @@
 //! GET and HEAD change nothing; what changes something is a POST with a token (`orders.rs`).
 
 mod access;
+mod cluster;
 mod listener;
 mod metrics;
 mod orders;
 mod page;
 mod questions;
+mod reports;
 
 use std::sync::Arc;
 
@@ -31,6 +33,7 @@ pub use crate::http::orders::{OrderApi, OrderTaker};
 pub use crate::http::page::RingPage;
 pub use crate::http::questions::Endpoints;
 use crate::http::questions::{cluster, config, freshness, metrics, question, status};
+pub use crate::http::reports::RingReports;
 use crate::operator::Asker;
 
 /// What of serving HTTP can be taken anew.
@@ -76,12 +79,14 @@ pub async fn serve_member(
     );
     let orders = OrderApi::new(Arc::new(member.commands()), access.clone());
     let asker = Asker::of_member(&config.member, member.tls(), member.view());
-    let page = RingPage::new(member.view(), asker);
+    let reports = RingReports::new(asker);
+    let page = RingPage::new(member.view(), reports.clone());
     let endpoints = Endpoints::new(
         member.view(),
         registry,
         orders,
         page.clone(),
+        reports,
         access.clone(),
     );
     let end = member.end();
@@ -139,6 +144,10 @@ impl Endpoints {
             .route("/failover", post(orders::failover))
             .route("/reinitialize", post(orders::reinitialize))
             .route("/reload", post(orders::reload))
+            .layer(from_fn_with_state(
+                self.reports.clone(),
+                orders::to_the_leader,
+            ))
             .fallback(unknown)
             .with_state(self)
     }

@@ -1,13 +1,14 @@
 //! What may be ordered over HTTP: by POST, with the token of `http.token_file`, and on the member that leads. The status code
-//! is the answer: 200 done, 401 and 403 not allowed, 409 something else is under way, 412 refused, 503 not the leader, 504 not
+//! is the answer: 200 done, 307 to the leader, 401 and 403 not allowed, 409 something else is under way, 412 refused, 503 not the leader, 504 not
 //! known whether it was done.
 
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::{FromRef, FromRequestParts, State};
-use axum::http::StatusCode;
+use axum::extract::{FromRef, FromRequestParts, Request, State};
 use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Json, Response};
 use consensus::PauseRequest;
 use futures::future::BoxFuture;
@@ -20,6 +21,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::http::access::Access;
+use crate::http::reports::RingReports;
 use crate::operator::history::{leaderships, moment};
 
 /// Carries out orders that come over HTTP.
@@ -292,9 +294,41 @@ impl OrderApi {
                     "advice": refusal.advice,
                     "leader": refusal.leader,
                 });
-                (code_of(refusal.kind), Json(detail)).into_response()
+                let mut response = (code_of(refusal.kind), Json(detail)).into_response();
+                if let Some(leader) = refusal.leader {
+                    response.extensions_mut().insert(ForTheLeader(leader));
+                }
+                response
             }
         }
+    }
+}
+
+/// In a response: this member leads instead, and the order was for the leader.
+#[derive(Clone, Copy)]
+struct ForTheLeader(MemberId);
+
+/// Sends an order on to the member that leads, where that has said where it answers.
+pub(super) async fn to_the_leader(
+    State(reports): State<RingReports>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let path = request.uri().path().to_owned();
+    let mut response = next.run(request).await;
+    if let Some(ForTheLeader(leader)) = response.extensions().get().copied() {
+        reports.report().await;
+        let reached = reports.addresses().remove(&leader);
+        send_on(&mut response, reached.and_then(|at| at.api_url), &path);
+    }
+    response
+}
+
+fn send_on(response: &mut Response, api_url: Option<String>, path: &str) {
+    let there = api_url.and_then(|api| HeaderValue::try_from(api + path).ok());
+    if let Some(there) = there {
+        *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+        response.headers_mut().insert(header::LOCATION, there);
     }
 }
 
@@ -342,6 +376,18 @@ mod tests {
         for (refusal, code) in codes {
             assert_eq!(code_of(refusal.kind).as_u16(), code, "{refusal:?}");
         }
+    }
+
+    #[test]
+    fn an_order_for_the_leader_is_sent_there_where_that_is_known() {
+        let mut response = no(StatusCode::SERVICE_UNAVAILABLE, "it does not lead");
+        send_on(&mut response, None, "/pause");
+        assert_eq!(response.status(), 503);
+        let leader = "https://10.0.0.1:7480".to_owned();
+        send_on(&mut response, Some(leader), "/pause");
+        assert_eq!(response.status(), 307);
+        let there = &response.headers()[header::LOCATION];
+        assert_eq!(there, "https://10.0.0.1:7480/pause");
     }
 
     #[test]

@@ -6,16 +6,16 @@ use axum::extract::{FromRef, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, get};
-use consensus::ScheduledSwitchover;
-use member::status::{MemberView, PauseView, PeerView, Question, Role, ViewSource, answer};
+use member::status::{Question, ViewSource, answer};
 use prometheus_client::registry::Registry;
-use raft_types::MemberId;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
 
 use crate::http::access::Access;
+use crate::http::cluster::Cluster;
 use crate::http::orders::OrderApi;
 use crate::http::page::RingPage;
+use crate::http::reports::RingReports;
 use crate::openmetrics;
 
 /// What the endpoints are served from.
@@ -25,16 +25,18 @@ pub struct Endpoints {
     pub(super) registry: Arc<Registry>,
     pub(super) orders: OrderApi,
     pub(super) page: RingPage,
+    pub(super) reports: RingReports,
     pub(super) access: Access,
 }
 
 impl Endpoints {
-    /// Endpoints over a member's view, its metrics, who carries orders out, the page, and who may ask.
+    /// Endpoints over a member's view, its metrics, who carries orders out, the page, what the ring's members answer, and who may ask.
     pub fn new(
         source: Arc<dyn ViewSource>,
         registry: Registry,
         orders: OrderApi,
         page: RingPage,
+        reports: RingReports,
         access: Access,
     ) -> Self {
         Self {
@@ -42,6 +44,7 @@ impl Endpoints {
             registry: Arc::new(registry),
             orders,
             page,
+            reports,
             access,
         }
     }
@@ -134,7 +137,9 @@ pub(super) async fn status(State(endpoints): State<Endpoints>) -> Response {
 }
 
 pub(super) async fn cluster(State(endpoints): State<Endpoints>) -> Response {
-    Json(cluster_view(&endpoints.source.view())).into_response()
+    let report = endpoints.reports.report().await;
+    let own = endpoints.source.view();
+    Json(Cluster::new(&report, &own, &endpoints.reports.addresses())).into_response()
 }
 
 /// What the ring's log says of the ring: it is the same on every member.
@@ -151,96 +156,6 @@ pub(super) async fn config(State(endpoints): State<Endpoints>) -> Response {
 
 pub(super) async fn metrics(State(endpoints): State<Endpoints>) -> Response {
     openmetrics::page(&endpoints.registry)
-}
-
-// The ring as one member sees it, in the shape of Patroni's `/cluster`.
-
-/// The ring as `GET /cluster` shows it.
-#[derive(Debug, PartialEq, Serialize)]
-pub(crate) struct Cluster {
-    pub(crate) scope: String,
-    /// Who leads, as far as the member knows.
-    pub(crate) leader: Option<MemberId>,
-    pub(crate) pause: bool,
-    /// The pause, if one stands.
-    pub(crate) paused: Option<PauseView>,
-    /// The switchover that is scheduled, if one is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) scheduled_switchover: Option<ScheduledSwitchover>,
-    /// Everyone that the member knows of.
-    pub(crate) members: Vec<ClusterMember>,
-}
-
-#[derive(Debug, PartialEq, Serialize)]
-pub(crate) struct ClusterMember {
-    pub(crate) name: String,
-    pub(crate) id: MemberId,
-    pub(crate) region: String,
-    pub(crate) role: &'static str,
-    /// `running`, `silent`, or `unknown` when the member asked is not the leader.
-    pub(crate) state: &'static str,
-    pub(crate) host: String,
-    pub(crate) port: Option<u16>,
-    /// Entries behind the leader; only the leader knows.
-    pub(crate) lag: Option<u64>,
-}
-
-/// The ring from one member's view.
-pub(crate) fn cluster_view(view: &MemberView) -> Cluster {
-    let own = ClusterMember {
-        name: view.member.name.clone(),
-        id: view.member.id,
-        region: view.member.region.0.clone(),
-        role: role(view.member.id, view.leader, view.member.kind),
-        state: "running",
-        host: split(&view.member.address).0,
-        port: split(&view.member.address).1,
-        lag: (view.role == Role::Leader).then_some(0),
-    };
-    let peer = |peer: &PeerView| ClusterMember {
-        name: peer.name.clone(),
-        id: peer.id,
-        region: peer.region.0.clone(),
-        role: role(peer.id, view.leader, peer.kind),
-        state: match (view.role, peer.answered_seconds) {
-            (Role::Leader, Some(seconds)) if seconds < SILENT_AFTER_SECONDS => "running",
-            (Role::Leader, _) => "silent",
-            _ => "unknown",
-        },
-        host: split(&peer.address).0,
-        port: split(&peer.address).1,
-        lag: peer.behind_entries,
-    };
-    let mut members: Vec<_> = std::iter::once(own)
-        .chain(view.peers.iter().map(peer))
-        .collect();
-    members.sort_by_key(|member| member.id);
-    Cluster {
-        scope: view.ring.name.clone(),
-        leader: view.leader,
-        pause: view.pause.is_some(),
-        paused: view.pause.clone(),
-        scheduled_switchover: view.scheduled_switchover.clone(),
-        members,
-    }
-}
-
-/// Some heartbeats of the slowest ring that the configuration allows.
-const SILENT_AFTER_SECONDS: f64 = 15.0;
-
-fn role(id: MemberId, leader: Option<MemberId>, kind: raft_types::MemberKind) -> &'static str {
-    match (leader == Some(id), kind) {
-        (true, _) => "leader",
-        (false, raft_types::MemberKind::Witness) => "witness",
-        (false, raft_types::MemberKind::Database) => "replica",
-    }
-}
-
-fn split(address: &str) -> (String, Option<u16>) {
-    match address.rsplit_once(':') {
-        Some((host, port)) => (host.to_owned(), port.parse().ok()),
-        None => (address.to_owned(), None),
-    }
 }
 
 #[cfg(test)]
@@ -262,29 +177,5 @@ mod tests {
         ] {
             assert_eq!(milliseconds(bad), None, "{bad}");
         }
-    }
-}
-
-#[cfg(test)]
-mod cluster_tests {
-    use super::*;
-    use member::status::sample::database_leader;
-
-    #[test]
-    fn the_leader_knows_everyone() {
-        let seen = cluster_view(&database_leader());
-        assert_eq!(seen.leader, Some(MemberId(1)));
-        let brief: Vec<_> = seen
-            .members
-            .iter()
-            .map(|m| (m.id.0, m.role, m.state, m.port, m.lag))
-            .collect();
-        assert_eq!(
-            brief,
-            [
-                (1, "leader", "running", Some(7400), Some(0)),
-                (2, "witness", "running", Some(7400), Some(2)),
-            ]
-        );
     }
 }

@@ -19,6 +19,7 @@ mod member_refuses_what_is_not_its_own;
 mod operators_change_a_ring;
 mod operators_follow_and_wait;
 mod operators_repair_a_quorum;
+mod orders_find_the_leader;
 mod program;
 mod the_page_shows_the_ring;
 mod the_proxysql_example_says_what_is_so;

@@ -122,6 +122,7 @@ fn view(id: u64, roster: &[LoggedMember]) -> MemberView {
         },
         version: "0".into(),
         uptime_seconds: 1.0,
+        client_addresses: Default::default(),
         role: if id == 1 {
             Role::Leader
         } else {

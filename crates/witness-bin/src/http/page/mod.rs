@@ -3,7 +3,6 @@
 //! what it saw happen.
 
 mod document;
-mod events;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,17 +13,15 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use member::status::{Question, ViewSource};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
 use crate::http::page::document::RingDocument;
-use crate::http::page::events::Events;
+use crate::operator::events::Events;
 use crate::http::questions::Endpoints;
-use crate::operator::{Asker, RingReport};
+use crate::http::reports::RingReports;
 
 /// How often a member looks at itself.
 const LOOK: Duration = Duration::from_secs(1);
-/// The others are not asked again before, whoever looks.
-const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(900);
 /// What they answered is what they are for so long.
 const FRESH: Duration = Duration::from_secs(5);
 
@@ -34,33 +31,17 @@ pub struct RingPage(Arc<Shared>);
 
 struct Shared {
     view: Arc<dyn ViewSource>,
-    asker: Asker,
-    /// Held while the others are asked, so that all who look wait for the same answers.
-    asking: tokio::sync::Mutex<()>,
-    seen: Mutex<Seen>,
-}
-
-#[derive(Default)]
-struct Seen {
-    events: Events,
-    report: Option<(Instant, Arc<RingReport>)>,
-}
-
-impl Seen {
-    fn report(&self, not_older: Duration) -> Option<Arc<RingReport>> {
-        let (at, report) = self.report.as_ref()?;
-        (at.elapsed() < not_older).then(|| report.clone())
-    }
+    reports: RingReports,
+    events: Mutex<Events>,
 }
 
 impl RingPage {
-    /// Of the member that has this view, and asks the others by `asker`.
-    pub fn new(view: Arc<dyn ViewSource>, asker: Asker) -> Self {
+    /// Of the member that has this view, and asks the others for these reports.
+    pub fn new(view: Arc<dyn ViewSource>, reports: RingReports) -> Self {
         Self(Arc::new(Shared {
             view,
-            asker,
-            asking: tokio::sync::Mutex::new(()),
-            seen: Mutex::default(),
+            reports,
+            events: Mutex::default(),
         }))
     }
 
@@ -74,32 +55,21 @@ impl RingPage {
         }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.0.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn events(&self) -> MutexGuard<'_, Events> {
+        self.0.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn look(&self) {
         let view = self.0.view.view();
-        let mut seen = self.seen();
-        let report = seen.report(FRESH);
-        seen.events.see(now_ms(), &view, report.as_deref());
-    }
-
-    async fn report(&self) -> Arc<RingReport> {
-        let _one_at_a_time = self.0.asking.lock().await;
-        if let Some(report) = self.seen().report(ASKED_AGAIN_AFTER) {
-            return report;
-        }
-        let report = Arc::new(self.0.asker.report().await);
-        self.seen().report = Some((Instant::now(), report.clone()));
-        report
+        let report = self.0.reports.not_older(FRESH);
+        self.events().see(now_ms(), &view, report.as_deref());
     }
 
     async fn document(&self) -> RingDocument {
-        let report = self.report().await;
+        let report = self.0.reports.report().await;
         self.look();
         let own = self.0.view.view();
-        RingDocument::new(now_ms(), &own, &report, &self.seen().events)
+        RingDocument::new(now_ms(), &own, &report, &self.events())
     }
 }
 

@@ -1,0 +1,158 @@
+//! `GET /cluster`: the ring in the shape of Patroni's. Pure.
+
+use std::collections::BTreeMap;
+
+use consensus::ScheduledSwitchover;
+use member::status::{ClientAddresses, MemberView, PauseView};
+use raft_types::{MemberId, MemberKind};
+use serde::Serialize;
+
+use crate::operator::{MemberReport, RingReport};
+
+/// The ring at one moment. Fields are only ever added.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Cluster {
+    scope: String,
+    /// Who leads with a quorum behind it.
+    leader: Option<MemberId>,
+    pause: bool,
+    /// The pause, if one stands.
+    paused: Option<PauseView>,
+    /// The switchover that is scheduled, if one is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scheduled_switchover: Option<ScheduledSwitchover>,
+    members: Vec<ClusterMember>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct ClusterMember {
+    name: String,
+    id: MemberId,
+    region: String,
+    role: &'static str,
+    /// `running`, or `silent` where it does not answer.
+    state: &'static str,
+    /// Where it answers HTTP; none where it does not serve it, or never said so here.
+    api_url: Option<String>,
+    /// Where clients reach its mysqld; none for a witness.
+    host: Option<String>,
+    port: Option<u16>,
+    /// Where the other members reach it.
+    address: String,
+    /// Entries behind the leader.
+    lag: Option<u64>,
+    /// How far its mysqld is behind what the ring committed.
+    lag_ms: Option<u64>,
+}
+
+impl Cluster {
+    /// From what the members answered, what the log of the one that was asked says, and where those are reached that do not answer now.
+    pub(super) fn new(
+        report: &RingReport,
+        own: &MemberView,
+        addresses: &BTreeMap<MemberId, ClientAddresses>,
+    ) -> Self {
+        let nowhere = ClientAddresses::default();
+        let members = report.members.iter();
+        let members = members.filter(|member| member.in_ring != Some(false));
+        let mut members: Vec<_> = members
+            .map(|of| member(of, report, addresses.get(&of.id).unwrap_or(&nowhere)))
+            .collect();
+        members.sort_by_key(|member| member.id);
+        Self {
+            scope: report.ring.clone(),
+            leader: report.leader,
+            pause: report.pause.is_some(),
+            paused: report.pause.clone(),
+            scheduled_switchover: own.scheduled_switchover.clone(),
+            members,
+        }
+    }
+}
+
+fn member(of: &MemberReport, report: &RingReport, reached: &ClientAddresses) -> ClusterMember {
+    let mysqld = reached.mysql.as_deref().and_then(split);
+    let (host, port) = mysqld.unzip();
+    let mysql = of.view.as_ref().and_then(|view| view.mysql.as_ref());
+    ClusterMember {
+        name: of.name.clone(),
+        id: of.id,
+        region: of.region.0.clone(),
+        role: match of.kind {
+            _ if report.leader == Some(of.id) => "leader",
+            MemberKind::Witness => "witness",
+            MemberKind::Database => "replica",
+        },
+        state: match of.view {
+            Some(_) => "running",
+            None => "silent",
+        },
+        api_url: reached.api_url.clone(),
+        host,
+        port,
+        address: of.address.clone(),
+        lag: of.lag_entries,
+        lag_ms: mysql.and_then(|mysql| mysql.lag_ms),
+    }
+}
+
+/// The host, without the brackets of an IPv6 address, and the port.
+fn split(address: &str) -> Option<(String, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Some((host.to_owned(), port.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use member::status::sample::{database_leader, witness_follower};
+    use serde_json::json;
+
+    use super::*;
+    use crate::operator::Asked;
+
+    #[test]
+    fn members_are_told_with_where_clients_reach_them() {
+        let silent = Err("connection refused".to_owned());
+        let report = RingReport::new(
+            "orders",
+            vec![
+                Asked::sample(1, "db-1", Ok(database_leader())),
+                Asked::sample(2, "witness-1", Ok(witness_follower())),
+                Asked::sample(3, "witness-2", silent),
+                Asked::sample(9, "stranger", Err("it is not in the ring".to_owned())),
+            ],
+        );
+        let at = |api: &str, mysql: Option<&str>| ClientAddresses {
+            api_url: Some(api.to_owned()),
+            mysql: mysql.map(str::to_owned),
+        };
+        // The second one is of an older version, and says nothing of it.
+        let addresses = BTreeMap::from([
+            (
+                MemberId(1),
+                at("https://10.0.0.1:7480", Some("[fd00::1]:3306")),
+            ),
+            (MemberId(3), at("http://10.0.0.3:7480", None)),
+        ]);
+        let cluster = Cluster::new(&report, &database_leader(), &addresses);
+        let cluster = serde_json::to_value(cluster).unwrap();
+        assert_eq!(
+            cluster,
+            json!({
+                "scope": "orders", "leader": 1, "pause": false, "paused": null,
+                "members": [
+                    {"name": "db-1", "id": 1, "region": "north", "role": "leader", "state": "running",
+                     "api_url": "https://10.0.0.1:7480", "host": "fd00::1", "port": 3306,
+                     "address": "10.0.0.1:7400", "lag": 0, "lag_ms": null},
+                    {"name": "witness-1", "id": 2, "region": "north", "role": "witness", "state": "running",
+                     "api_url": null, "host": null, "port": null,
+                     "address": "10.0.0.2:7400", "lag": 0, "lag_ms": null},
+                    {"name": "witness-2", "id": 3, "region": "north", "role": "witness", "state": "silent",
+                     "api_url": "http://10.0.0.3:7480", "host": null, "port": null,
+                     "address": "10.0.0.3:7400", "lag": null, "lag_ms": null},
+                ],
+            })
+        );
+    }
+}
