@@ -19,6 +19,6 @@ pub use crate::committed_files::{
 };
 pub use crate::consumers::{ConsumerView, Consumers, DumpKind};
 pub use crate::options::{
-    Account, OptionsError, ServerCertificate, ServerIdentity, ServerOptions, TlsError,
+    Account, OptionsError, ServerCertificate, ServerIdentity, ServerOptions, ServerTls, TlsError,
 };
 pub use crate::server::{BinlogServer, ServerError};

@@ -1,33 +1,26 @@
 //! Who the server is, who may log in, and its bounds.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use mysql_link::Secret;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
-/// The one account. The password is never shown.
-#[derive(Clone, PartialEq, Eq)]
+/// The one account.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     /// User name that a client logs in with.
     pub user: String,
-    /// Password that a client logs in with, in plain text.
-    pub password: String,
-}
-
-impl fmt::Debug for Account {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Account")
-            .field("user", &self.user)
-            .finish_non_exhaustive()
-    }
+    /// Password that a client logs in with; whoever logs in after it was renewed needs the new one.
+    pub password: Secret,
 }
 
 /// As whom the server speaks. Stable, and unlike every other server's.
@@ -51,14 +44,14 @@ pub struct ServerCertificate {
 }
 
 /// What a binlog server is configured with.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ServerOptions {
     /// The account that may log in.
     pub account: Account,
     /// As whom the server speaks.
     pub identity: ServerIdentity,
-    /// Certificate for TLS; `None` offers no TLS.
-    pub certificate: Option<ServerCertificate>,
+    /// The server's side of TLS; `None` offers none.
+    pub tls: Option<ServerTls>,
     /// Whether a login without TLS is refused.
     pub require_tls: bool,
     /// The most connections at one time.
@@ -84,7 +77,7 @@ impl ServerOptions {
         Self {
             account,
             identity,
-            certificate: None,
+            tls: None,
             require_tls: false,
             max_connections: 100,
             queue_bytes: 4 << 20,
@@ -103,10 +96,10 @@ impl ServerOptions {
         if self.identity.server_id == 0 || self.identity.server_uuid.is_nil() {
             return Err(OptionsError::Identity);
         }
-        if self.account.user.is_empty() || self.account.password.is_empty() {
+        if self.account.user.is_empty() || self.account.password.reveal().is_empty() {
             return Err(OptionsError::Account);
         }
-        if self.require_tls && self.certificate.is_none() {
+        if self.require_tls && self.tls.is_none() {
             return Err(OptionsError::NoCertificate);
         }
         if self.queue_bytes < Self::MIN_QUEUE_BYTES || self.max_connections == 0 {
@@ -156,8 +149,37 @@ pub enum TlsError {
     Rejected(String),
 }
 
-/// Makes the acceptor of TLS connections from the files of certificate and key.
-pub(crate) fn acceptor(files: &ServerCertificate) -> Result<TlsAcceptor, TlsError> {
+/// The server's side of TLS: its certificate and key, loaded. Clones share them: renewed in one place, they are shown to everybody
+/// who connects from then on.
+#[derive(Clone)]
+pub struct ServerTls(Arc<watch::Sender<TlsAcceptor>>);
+
+impl ServerTls {
+    /// Loads the files of certificate and key.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn load(files: &ServerCertificate) -> Result<Self, TlsError> {
+        Ok(Self(Arc::new(watch::Sender::new(acceptor(files)?))))
+    }
+
+    /// Takes another one's place, for all clones.
+    pub fn renew(&self, newer: &Self) {
+        self.0.send_replace(newer.acceptor());
+    }
+
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        self.0.borrow().clone()
+    }
+}
+
+impl std::fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerTls").finish_non_exhaustive()
+    }
+}
+
+fn acceptor(files: &ServerCertificate) -> Result<TlsAcceptor, TlsError> {
     let chain = certificates(&files.certificate_file)?;
     let key = PrivateKeyDer::from_pem_file(&files.key_file)
         .map_err(|error| file_error("private key", &files.key_file, &error))?;

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::answers::{ErrorAnswer, code};
 use crate::committed_files::{CommittedFiles, LogCommands};
 use crate::consumers::Consumers;
-use crate::options::{OptionsError, ServerOptions, TlsError, acceptor};
+use crate::options::{OptionsError, ServerOptions};
 use crate::session::{Client, Ended, Shared};
 
 /// How long a connection that is one too many may take to hear so.
@@ -31,9 +31,6 @@ pub enum ServerError {
     /// The options do not go together.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// The certificate cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
     /// The listener has no address.
     #[error("the binlog server cannot listen: {0}")]
     Listen(#[from] std::io::Error),
@@ -46,7 +43,7 @@ pub struct BinlogServer {
 }
 
 impl BinlogServer {
-    /// Checks everything and loads the certificate; serves nothing yet.
+    /// Checks everything; serves nothing yet.
     ///
     /// # Errors
     /// [`ServerError`].
@@ -57,12 +54,10 @@ impl BinlogServer {
         commands: Arc<dyn LogCommands>,
     ) -> Result<Self, ServerError> {
         options.validate()?;
-        let tls = options.certificate.as_ref().map(acceptor).transpose()?;
         let shared = Shared {
             log,
             commands,
             options,
-            tls,
             consumers: Consumers::default(),
             address: listener.local_addr()?,
             stop: CancellationToken::new(),

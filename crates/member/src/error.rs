@@ -79,6 +79,9 @@ pub enum MemberError {
     /// The binlog server cannot serve.
     #[error(transparent)]
     BinlogServer(#[from] binlog_server::ServerError),
+    /// The binlog server's certificate cannot be used.
+    #[error(transparent)]
+    BinlogServerTls(binlog_server::TlsError),
     /// The log cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),

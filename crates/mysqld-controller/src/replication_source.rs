@@ -26,7 +26,7 @@ impl ReplicationSource {
             literal(&self.host),
             self.port,
             literal(&self.user),
-            literal(self.password.reveal()),
+            literal(&self.password.reveal()),
             u8::from(self.tls),
         )
     }

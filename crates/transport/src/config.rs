@@ -8,11 +8,14 @@ use std::{fs, io};
 use consensus::Timers;
 use raft_types::{MAX_MESSAGE_BYTES, REPLICATION_WINDOW_BYTES};
 use rustls::crypto::ring;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::sign::CertifiedKey;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use thiserror::Error;
-use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 // TLS between members: one certificate and key for both roles, and the authority that signed everybody's. Each side verifies
 // the other's certificate against it, the caller also the name. Files are checked when they are loaded, so that a mistake names
@@ -32,11 +35,15 @@ pub struct TlsFiles {
     pub peer_name: Option<String>,
 }
 
-/// Certificates and key of a member, read and checked.
+/// Certificates and key of a member, read and checked. Clones share them: renewed in one place, they are those of every
+/// connection that comes up from then on. What is connected already goes on, as it does in MySQL.
 #[derive(Clone)]
-pub struct TlsMaterial {
-    identity: Identity,
-    authority: Certificate,
+pub struct TlsMaterial(Arc<watch::Sender<Arc<Ends>>>);
+
+/// The two ends of connections.
+struct Ends {
+    accepting: TlsAcceptor,
+    calling: TlsConnector,
     peer_name: Option<String>,
 }
 
@@ -93,51 +100,84 @@ impl TlsMaterial {
     /// # Errors
     /// [`TlsError`], which names the file.
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
-        let certificate_pem = read(CERTIFICATE, &files.certificate)?;
-        let key_pem = read(KEY, &files.key)?;
-        let authority_pem = read(AUTHORITY, &files.authority)?;
-
-        let chain = certificates(CERTIFICATE, &files.certificate, &certificate_pem)?;
-        let key = private_key(&files.key, &key_pem)?;
-        check_pair(&files.certificate, chain, &files.key, &key)?;
+        let provider = Arc::new(ring::default_provider());
+        let own = certificate_and_key(&files.certificate, &files.key)?;
         let mut roots = RootCertStore::empty();
-        for root in certificates(AUTHORITY, &files.authority, &authority_pem)? {
+        for root in certificates(AUTHORITY, &files.authority)? {
             roots.add(root).map_err(|error| TlsError::Damaged {
                 role: AUTHORITY,
                 path: files.authority.clone(),
                 reason: error.to_string(),
             })?;
         }
-        Ok(Self {
-            identity: Identity::from_pem(certificate_pem, key_pem),
-            authority: Certificate::from_pem(authority_pem),
+        let roots = Arc::new(roots);
+        let unusable = |reason: &dyn std::fmt::Display| TlsError::Damaged {
+            role: AUTHORITY,
+            path: files.authority.clone(),
+            reason: reason.to_string(),
+        };
+        // A caller without a certificate of the authority is turned away.
+        let callers =
+            WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
+        let callers = callers.map_err(|error| unusable(&error))?;
+        let mut accepting = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unusable(&error))?
+            .with_client_cert_verifier(callers)
+            .with_cert_resolver(own.clone());
+        let mut calling = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unusable(&error))?
+            .with_root_certificates(roots)
+            .with_client_cert_resolver(own);
+        accepting.alpn_protocols.push(HTTP2.to_vec());
+        calling.alpn_protocols.push(HTTP2.to_vec());
+        Ok(Self(Arc::new(watch::Sender::new(Arc::new(Ends {
+            accepting: Arc::new(accepting).into(),
+            calling: Arc::new(calling).into(),
             peer_name: files.peer_name.clone(),
-        })
+        })))))
     }
 
-    /// What the server end uses. A caller without a certificate of the authority is turned away.
-    pub(crate) fn server(&self) -> ServerTlsConfig {
-        ServerTlsConfig::new()
-            .identity(self.identity.clone())
-            .client_ca_root(self.authority.clone())
+    /// Takes another one's place, for all clones.
+    pub fn renew(&self, newer: &Self) {
+        self.0.send_replace(newer.now());
     }
 
-    /// What the calling end uses.
-    pub(crate) fn client(&self) -> ClientTlsConfig {
-        let config = ClientTlsConfig::new()
-            .identity(self.identity.clone())
-            .ca_certificate(self.authority.clone());
-        match &self.peer_name {
-            Some(name) => config.domain_name(name),
-            None => config,
-        }
+    /// The accepting end of a connection.
+    pub(crate) async fn accept(
+        &self,
+        stream: TcpStream,
+    ) -> io::Result<server::TlsStream<TcpStream>> {
+        self.now().accepting.accept(stream).await
+    }
+
+    /// The calling end of a connection to `host`.
+    pub(crate) async fn connect(
+        &self,
+        host: &str,
+        stream: TcpStream,
+    ) -> io::Result<client::TlsStream<TcpStream>> {
+        let now = self.now();
+        let name = now.peer_name.as_deref();
+        // An IPv6 address stands in brackets there.
+        let name = name.unwrap_or_else(|| host.trim_matches(['[', ']']));
+        let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
+        now.calling.connect(name, stream).await
+    }
+
+    fn now(&self) -> Arc<Ends> {
+        self.0.borrow().clone()
     }
 }
+
+/// What is spoken inside of TLS, as its handshake names it.
+const HTTP2: &[u8] = b"h2";
 
 impl std::fmt::Debug for TlsMaterial {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TlsMaterial")
-            .field("peer_name", &self.peer_name)
+            .field("peer_name", &self.now().peer_name)
             .finish_non_exhaustive()
     }
 }
@@ -150,12 +190,8 @@ fn read(role: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     })
 }
 
-fn certificates(
-    role: &'static str,
-    path: &Path,
-    mut pem: &[u8],
-) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let parsed: Result<Vec<_>, _> = rustls_pemfile::certs(&mut pem).collect();
+fn certificates(role: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let parsed: Result<Vec<_>, _> = rustls_pemfile::certs(&mut &*read(role, path)?).collect();
     let parsed = parsed.map_err(|error| TlsError::Damaged {
         role,
         path: path.to_owned(),
@@ -171,8 +207,9 @@ fn certificates(
     Ok(parsed)
 }
 
-fn private_key(path: &Path, mut pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let parsed = rustls_pemfile::private_key(&mut pem).map_err(|error| TlsError::Damaged {
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let parsed = rustls_pemfile::private_key(&mut &*read(KEY, path)?);
+    let parsed = parsed.map_err(|error| TlsError::Damaged {
         role: KEY,
         path: path.to_owned(),
         reason: error.to_string(),
@@ -184,23 +221,21 @@ fn private_key(path: &Path, mut pem: &[u8]) -> Result<PrivateKeyDer<'static>, Tl
     })
 }
 
-fn check_pair(
-    certificate: &Path,
-    chain: Vec<CertificateDer<'static>>,
-    key_file: &Path,
-    key: &PrivateKeyDer<'static>,
-) -> Result<(), TlsError> {
-    let signing = ring::sign::any_supported_type(key);
+/// A certificate and its key, which are a pair.
+fn certificate_and_key(certificate: &Path, key: &Path) -> Result<Arc<SingleCertAndKey>, TlsError> {
+    let chain = certificates(CERTIFICATE, certificate)?;
+    let signing = ring::sign::any_supported_type(&private_key(key)?);
     let signing = signing.map_err(|error| TlsError::Damaged {
         role: KEY,
-        path: key_file.to_owned(),
+        path: key.to_owned(),
         reason: error.to_string(),
     })?;
-    match CertifiedKey::new(chain, signing).keys_match() {
-        Ok(()) => Ok(()),
+    let pair = CertifiedKey::new(chain, signing);
+    match pair.keys_match() {
+        Ok(()) => Ok(Arc::new(pair.into())),
         Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
             Err(TlsError::NotAPair {
-                key: key_file.to_owned(),
+                key: key.to_owned(),
                 certificate: certificate.to_owned(),
             })
         }
@@ -221,14 +256,11 @@ fn damaged(certificate: &Path, error: &rustls::Error) -> TlsError {
 /// # Errors
 /// [`TlsError`], which names the file.
 pub fn https_server(certificate: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
-    let chain = certificates(CERTIFICATE, certificate, &read(CERTIFICATE, certificate)?)?;
-    let signing = private_key(key, &read(KEY, key)?)?;
-    check_pair(certificate, chain.clone(), key, &signing)?;
+    let own = certificate_and_key(certificate, key)?;
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map(|builder| builder.with_no_client_auth())
-        .and_then(|builder| builder.with_single_cert(chain, signing));
-    let mut config = config.map_err(|error| damaged(certificate, &error))?;
+        .map_err(|error| damaged(certificate, &error))?;
+    let mut config = config.with_no_client_auth().with_cert_resolver(own);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -8,4 +8,5 @@ pub mod demo;
 pub mod http;
 mod openmetrics;
 pub mod operator;
+mod reload;
 pub mod terminal;

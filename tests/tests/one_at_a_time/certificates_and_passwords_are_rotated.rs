@@ -29,7 +29,7 @@ impl Files<'_> {
     }
 
     /// Makes an authority and a certificate of all members in a folder of its own.
-    fn make(&self, authority: &str) {
+    fn make(&self, authority: &str, days: &str) {
         let configuration = format!(
             "data_dir = \"data\"\nring.name = \"test\"\nmember.id = 1\n\
              members = [{{ id = 1, name = \"member\", region = \"here\", kind = \"witness\", address = \"127.0.0.1:7400\" }}]\n"
@@ -39,7 +39,7 @@ impl Files<'_> {
         let init = std::process::Command::new(
             testkit::cluster::witness_binary(testkit::cluster::Profile::Dev).unwrap(),
         )
-        .args(["tls", "init", "--directory"])
+        .args(["tls", "init", "--days", days, "--directory"])
         .arg(folder)
         .arg("--config")
         .arg(config)
@@ -88,8 +88,8 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
     let _turn = SCENES.take();
     let scratch = tempfile::tempdir().unwrap();
     let files = Files(scratch.path());
-    files.make("old");
-    files.make("new");
+    files.make("old", "30");
+    files.make("new", "60");
     files.use_certificate("old");
     files.believe(&["old"]);
     files.write("token", TOKEN);

@@ -62,7 +62,7 @@ struct Entering<'a> {
 impl Entering<'_> {
     async fn enter(mut self, connection: u32) -> Result<LoggedIn, String> {
         let version = self.shared.log.server_version();
-        let tls = self.shared.tls.is_some();
+        let tls = self.shared.options.tls.is_some();
         let hello = packet(&version, connection, &self.challenge, tls);
         self.send(0, &hello).await.map_err(lost)?;
         let (mut sequence, mut payload) = self.receive().await?;
@@ -109,7 +109,7 @@ impl Entering<'_> {
         let account = &self.shared.options.account;
         let user = String::from_utf8_lossy(&login.user).into_owned();
         let plugin = plugin.unwrap_or(Plugin::CachingSha2);
-        let right = knows(plugin, &self.challenge, &answer, &account.password);
+        let right = knows(plugin, &self.challenge, &answer, &account.password.reveal());
         if !right || user != account.user {
             tokio::time::sleep(PENALTY).await;
             let said = if answer.is_empty() { "NO" } else { "YES" };
@@ -132,10 +132,11 @@ impl Entering<'_> {
     }
 
     async fn secure(self) -> Result<Self, String> {
-        let (ByteStream::Tcp(stream), Some(tls)) = (self.stream, &self.shared.tls) else {
+        let tls = self.shared.options.tls.as_ref();
+        let (ByteStream::Tcp(stream), Some(tls)) = (self.stream, tls) else {
             return Err("there is no TLS for it".to_owned());
         };
-        let secured = tls.accept(stream).await;
+        let secured = tls.acceptor().accept(stream).await;
         let secured = secured.map_err(|error| format!("the TLS handshake failed: {error}"))?;
         Ok(Self {
             stream: ByteStream::Tls(Box::new(secured.into())),

@@ -9,7 +9,6 @@ mod values;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::committed_files::{CommittedFiles, LogCommands};
@@ -21,7 +20,6 @@ pub(crate) struct Shared {
     pub(crate) log: Arc<dyn CommittedFiles>,
     pub(crate) commands: Arc<dyn LogCommands>,
     pub(crate) options: ServerOptions,
-    pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) consumers: Consumers,
     pub(crate) address: SocketAddr,
     pub(crate) stop: CancellationToken,

@@ -265,7 +265,7 @@ pub(crate) struct Served {
 pub(crate) fn options() -> ServerOptions {
     let account = Account {
         user: USER.to_owned(),
-        password: PASSWORD.to_owned(),
+        password: PASSWORD.into(),
     };
     let identity = ServerIdentity {
         server_id: 4_000_000_007,

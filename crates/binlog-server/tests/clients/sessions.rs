@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::memory_log::{MemoryLog, PASSWORD, Served, USER, options};
-use binlog_server::{ServerCertificate, ServerOptions};
+use binlog_server::{ServerCertificate, ServerOptions, ServerTls};
 use mysql_link::{LinkError, Secret, TlsMode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -16,16 +16,17 @@ async fn served() -> Served {
     Served::start(log, options()).await
 }
 
-fn certificate(folder: &std::path::Path) -> ServerCertificate {
+fn tls(folder: &std::path::Path) -> ServerTls {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let certificate_file = folder.join("server.pem");
     let key_file = folder.join("server.key");
     std::fs::write(&certificate_file, made.cert.pem()).unwrap();
     std::fs::write(&key_file, made.signing_key.serialize_pem()).unwrap();
-    ServerCertificate {
+    let files = ServerCertificate {
         certificate_file,
         key_file,
-    }
+    };
+    ServerTls::load(&files).unwrap()
 }
 
 #[tokio::test]
@@ -50,7 +51,7 @@ async fn only_the_account_is_let_in() {
 async fn tls_is_offered_and_can_be_required() {
     let folder = tempfile::tempdir().unwrap();
     let options = ServerOptions {
-        certificate: Some(certificate(folder.path())),
+        tls: Some(tls(folder.path())),
         require_tls: true,
         ..options()
     };
@@ -66,6 +67,47 @@ async fn tls_is_offered_and_can_be_required() {
     assert!(connection.is_tls());
     let answer = connection.query("SELECT @@server_id").await.unwrap();
     assert_eq!(answer.first().unwrap().text_at(0), Some("4000000007"));
+}
+
+#[tokio::test]
+async fn a_renewed_password_and_certificate_are_for_whoever_comes_next() {
+    let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let options = ServerOptions {
+        tls: Some(tls(old.path())),
+        ..options()
+    };
+    let (password, shown) = (
+        options.account.password.clone(),
+        options.tls.clone().unwrap(),
+    );
+    let served = Served::start(MemoryLog::new(), options).await;
+    let login = |password: &str, folder: &tempfile::TempDir| {
+        let mut login = served.login();
+        login.password = Secret::new(password);
+        login.tls.mode = TlsMode::VerifyCa;
+        login.tls.ca_file = Some(folder.path().join("server.pem"));
+        login
+    };
+    let mut before = mysql_link::Connection::open(&login(PASSWORD, &old))
+        .await
+        .unwrap();
+
+    password.renew(&Secret::new("renewed"));
+    shown.renew(&tls(new.path()));
+    mysql_link::Connection::open(&login("renewed", &new))
+        .await
+        .unwrap();
+    let with_the_old_one = mysql_link::Connection::open(&login(PASSWORD, &new)).await;
+    assert!(
+        matches!(with_the_old_one, Err(LinkError::AccessDenied { .. })),
+        "{with_the_old_one:?}"
+    );
+    let with_the_old_authority = mysql_link::Connection::open(&login("renewed", &old)).await;
+    assert!(
+        matches!(with_the_old_authority, Err(LinkError::Tls { .. })),
+        "{with_the_old_authority:?}"
+    );
+    before.query("SELECT @@server_id").await.unwrap();
 }
 
 #[tokio::test]

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use binlog_server::{
-    Account, BinlogServer, Consumers, DumpKind, LogCommands, PurgeTo, ServerCertificate,
-    ServerIdentity, ServerOptions,
+    BinlogServer, Consumers, DumpKind, LogCommands, PurgeTo, ServerIdentity, ServerOptions,
 };
 use mysql_link::ConnectOptions;
 use raft_types::{Incarnation, MemberId};
@@ -17,10 +16,11 @@ use tokio::net::TcpListener;
 use crate::binlog_serving::served_log::ServedLog;
 use crate::error::MemberError;
 use crate::log_keeping;
-use crate::mysqld::{connect_options, usual_server_id};
+use crate::mysqld::usual_server_id;
 use crate::protocol::{PurgeReport, PurgeRequest};
 use crate::ring_handle::{RingHandle, RotateError, Rotated};
-use crate::settings::{BinlogServerSettings, LogSettings, MysqlSettings, Settings};
+use crate::settings::LogSettings;
+use crate::state::MemberState;
 use crate::status::ConsumerView;
 
 /// A server that is ready to serve.
@@ -29,49 +29,39 @@ pub(crate) struct Ready {
     pub(crate) log: Arc<ServedLog>,
 }
 
-/// Prepares the server on a listener that is open.
+/// Prepares the server on a listener that is open; nothing where the member has none.
 ///
 /// # Errors
-/// When the password or the certificate cannot be read.
+/// When its options do not go together.
 pub(crate) fn prepare(
-    config: &Settings,
-    settings: &BinlogServerSettings,
+    state: &MemberState,
     listener: TcpListener,
     ring: &RingHandle,
-    incarnation: Incarnation,
-) -> Result<Ready, MemberError> {
-    let options = options(config, settings, incarnation)?;
+) -> Result<Option<Ready>, MemberError> {
+    let Some(options) = options(state) else {
+        return Ok(None);
+    };
     let log = Arc::new(ServedLog::new(ring.clone()));
-    let orders = Arc::new(Orders::new(config, ring.clone()));
+    let orders = Arc::new(Orders {
+        ring: ring.clone(),
+        log: state.settings.log,
+        mysqld: state.credentials.mysqld.clone(),
+    });
     let server = BinlogServer::new(listener, options, log.clone(), orders)?;
-    Ok(Ready { server, log })
+    Ok(Some(Ready { server, log }))
 }
 
-fn options(
-    config: &Settings,
-    settings: &BinlogServerSettings,
-    incarnation: Incarnation,
-) -> Result<ServerOptions, MemberError> {
-    let password = settings.password.read();
-    let account = Account {
-        user: settings.user.clone(),
-        password: password.map_err(|source| MemberError::PasswordFile {
-            key: "binlog_server.password_file",
-            source,
-        })?,
-    };
-    let own = &config.own;
-    let identity = identity(own.id, &own.name, incarnation);
-    let pair = |(certificate_file, key_file)| ServerCertificate {
-        certificate_file,
-        key_file,
-    };
-    Ok(ServerOptions {
-        certificate: settings.certificate.clone().map(pair),
+fn options(state: &MemberState) -> Option<ServerOptions> {
+    let settings = state.settings.binlog_server.as_ref()?;
+    let credentials = state.credentials.binlog_server.as_ref()?;
+    let own = &state.settings.own;
+    let identity = identity(own.id, &own.name, state.book.identity().incarnation);
+    Some(ServerOptions {
+        tls: credentials.tls.clone(),
         require_tls: settings.require_tls,
         max_connections: settings.max_connections,
         queue_bytes: settings.queue_bytes,
-        ..ServerOptions::new(account, identity)
+        ..ServerOptions::new(credentials.account.clone(), identity)
     })
 }
 
@@ -121,27 +111,13 @@ fn name(view: &binlog_server::ConsumerView) -> String {
 }
 
 /// The two statements about files that clients of the binlog server may order. They are recorded like any operator's.
-pub(crate) struct Orders {
+struct Orders {
     ring: RingHandle,
     log: LogSettings,
-    mysql: Option<MysqlSettings>,
+    mysqld: Option<ConnectOptions>,
 }
 
 impl Orders {
-    pub(crate) fn new(config: &Settings, ring: RingHandle) -> Self {
-        Self {
-            ring,
-            log: config.log,
-            mysql: config.mysql.clone(),
-        }
-    }
-
-    fn mysqld(&self) -> Result<Option<ConnectOptions>, String> {
-        let options = self.mysql.as_ref().map(connect_options).transpose();
-        options
-            .map_err(|error| format!("the file of `mysql.password_file` cannot be read: {error}"))
-    }
-
     /// Who else could carry out what only the leader can.
     fn leader(&self) -> String {
         let status = self.ring.member.status();
@@ -178,11 +154,10 @@ impl LogCommands for Orders {
             PurgeTo::File(name) => PurgeRequest::BeforeFile(name),
             PurgeTo::Time(time) => PurgeRequest::ClosedBefore(time),
         };
-        let mysqld = self.mysqld()?;
         let absent_after = self.log.absent_after;
+        let mysqld = self.mysqld.as_ref();
         let purged =
-            log_keeping::purge_on_order(&self.ring, &request, absent_after, mysqld.as_ref(), false)
-                .await;
+            log_keeping::purge_on_order(&self.ring, &request, absent_after, mysqld, false).await;
         let report = purged.map_err(|refusal| format!("{}; {}", refusal.what, refusal.advice))?;
         Ok(words(&report))
     }

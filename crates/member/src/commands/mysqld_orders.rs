@@ -14,7 +14,7 @@ use raft_types::{MemberId, RingId};
 use tokio::sync::oneshot;
 
 use crate::data_directory::UnmanagedNote;
-use crate::mysqld::{MOST_BEHIND, MysqldManagement, connect_options, requirements};
+use crate::mysqld::{MOST_BEHIND, MysqldManagement, requirements};
 use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind, ReplicateFrom};
 use crate::settings::{MysqlSettings, PasswordSource};
 use crate::state::{BootstrapOrder, MemberState};
@@ -130,18 +130,13 @@ struct Mysqld<'a> {
 
 impl<'a> Mysqld<'a> {
     fn of(member_state: &'a Arc<MemberState>) -> Result<Self, Refusal> {
-        let settings = member_state.settings.mysql.as_ref().ok_or_else(|| {
+        let settings = member_state.settings.mysql.as_ref();
+        let connect = member_state.credentials.mysqld.clone();
+        let (settings, connect) = settings.zip(connect).ok_or_else(|| {
             Refusal::new(
                 RefusalKind::Refused,
                 "this member is a witness and has no mysqld",
                 "",
-            )
-        })?;
-        let connect = connect_options(settings).map_err(|error| {
-            Refusal::new(
-                RefusalKind::Failed,
-                format!("the file of `mysql.password_file` cannot be read: {error}"),
-                "fix it on that member; nothing was done",
             )
         })?;
         Ok(Self {
@@ -296,14 +291,8 @@ pub(crate) fn no_mysqld() -> Refusal {
 }
 
 fn account(member_state: &MemberState) -> Result<ConnectOptions, Refusal> {
-    let settings = member_state.settings.mysql.as_ref().ok_or_else(no_mysqld)?;
-    connect_options(settings).map_err(|error| {
-        Refusal::new(
-            RefusalKind::Failed,
-            format!("the file of `mysql.password_file` cannot be read: {error}"),
-            "fix it on that member; nothing was changed",
-        )
-    })
+    let account = member_state.credentials.mysqld.clone();
+    account.ok_or_else(no_mysqld)
 }
 
 fn refused(error: ProvisionError) -> Refusal {

@@ -15,7 +15,8 @@ use tokio::process::Command;
 use tokio::sync::mpsc;
 
 use crate::hooks::event::{Changes, Event, EventKind, OwnMysqld};
-use crate::settings::{HookSettings, MysqlSettings};
+use crate::settings::HookSettings;
+use crate::state::MemberState;
 use crate::status::{HooksView, ViewSource};
 
 // One run of a hook's command: in a process group of its own, with a time, and with a bound on what is kept of its output.
@@ -150,42 +151,45 @@ fn command(settings: &HookSettings, kind: EventKind) -> &[String] {
     }
 }
 
-/// Looks and runs until it is dropped; a command that is under way then is killed.
-pub(crate) async fn run(
-    settings: HookSettings,
-    mysqld: Option<&MysqlSettings>,
-    source: Arc<dyn ViewSource>,
-    figures: Arc<HookFigures>,
-) {
-    let mysqld = mysqld.map(|mysqld| OwnMysqld {
+/// Looks and runs until it is dropped; a command that is under way then is killed. Commands are those that are configured at the
+/// moment. While there is none, nobody looks: the first one is told who the primary is, as after a start.
+pub(crate) async fn run(state: Arc<MemberState>) {
+    let mysqld = state.settings.mysql.as_ref().map(|mysqld| OwnMysqld {
         host: mysqld.host.clone(),
         port: mysqld.port,
     });
     let (events, waiting) = mpsc::channel(WAITING_EVENTS);
     let watching = async {
+        let mut settings = state.hook_settings.subscribe();
         let mut changes = Changes::default();
         loop {
-            for event in changes.see(&source.view(), mysqld.as_ref()) {
-                let wanted = !command(&settings, event.kind).is_empty();
+            if settings.wait_for(HookSettings::any).await.is_err() {
+                return;
+            }
+            for event in changes.see(&state.view(), mysqld.as_ref()) {
+                let wanted = !command(&settings.borrow(), event.kind).is_empty();
                 if wanted && events.try_send(event).is_err() {
-                    figures.dropped.fetch_add(1, Ordering::Relaxed);
+                    state.hooks.dropped.fetch_add(1, Ordering::Relaxed);
                     tracing::warn!("a hook's event is dropped: {WAITING_EVENTS} wait already");
                 }
             }
             tokio::time::sleep(TICK).await;
         }
     };
-    tokio::join!(watching, carry_out(&settings, waiting, &figures));
+    tokio::join!(watching, carry_out(&state, waiting));
 }
 
-async fn carry_out(
-    settings: &HookSettings,
-    mut waiting: mpsc::Receiver<Event>,
-    figures: &HookFigures,
-) {
+async fn carry_out(state: &MemberState, mut waiting: mpsc::Receiver<Event>) {
+    let figures = &state.hooks;
     while let Some(event) = waiting.recv().await {
         let name = event.kind.name();
-        let ran = run_hook(command(settings, event.kind), &event, settings.timeout).await;
+        let settings = state.hook_settings.borrow().clone();
+        let command = command(&settings, event.kind);
+        if command.is_empty() {
+            // It was taken away while the event waited.
+            continue;
+        }
+        let ran = run_hook(command, &event, settings.timeout).await;
         figures.runs.fetch_add(1, Ordering::Relaxed);
         let output = ran.output.trim_end();
         match ran.failure {

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use binlog_server::Account;
 use mysql_link::{
     ClientCertificate, ConnectOptions, Endpoint, PublicKeySource, Secret, TlsMode, TlsOptions,
 };
@@ -124,23 +125,18 @@ pub(crate) fn supervisor_options(
     })
 }
 
-/// Where the mysqld's own replica threads read from, if they are to apply; reads the password file.
-///
-/// # Errors
-/// When the password file of the binlog server cannot be read.
-pub(crate) fn native_source(config: &Settings) -> io::Result<Option<ReplicationSource>> {
+/// Where the mysqld's own replica threads read from, if they are to apply.
+pub(crate) fn native_source(config: &Settings, account: &Account) -> Option<ReplicationSource> {
     let wanted = config.mysql.as_ref().is_some_and(|mysql| mysql.native);
-    let Some(server) = config.binlog_server.as_ref().filter(|_| wanted) else {
-        return Ok(None);
-    };
+    let server = config.binlog_server.as_ref().filter(|_| wanted)?;
     let (host, port) = near_address(&server.listen);
-    Ok(Some(ReplicationSource {
+    Some(ReplicationSource {
         host,
         port,
-        user: server.user.clone(),
-        password: Secret::new(server.password.read()?),
+        user: account.user.clone(),
+        password: account.password.clone(),
         tls: server.require_tls,
-    }))
+    })
 }
 
 /// Where somebody on this host reaches a listener.

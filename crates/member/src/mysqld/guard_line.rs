@@ -20,6 +20,9 @@ pub const GUARDS: u8 = b'1';
 /// This process goes on, and nobody has to be kept from its mysqld.
 const GUARDS_NOTHING: u8 = b'0';
 
+/// The account's password may be another one: the configuration is to be read again.
+pub const RELOAD: u8 = b'r';
+
 /// How often the same is said.
 const EVERY: Duration = Duration::from_millis(200);
 /// From a guard that died to the next one.
@@ -69,6 +72,8 @@ struct State {
     guard: Option<Guard>,
     told: Option<(Instant, bool)>,
     retry_at: Option<Instant>,
+    /// Whether the guard was not told yet to read the configuration again.
+    reload: bool,
     ended: bool,
 }
 
@@ -80,13 +85,18 @@ impl GuardLine {
         }
     }
 
+    /// Has the guard read the configuration again, which it is told with what is said next.
+    pub(crate) fn reload(&self) {
+        self.lock().reload = true;
+    }
+
     /// Says that this process goes on, and whether there is something to guard.
     pub(crate) fn says(&self, guards: bool) {
         let now = Instant::now();
         let mut state = self.lock();
         let is_old_news = |(at, told)| told == guards && now.duration_since(at) < EVERY;
         if state.ended
-            || state.told.is_some_and(is_old_news)
+            || state.told.is_some_and(is_old_news) && !state.reload
             || state.retry_at.is_some_and(|at| now < at)
         {
             return;
@@ -113,6 +123,10 @@ impl GuardLine {
             Some(guard) => guard,
             none => none.insert(self.command.start()?),
         };
+        if state.reload {
+            guard.line.write_all(&[RELOAD])?;
+            state.reload = false;
+        }
         let word = if guards { GUARDS } else { GUARDS_NOTHING };
         guard.line.write_all(&[word])
     }
@@ -188,6 +202,20 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&heard).unwrap(), "1010.");
         line.says(true);
         assert_eq!(std::fs::read_to_string(&heard).unwrap(), "1010.");
+    }
+
+    #[tokio::test]
+    async fn a_guard_is_told_once_to_read_its_configuration_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let heard = folder.path().join("heard");
+        let line = shell(format!("cat > {}", heard.display()));
+        line.says(true);
+        line.reload();
+        for guards in [true, true, false] {
+            line.says(guards);
+        }
+        line.end(true).await;
+        assert_eq!(std::fs::read_to_string(&heard).unwrap(), "1r100");
     }
 
     #[tokio::test]

@@ -165,6 +165,13 @@ impl MysqldManagement {
         }
     }
 
+    /// Has the guard beside this process read the configuration again.
+    pub(crate) fn renew_guard(&self) {
+        if let Some(managed) = self.lock().as_ref() {
+            managed.tasks.renew_guard();
+        }
+    }
+
     /// Who replaces the data of mysqld on order, while the member acts on it.
     pub(crate) fn provisioner(&self) -> Option<Arc<Provisioner>> {
         let now = self.lock();

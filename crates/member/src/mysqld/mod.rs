@@ -13,7 +13,7 @@ pub(crate) use automatic_demotion::DemotionTask;
 pub(crate) use candidacy::MOST_BEHIND;
 pub use connection::{connect_options, guarded_server};
 pub(crate) use connection::{native_source, requirements, usual_server_id};
-pub use guard_line::{GUARD, GUARDS, GuardCommand};
+pub use guard_line::{GUARD, GUARDS, GuardCommand, RELOAD};
 pub(crate) use management::{Given, MysqldManagement};
 pub(crate) use primary_health::PrimaryHealth;
 pub(crate) use tasks::Child;

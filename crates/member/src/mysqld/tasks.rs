@@ -316,6 +316,13 @@ impl MysqldTasks {
         move || parts.view(Instant::now())
     }
 
+    /// Has the guard read the configuration again.
+    pub(crate) fn renew_guard(&self) {
+        if let Some(guard) = &self.guard {
+            guard.reload();
+        }
+    }
+
     /// Who replaces its data on order.
     pub(crate) fn provisioner(&self) -> Arc<Provisioner> {
         Arc::clone(&self.provisioner)

@@ -8,7 +8,7 @@ use mysqld_controller::ingest::CommitObserver;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use transport::{GrpcNetworkFactory, LocalMember, RunningServer, TlsMaterial, TransportConfig};
+use transport::{GrpcNetworkFactory, LocalMember, RunningServer, TransportConfig};
 
 use crate::commands::Commands;
 use crate::data_directory::DirectoryLock;
@@ -38,7 +38,6 @@ pub(super) struct Base {
     pub(super) book: Arc<IdentityBook>,
     pub(super) state: Arc<MemberState>,
     pub(super) local: Arc<LocalMember>,
-    pub(super) tls: Option<TlsMaterial>,
     pub(super) transport: TransportConfig,
     pub(super) timers: Timers,
     pub(super) with: Surroundings,
@@ -52,7 +51,7 @@ pub(super) struct Base {
 impl Base {
     /// What calls the other members.
     pub(super) fn network(&self) -> GrpcNetworkFactory {
-        let (book, tls) = (self.book.clone(), self.tls.clone());
+        let (book, tls) = (self.book.clone(), self.state.credentials.tls.clone());
         let region = self.settings.own.region.clone();
         match self.settings.regions.compression {
             None => GrpcNetworkFactory::new(book, tls, self.transport),

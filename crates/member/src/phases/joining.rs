@@ -142,7 +142,7 @@ impl Joining<'_> {
             true,
             origin,
             &configured,
-            self.base.tls.as_ref(),
+            self.base.state.credentials.tls.as_ref(),
             self.base.transport,
             patience,
         );

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use consensus::Timers;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use transport::{LocalMember, TransportConfig, serve};
+use transport::{LocalMember, TlsMaterial, TransportConfig, serve};
 
 use super::base::{Base, Surroundings, Tasks, listen};
 use super::joining::{Joined, Joining};
 use super::running::{Running, take_part};
 use crate::commands::Commands;
+use crate::credentials::Credentials;
 use crate::data_directory::{Claim, DirectoryLock, open_identity};
 use crate::error::MemberError;
-use crate::settings::{Settings, TlsSettings};
+use crate::reload::Renewed;
+use crate::settings::Settings;
 use crate::state::{BootstrapOrder, MemberState};
 use crate::status::ViewSource;
 
@@ -41,7 +43,7 @@ impl Opened {
             member_name: settings.own.name.clone(),
         };
         let book = Arc::new(open_identity(data_dir, &claim)?);
-        let tls = settings.tls.as_ref().map(TlsSettings::load).transpose()?;
+        let credentials = Credentials::read(&settings)?;
         let timers = Timers {
             heartbeat: settings.raft.heartbeat,
             lease: settings.raft.lease,
@@ -49,20 +51,21 @@ impl Opened {
         let transport = TransportConfig::for_timers(&timers);
         let settings = Arc::new(settings);
         let (orders, bootstrap_orders) = mpsc::channel(1);
-        let state = Arc::new(MemberState::new(settings.clone(), book.clone(), orders));
+        let state = MemberState::new(settings.clone(), credentials, book.clone(), orders);
+        let state = Arc::new(state);
         let local = Arc::new(LocalMember::new(book.clone(), state.clone()));
         let tasks = Tasks::default();
         let stop = tasks.stop.clone();
-        let commands = Commands::new(state.clone(), tls.clone(), transport, stop);
+        let commands = Commands::new(state.clone(), transport, stop);
         local.take_commands(Arc::new(commands.clone()));
         let listener = listen("member.listen", &settings.listen).await?;
-        let server = serve(listener, local.clone(), tls.as_ref(), &transport)?;
+        let tls = state.credentials.tls.as_ref();
+        let server = serve(listener, local.clone(), tls, &transport)?;
         let base = Base {
             settings,
             book,
             state,
             local,
-            tls,
             transport,
             timers,
             with,
@@ -85,6 +88,17 @@ impl Opened {
     /// Who carries out what operators order, likewise.
     pub fn commands(&self) -> Commands {
         self.base.commands.clone()
+    }
+
+    /// What is shown to other members, and believed of them; none without TLS.
+    pub fn tls(&self) -> Option<TlsMaterial> {
+        self.base.state.credentials.tls.clone()
+    }
+
+    /// Has the member take newer certificates, passwords and hooks.
+    pub fn renewal(&self) -> impl Fn(Renewed) + Send + Sync + 'static {
+        let state = self.base.state.clone();
+        move |newer| state.renew(newer)
     }
 
     /// Cancelled when the member closes: until then it may be served to others.

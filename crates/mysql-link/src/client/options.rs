@@ -3,9 +3,11 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
+use tokio::sync::watch;
 
 use crate::tls::TlsOptions;
 
@@ -88,21 +90,35 @@ impl FromStr for Endpoint {
 
 // How to connect: where, as whom, over what, and how long to wait.
 
-/// A password that `Debug` does not show.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(String);
+/// A password that `Debug` does not show. Clones share it: renewed in one place, it is the one of every connection that is opened
+/// from then on.
+#[derive(Clone, Default)]
+pub struct Secret(Arc<watch::Sender<Arc<str>>>);
 
 impl Secret {
     /// Takes a password in plain text.
-    pub fn new(password: impl Into<String>) -> Self {
-        Self(password.into())
+    pub fn new(password: impl Into<Arc<str>>) -> Self {
+        Self(Arc::new(watch::Sender::new(password.into())))
     }
 
     /// The password in plain text, for the login.
-    pub fn reveal(&self) -> &str {
-        &self.0
+    pub fn reveal(&self) -> Arc<str> {
+        self.0.borrow().clone()
+    }
+
+    /// Takes another one's place, for all clones.
+    pub fn renew(&self, newer: &Self) {
+        self.0.send_replace(newer.reveal());
     }
 }
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.reveal() == other.reveal()
+    }
+}
+
+impl Eq for Secret {}
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -243,5 +259,13 @@ mod options_tests {
     fn a_password_is_not_shown() {
         let options = ConnectOptions::new(Endpoint::tcp("h", 1), "u", "hunter2");
         assert!(!format!("{options:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_renewed_password_is_that_of_every_clone() {
+        let options = ConnectOptions::new(Endpoint::tcp("h", 1), "u", "old");
+        let elsewhere = options.clone().bounded("elsewhere", Duration::from_secs(1));
+        options.password.renew(&"new".into());
+        assert_eq!(&*elsewhere.password.reveal(), "new");
     }
 }

@@ -125,6 +125,9 @@ async fn watch_threads(
     }
 }
 
+/// MySQL's number of the error: a login was refused.
+const ACCESS_DENIED: &str = "1045";
+
 /// What the threads are doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Threads {
@@ -202,6 +205,14 @@ fn judge(threads: &[Thread]) -> Threads {
     }
     let of = |what: &'static str| threads.iter().filter(move |thread| thread.what == what);
     let off = |what| of(what).all(|thread| thread.state == "OFF");
+    // It would ask again for ever with the password that it was given, and there may be another one by now.
+    let denied = of("receiver").find(|thread| thread.code == ACCESS_DENIED);
+    if let Some(thread) = denied {
+        let message = &thread.message;
+        return Threads::Ended(format!(
+            "the member's binlog server does not let mysqld's replica threads in: {message}"
+        ));
+    }
     if off("receiver") || off("worker") {
         return Threads::Ended(
             "mysqld's replica threads do not run; somebody has ended them".to_owned(),
@@ -246,6 +257,8 @@ mod tests {
         // The member's binlog server comes back, or its member would not ask.
         let away = [thread("receiver", "CONNECTING", "2003", None), on("worker")];
         assert_eq!(judge(&away), Threads::Run { lag_ms: None });
+        let denied = [thread("receiver", "CONNECTING", "1045", None), on("worker")];
+        assert!(matches!(judge(&denied), Threads::Ended(why) if why.contains("does not let")),);
         let broken = [
             on("receiver"),
             thread("applier", "OFF", "1399", None),

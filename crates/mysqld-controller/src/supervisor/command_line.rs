@@ -249,7 +249,7 @@ pub(super) fn write_account(file: &Path, account: &ConnectOptions) -> io::Result
         .truncate(true)
         .mode(0o600)
         .open(file)?;
-    out.write_all(account_statements(&account.user, account.password.reveal()).as_bytes())?;
+    out.write_all(account_statements(&account.user, &account.password.reveal()).as_bytes())?;
     out.sync_all()?;
     Ok(true)
 }

@@ -9,10 +9,15 @@ use std::time::{Duration, Instant};
 use std::{io, iter};
 
 use consensus::{Envelope, IdentityBook, Party};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
 use raft_types::{MemberId, MemberRecord, Region};
 use thiserror::Error;
+use tonic::codegen::Service;
+use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
+use tower::service_fn;
 
 use crate::client::link_bytes::{LinkBytes, LinkCounters};
 use crate::client::proxy_line::ProxyLine;
@@ -322,8 +327,8 @@ pub(crate) fn lazy(
         address: address.to_owned(),
         reason: chain(reason),
     };
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
+    // With TLS, too: to the endpoint, `https` would be TLS of its own, whose certificates stay as they are.
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .map_err(|error| refused(&error))?
         .tcp_nodelay(true)
         .connect_timeout(config.connect_deadline)
@@ -333,18 +338,32 @@ pub(crate) fn lazy(
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES);
-    if let Some(tls) = tls {
-        endpoint = endpoint
-            .tls_config(tls.client())
-            .map_err(|error| refused(&error))?;
-    }
-    Ok(endpoint.connect_lazy())
+    let Some(tls) = tls.cloned() else {
+        return Ok(endpoint.connect_lazy());
+    };
+    let mut tcp = HttpConnector::new();
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(config.connect_deadline));
+    Ok(
+        endpoint.connect_with_connector_lazy(service_fn(move |address: Uri| {
+            let (tls, connecting) = (tls.clone(), tcp.call(address.clone()));
+            async move {
+                let stream = connecting.await?.into_inner();
+                let secured = tls
+                    .connect(address.host().unwrap_or_default(), stream)
+                    .await?;
+                Ok::<_, BoxError>(TokioIo::new(secured))
+            }
+        })),
+    )
 }
+
+type BoxError = Box<dyn Error + Send + Sync>;
 
 /// A status in words: what the system said of the connection, if it said something, else all of its causes.
 pub(crate) fn words(status: &Status) -> String {
-    if let Some(kind) = status.source().and_then(system_error) {
-        return kind.to_string();
+    if let Some(said) = status.source().and_then(said_of_the_connection) {
+        return said;
     }
     match status.source() {
         Some(source) => format!("{}: {}", status.message(), chain(source)),
@@ -353,12 +372,15 @@ pub(crate) fn words(status: &Status) -> String {
     }
 }
 
-/// The kind of the innermost cause, if the system gave it: "connection refused".
-fn system_error(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
+/// The innermost cause that is of the connection: of one that the system gave its kind ("connection refused"), of another one (a name
+/// that is not known, a certificate) what it says.
+fn said_of_the_connection(error: &(dyn Error + 'static)) -> Option<String> {
     let causes = iter::successors(Some(error), |error| (*error).source());
     let errors = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
-    let said = errors.filter(|error| error.raw_os_error().is_some());
-    said.last().map(io::Error::kind)
+    errors.last().map(|error| match error.raw_os_error() {
+        Some(_) => error.kind().to_string(),
+        None => error.to_string(),
+    })
 }
 
 fn chain(error: &dyn Error) -> String {
@@ -391,7 +413,7 @@ mod tests {
         assert_eq!(words(&status), "connection refused");
         let mut status = Status::unavailable("broken");
         status.set_source(Arc::new(io::Error::other("bad certificate")));
-        assert_eq!(words(&status), "broken: bad certificate");
+        assert_eq!(words(&status), "bad certificate");
     }
 
     #[test]

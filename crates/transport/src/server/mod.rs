@@ -9,10 +9,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{FutureExt, Stream, StreamExt};
 use raft_types::MAX_MESSAGE_BYTES;
 use thiserror::Error;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
@@ -38,9 +40,6 @@ pub enum ServeError {
     /// The listener has no address.
     #[error("the listener for other members cannot be used: {0}")]
     Listener(#[from] io::Error),
-    /// The TLS settings cannot be used.
-    #[error("the TLS settings cannot be used for serving: {0}")]
-    Tls(tonic::transport::Error),
 }
 
 /// How many calls one connection may have under way. A member needs a few.
@@ -103,19 +102,52 @@ pub fn serve(
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES)
         .max_concurrent_streams(STREAMS_PER_CONNECTION);
-    if let Some(tls) = tls {
-        server = server.tls_config(tls.server()).map_err(ServeError::Tls)?;
-    }
     let router = server.add_service(raft).add_service(admin);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let until = shutdown.clone().cancelled_owned();
-    let serve = router.serve_with_incoming_shutdown(incoming, until);
+    let serve = match tls {
+        None => router.serve_with_incoming_shutdown(incoming, until).boxed(),
+        Some(tls) => {
+            let incoming = secured(incoming, tls.clone(), config.call_deadline);
+            router.serve_with_incoming_shutdown(incoming, until).boxed()
+        }
+    };
     let serving = tokio::spawn(in_good_order(serve, shutdown.clone()));
     Ok(RunningServer {
         address,
         shutdown,
         serving,
     })
+}
+
+/// How many handshakes may be under way; others wait.
+const HANDSHAKES: usize = 128;
+
+/// The connections of callers that have a certificate of the authority. A handshake has a deadline, and holds no other one up.
+fn secured(
+    incoming: TcpIncoming,
+    tls: TlsMaterial,
+    limit: Duration,
+) -> impl Stream<Item = io::Result<TlsStream<TcpStream>>> {
+    let handshake = move |stream: io::Result<TcpStream>| {
+        let tls = tls.clone();
+        async move {
+            let stream = match stream {
+                Ok(stream) => stream,
+                Err(error) => return Some(Err(error)),
+            };
+            let caller = stream.peer_addr();
+            let secured = tokio::time::timeout(limit, tls.accept(stream)).await;
+            let secured = secured.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            // That is the caller's trouble: an error here would be taken for one of the listener.
+            let turned_away = |error: &io::Error| {
+                tracing::debug!(?caller, %error, "a caller was turned away by the TLS handshake");
+            };
+            secured.inspect_err(turned_away).ok().map(Ok)
+        }
+    };
+    let handshakes = incoming.map(handshake).buffer_unordered(HANDSHAKES);
+    handshakes.filter_map(std::future::ready)
 }
 
 /// Serves until the shutdown, and no longer than the grace after it.

@@ -49,6 +49,46 @@ async fn only_members_of_the_authority_are_heard() {
     assert!(words.contains("not valid for"), "{words}");
 }
 
+/// First everybody believes both authorities, then come the new certificates, then the old authority goes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn authority_and_certificates_are_renewed_while_the_ring_commits() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let both = std::fs::read_to_string(old.path("authority.pem")).unwrap()
+        + &std::fs::read_to_string(new.path("authority.pem")).unwrap();
+    let both = old.write("both.pem", &both);
+    let before = old.sign("before", &["127.0.0.1"]);
+    let after = new.sign("after", &["127.0.0.1"]);
+    let member = load(&before);
+    let ring = GrpcRing::with(&[Database; 3], TIMERS, Some(member.clone())).await;
+    ring.commit(transaction("before")).await;
+
+    let address = ring.records.values().next().unwrap().address.clone();
+    let status = async |files: &TlsFiles| {
+        let client = AdminClient::new(&address, Some(&load(files)), ring.config).unwrap();
+        client.status().await.map_err(|error| error.to_string())
+    };
+    let believing_both = |files: &TlsFiles| TlsFiles {
+        authority: both.clone(),
+        ..files.clone()
+    };
+    let connected = AdminClient::new(&address, Some(&member), ring.config).unwrap();
+    connected.status().await.unwrap();
+
+    member.renew(&load(&believing_both(&before)));
+    status(&before).await.unwrap();
+    member.renew(&load(&believing_both(&after)));
+    status(&believing_both(&before)).await.unwrap();
+    status(&before).await.unwrap_err();
+    member.renew(&load(&after));
+    status(&after).await.unwrap();
+    status(&believing_both(&before)).await.unwrap_err();
+
+    // Who was connected still is; and a leader calls with what it has now.
+    connected.status().await.unwrap();
+    let last = ring.commit(transaction("after")).await;
+    ring.committed_everywhere(last).await;
+}
+
 #[test]
 fn every_mistake_in_a_file_names_the_file() {
     let authority = Authority::new();

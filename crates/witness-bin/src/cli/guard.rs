@@ -3,12 +3,15 @@
 
 use std::io::Read;
 
-use member::{GUARDS, guarded_server};
+use member::{GUARDS, RELOAD, connect_options, guarded_server};
+use mysql_link::Secret;
 use mysqld_controller::read_fence::{GuardOptions, Word, guard};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::run::{StopSignals, start_log};
+use crate::cli::log_filter::start_log;
+use crate::cli::run::StopSignals;
 use crate::terminal::Failure;
 
 /// Words that were not taken yet. The member says one at a time, and a guard that acts hears them behind it.
@@ -43,13 +46,18 @@ pub(crate) fn run(args: &GuardArgs) -> Result<(), Failure> {
         .enable_all()
         .build()?;
     let (told, words) = mpsc::channel(WORDS);
-    std::thread::spawn(move || listen(&told));
+    let (again, password) = (args.config.clone(), options.connect.password.clone());
+    std::thread::spawn(move || listen(&told, || reload(&again, &password)));
     runtime.block_on(async {
         let mut stop = StopSignals::new()?;
-        // It ends when there is nothing to guard, and its member knows: whoever stops both tells the member.
+        let mut hangup = signal(SignalKind::hangup())?;
+        // It ends when there is nothing to guard, and its member knows: whoever stops both, or has both reload, tells the member.
         let deaf = async {
             loop {
-                stop.next().await;
+                tokio::select! {
+                    _ = stop.next() => {}
+                    _ = hangup.recv() => {}
+                }
             }
         };
         tokio::select! {
@@ -60,14 +68,34 @@ pub(crate) fn run(args: &GuardArgs) -> Result<(), Failure> {
     })
 }
 
-/// Hears until the member has ended. Of several words at once the last one counts.
-fn listen(told: &mpsc::Sender<Word>) {
+/// Hears until the member has ended. Of several words at once the last one counts, and any of them may be the one to reload.
+fn listen(told: &mpsc::Sender<Word>, reload: impl Fn()) {
     let mut heard = [0; 256];
     let mut line = std::io::stdin().lock();
     while let Ok(length @ 1..) = line.read(&mut heard) {
-        let guards = heard.get(length - 1) == Some(&GUARDS);
+        let heard = &heard[..length];
+        if heard.contains(&RELOAD) {
+            reload();
+        }
+        let Some(last) = heard.iter().rfind(|word| **word != RELOAD) else {
+            continue;
+        };
+        let guards = *last == GUARDS;
         if told.blocking_send(Word::GoesOn { guards }).is_err() {
             return;
         }
+    }
+}
+
+/// Takes the password of the member's account anew, as the member itself has done.
+fn reload(args: &ConfigArgs, password: &Secret) {
+    let newer = args.member().map(|settings| settings.mysql);
+    let newer = newer.map(|mysql| mysql.as_ref().map(connect_options).transpose());
+    match newer {
+        Ok(Ok(newer)) => newer
+            .iter()
+            .for_each(|newer| password.renew(&newer.password)),
+        Ok(Err(error)) => tracing::warn!(%error, "the guard keeps the password that it has"),
+        Err(error) => tracing::warn!(%error, "the guard keeps the password that it has"),
     }
 }

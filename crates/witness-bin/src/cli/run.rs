@@ -1,20 +1,20 @@
 //! `witness run`: one member, until it is told to stop or cannot go on.
 
 use std::future::ready;
-use std::io::{IsTerminal, stderr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use consensus::IdentityError;
+use member::protocol::OperatorCommand;
 use member::{
-    GUARD, GuardCommand, IdentityFileError, LockError, MemberError, Opened, Surroundings,
+    Commands, GUARD, GuardCommand, IdentityFileError, LockError, MemberError, Opened, Surroundings,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 use crate::cli::config_args::ConfigArgs;
+use crate::cli::log_filter::start_log;
 use crate::cli::service_manager::ServiceManager;
-use crate::config::LoggingSettings;
 use crate::http::{Histograms, serve_member};
+use crate::reload::Reloading;
 use crate::terminal::{Exit, Failure};
 
 /// Arguments of `witness run`.
@@ -34,7 +34,7 @@ pub(crate) struct RunArgs {
 /// damaged log, 1 for everything else.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (config, problems) = args.config.load()?;
-    start_log(&config.logging)?;
+    let log = start_log(&config.logging)?;
     for problem in problems.iter() {
         tracing::warn!("{problem}");
     }
@@ -44,6 +44,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         .build()?;
     runtime.block_on(async {
         let mut stop = StopSignals::new()?;
+        // From here on a SIGHUP ends nothing.
+        let hangups = signal(SignalKind::hangup())?;
         let histograms = Histograms::default();
         let observer = Arc::new(histograms.clone());
         let with = Surroundings {
@@ -55,7 +57,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         let opened = Opened::open(config.member.clone(), with).await;
         let opened = opened.map_err(|error| failure(&error))?;
         let served = serve_member(&config, &opened, &histograms).await;
-        served.map_err(|error| failure(&error))?;
+        let commands = opened.commands();
+        commands.reload_by(Arc::new(Reloading {
+            args: args.config.clone(),
+            started_with: config.clone(),
+            member: Box::new(opened.renewal()),
+            http: served.map_err(|error| failure(&error))?,
+            log,
+            turn: Mutex::default(),
+        }));
         tracing::info!(
             member = %config.member.own.id,
             name = config.member.own.name,
@@ -69,8 +79,19 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         tokio::select! {
             ended = live(opened, args.bootstrap, &mut stop, &manager) => ended,
             never = manager.keep_alive(view) => match never {},
+            never = reload_on(hangups, commands) => match never {},
         }
     })
+}
+
+/// Reloads the configuration on each signal. What comes of it is in the log, as with any order.
+async fn reload_on(mut hangups: Signal, commands: Commands) -> std::convert::Infallible {
+    loop {
+        match hangups.recv().await {
+            Some(()) => drop(commands.carry_out("SIGHUP", OperatorCommand::Reload).await),
+            None => std::future::pending().await,
+        }
+    }
 }
 
 /// How the guard beside a database member is started.
@@ -212,46 +233,6 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
     Failure::new(exit, error.to_string(), advice)
 }
 
-// The process's own log: lines of text or of JSON on standard error, filtered as configured.
-
-/// Crates whose chatter helps nobody: what the engine warns of, this program says in its own words.
-/// Its module `raft` calls it an error when somebody who asked it has gone away, as callers with a deadline do; what fails there it
-/// returns as well. A filter that names them wins.
-const QUIET: &str = "openraft=error,openraft::raft=off,sled=warn,h2=warn,hyper=warn,tower=warn";
-
-/// Starts the process's log.
-///
-/// # Errors
-/// When the configured filter cannot be read.
-pub(crate) fn start_log(settings: &LoggingSettings) -> Result<(), Failure> {
-    let filter = filter(&settings.level)?;
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(stderr);
-    let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let started = if settings.json {
-        builder.json().flatten_event(true).try_init()
-    } else {
-        builder
-            .with_ansi(stderr().is_terminal() && !no_colour)
-            .try_init()
-    };
-    // A second start in one process keeps the first log.
-    drop(started);
-    Ok(())
-}
-
-fn filter(level: &str) -> Result<EnvFilter, Failure> {
-    let directives = format!("{QUIET},{level}");
-    EnvFilter::try_new(directives).map_err(|error| {
-        Failure::new(
-            Exit::Usage,
-            format!("`logging.level` is \"{level}\", which is no filter: {error}"),
-            "write a level such as \"info\", or a list such as \"info,transport=debug\"",
-        )
-    })
-}
-
 /// SIGTERM and SIGINT, by which an operator or a supervisor ends a command that goes on.
 pub(super) struct StopSignals {
     terminate: Signal,
@@ -272,18 +253,5 @@ impl StopSignals {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn levels_and_lists_are_filters_and_nonsense_is_not() {
-        for level in ["info", "warn,transport=debug", "openraft=trace,info"] {
-            assert!(filter(level).is_ok(), "{level}");
-        }
-        assert!(filter("info,transport=loudly").is_err());
     }
 }

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use member::protocol::{CommandResult, OperatorCommand};
+use raft_types::MemberId;
 use tokio::time::Instant;
 
 use crate::cli::config_args::ConfigArgs;
-use crate::config::duration_of;
+use crate::config::{address_of, duration_of};
 use crate::operator::{Asker, Directory, Operator, RingReport, Told};
-use crate::terminal::{Exit, Failure, Format};
+use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// How long a command may take.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -24,6 +25,56 @@ pub(super) struct Patience {
 impl Patience {
     pub(super) fn until(self) -> Instant {
         Instant::now() + self.timeout
+    }
+}
+
+/// How long members that are only asked may take.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct AnswerLimit {
+    /// How long each member may take to answer, e.g. 500ms; all are asked at once
+    #[arg(long = "timeout", value_name = "DURATION", default_value = "2s", value_parser = duration_of)]
+    limit: Duration,
+}
+
+/// Whether a command is only to be looked at.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct DryRun {
+    /// Only say whether it would be refused, and why; nothing is changed
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl DryRun {
+    pub(super) fn wanted(self) -> bool {
+        self.dry_run
+    }
+
+    /// The command, or its dry run.
+    pub(super) fn of(self, command: OperatorCommand) -> OperatorCommand {
+        match self.dry_run {
+            true => OperatorCommand::DryRun {
+                of: Box::new(command),
+            },
+            false => command,
+        }
+    }
+}
+
+/// Tells that nothing refuses a command; `would` is what it would do, to which member.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub(super) fn would_be_done(
+    member: MemberId,
+    name: &str,
+    would: &str,
+    format: Format,
+) -> Result<(), Failure> {
+    match format {
+        Format::Json => {
+            print_json(&serde_json::json!({ "member": member, "name": name, "dry_run": true }))
+        }
+        Format::Table => print_text(&format!("Nothing was changed; without --dry-run {would}\n")),
     }
 }
 
@@ -73,6 +124,7 @@ pub(super) struct RingArgs {
         value_name = "HOST:PORT",
         env = "WITNESS_ENDPOINTS",
         value_delimiter = ',',
+        value_parser = address_of,
         hide_env_values = true
     )]
     endpoints: Vec<String>,
@@ -93,6 +145,17 @@ impl RingArgs {
             Asker::at(&self.endpoints, tls.as_ref())
         };
         asker.map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))
+    }
+
+    /// The same, for somebody who only asks, and waits for each member for so long.
+    ///
+    /// # Errors
+    /// As [`Self::asker`].
+    pub(super) fn asker_within(
+        &self,
+        AnswerLimit { limit }: AnswerLimit,
+    ) -> Result<Asker, Failure> {
+        Ok(self.asker()?.within(limit))
     }
 
     /// The configured member's number, where a command may leave its member out.
@@ -138,6 +201,16 @@ impl Session {
         })
     }
 
+    /// The same, for somebody who only asks.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(super) fn asking(args: &RingArgs, limit: AnswerLimit) -> Result<Self, Failure> {
+        Ok(Self {
+            operator: Operator::new(args.asker_within(limit)?),
+        })
+    }
+
     /// Asks everybody.
     ///
     /// # Errors
@@ -145,20 +218,10 @@ impl Session {
     pub(super) async fn ring(&self) -> Result<(RingReport, Directory), Failure> {
         let report = self.operator.ring().await;
         let directory = Directory::of(&report);
-        if report.members.iter().all(|member| member.view.is_none()) {
-            let members = report.members.iter();
-            let errors = members.filter_map(|one| Some((one.name.as_str(), one.error.as_deref()?)));
-            let why = match report.members.is_empty() {
-                true => report.warnings.join("; "),
-                false => each_once(errors),
-            };
-            return Err(Failure::new(
-                Exit::NoQuorum,
-                format!("no member answers: {why}"),
-                "start the members, or check the addresses and the TLS settings of this configuration",
-            ));
+        match report.members.iter().any(|member| member.view.is_some()) {
+            true => Ok((report, directory)),
+            false => Err(nobody_answers(&report)),
         }
-        Ok((report, directory))
     }
 
     /// Has the leader carry out a command, and shows its phases as they come.
@@ -176,6 +239,21 @@ impl Session {
         let tell = |told| phases.show(told);
         self.operator.lead(report, command, until, tell).await
     }
+}
+
+/// Why nobody did who was asked.
+pub(super) fn nobody_answers(report: &RingReport) -> Failure {
+    let members = report.members.iter();
+    let errors = members.filter_map(|one| Some((one.name.as_str(), one.error.as_deref()?)));
+    let why = match report.members.is_empty() {
+        true => report.warnings.join("; "),
+        false => each_once(errors),
+    };
+    Failure::new(
+        Exit::NoQuorum,
+        format!("no member answers: {why}"),
+        "start the members, or check their addresses and the TLS settings",
+    )
 }
 
 /// Each reason once, with the members that it is said of.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use binlog_store::VerifyAtStart;
 use consensus::quorum::{QuorumPolicy, RingRules};
@@ -13,6 +14,7 @@ use member::status::ClientAddresses;
 use mysqld_controller::events::EventsWanted;
 use raft_types::{MemberId, MemberKind, Region};
 
+use crate::config::restart::KeyValues;
 use crate::config::sections;
 use crate::config::validation::Values;
 
@@ -25,6 +27,8 @@ pub struct Config {
     pub http: Option<HttpSettings>,
     /// Form and level of the process's own log.
     pub logging: LoggingSettings,
+    /// What it was built from.
+    pub(super) values: KeyValues,
 }
 
 /// Section `[http]` of the configuration.
@@ -38,6 +42,8 @@ pub struct HttpSettings {
     pub token: Option<PasswordSource>,
     /// What has to be brought to read more than what load balancers ask; `None`: nothing.
     pub read_token: Option<PasswordSource>,
+    /// How far replicas may be behind before writers are throttled.
+    pub throttle_threshold: Duration,
 }
 
 /// Section `[logging]` of the configuration.
@@ -60,6 +66,7 @@ pub(crate) fn build(values: &Values, member_values: &[Values]) -> Option<Config>
             json: values.text("logging.format")? == "json",
             level: values.text("logging.level")?,
         },
+        values: KeyValues::new(values, member_values),
     })
 }
 
@@ -71,12 +78,14 @@ fn http(values: &Values) -> Option<Option<HttpSettings>> {
     let (token, read_token) = (token("http.token_file")?, token("http.read_token_file")?);
     let encrypted = values.bool("http.tls")?;
     let certificate = tls(values)?.filter(|_| encrypted);
+    let throttle_threshold = values.duration("http.throttle_threshold")?;
     let listen = non_empty(values.text("http.listen")?);
     Some(listen.map(|listen| HttpSettings {
         listen,
         certificate: certificate.map(|tls| (tls.certificate_file, tls.key_file)),
         token,
         read_token,
+        throttle_threshold,
     }))
 }
 

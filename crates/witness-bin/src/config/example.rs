@@ -32,7 +32,7 @@ pub fn example() -> String {
 
 fn example_key(out: &mut String, key: &Key) {
     out.push('\n');
-    for line in folded(key.meaning, 98) {
+    for line in folded(&key.explanation(), 98) {
         let _ = writeln!(out, "# {line}");
     }
     let name = key.name();
@@ -90,7 +90,7 @@ pub fn reference() -> String {
                 "| `{}` | {} | {default} | {} |",
                 key.path,
                 key.kind.describe(),
-                key.meaning
+                key.explanation()
             );
         }
         out.push('\n');

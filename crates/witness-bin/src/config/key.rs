@@ -89,6 +89,8 @@ pub struct Key {
     pub fallback: Fallback,
     /// Whether it must not appear in a process list: it has no flag, and is never printed.
     pub secret: bool,
+    /// Whether a running member takes it anew with a reload; every other one needs a restart.
+    pub reloads: bool,
     /// What it means, in the words of the documentation.
     pub meaning: &'static str,
     /// What the example configuration says for it, as a TOML value; empty to show the default in a
@@ -97,6 +99,22 @@ pub struct Key {
 }
 
 impl Key {
+    /// The same key, taken by a reload.
+    pub(crate) const fn reloaded(self) -> Self {
+        Self {
+            reloads: true,
+            ..self
+        }
+    }
+
+    /// What it means, and whether a running member takes it.
+    pub(crate) fn explanation(&self) -> String {
+        match self.reloads {
+            true => format!("{} Taken by a reload.", self.meaning),
+            false => self.meaning.to_owned(),
+        }
+    }
+
     /// The section that it stands in; empty for a key of the top level.
     pub fn section(&self) -> &'static str {
         self.path

@@ -21,6 +21,7 @@ const fn key(
         kind,
         fallback,
         secret: false,
+        reloads: false,
         meaning,
         example,
     }
@@ -278,28 +279,32 @@ pub const KEYS: &[Key] = &[
         Value("\"\""),
         "\"/etc/witness/member.pem\"",
         "Certificate that this member shows to the others, PEM. Empty: members talk without TLS.",
-    ),
+    )
+    .reloaded(),
     key(
         "tls.key_file",
         Kind::File,
         Value("\"\""),
         "\"/etc/witness/member.key\"",
         "Private key of that certificate, PEM.",
-    ),
+    )
+    .reloaded(),
     key(
         "tls.ca_file",
         Kind::File,
         Value("\"\""),
         "\"/etc/witness/ca.pem\"",
         "Authorities that may have signed the other members' certificates, PEM. Both sides are checked.",
-    ),
+    )
+    .reloaded(),
     key(
         "tls.peer_name",
         Kind::Text,
         Value("\"\""),
         "\"witness.example.org\"",
         "Name that the other members' certificates must carry. Empty: the host in the address of each.",
-    ),
+    )
+    .reloaded(),
     key(
         "mysql.mode",
         Kind::Choice(&["child", "external", "attach"]),
@@ -350,6 +355,7 @@ pub const KEYS: &[Key] = &[
         kind: Kind::Text,
         fallback: Value("\"\""),
         secret: true,
+        reloads: true,
         meaning: "Its password. Better given by `WITNESS_MYSQL_PASSWORD` or `mysql.password_file`; there is no flag for it.",
         example: "",
     },
@@ -359,7 +365,8 @@ pub const KEYS: &[Key] = &[
         Value("\"\""),
         "\"/etc/witness/mysql-password\"",
         "File whose first line is the password.",
-    ),
+    )
+    .reloaded(),
     key(
         "mysql.tls",
         Kind::Choice(&[
@@ -556,6 +563,7 @@ pub const KEYS: &[Key] = &[
         kind: Kind::Text,
         fallback: Value("\"\""),
         secret: true,
+        reloads: true,
         meaning: "Its password. Better given by `WITNESS_BINLOG_SERVER_PASSWORD` or `binlog_server.password_file`; there is no flag for it.",
         example: "",
     },
@@ -565,21 +573,24 @@ pub const KEYS: &[Key] = &[
         Value("\"\""),
         "\"/etc/witness/replication-password\"",
         "File whose first line is the password.",
-    ),
+    )
+    .reloaded(),
     key(
         "binlog_server.tls_certificate_file",
         Kind::File,
         Value("\"\""),
         "\"/etc/witness/binlog-server.pem\"",
         "Certificate that is shown to replicas, PEM. Empty: that of `tls.certificate_file`, if there is one.",
-    ),
+    )
+    .reloaded(),
     key(
         "binlog_server.tls_key_file",
         Kind::File,
         Value("\"\""),
         "\"/etc/witness/binlog-server.key\"",
         "Private key of that certificate, PEM.",
-    ),
+    )
+    .reloaded(),
     key(
         "binlog_server.require_tls",
         Kind::Bool,
@@ -627,20 +638,33 @@ pub const KEYS: &[Key] = &[
         Value("true"),
         "",
         "Whether that is HTTPS, with the certificate of `tls.certificate_file`; without `[tls]` it is plain HTTP in any case. Callers need no certificate.",
-    ),
+    )
+    .reloaded(),
     key(
         "http.token_file",
         Kind::File,
         Value("\"\""),
         "",
         "File with the token that orders over HTTP (`POST /pause`, `/resume`, `/switchover`, `/failover`, `/reinitialize`) have to bring. Empty: no orders over HTTP.",
-    ),
+    )
+    .reloaded(),
     key(
         "http.read_token_file",
         Kind::File,
         Value("\"\""),
         "",
         "File with a token for reading. When set, the page, `/ring`, `/status`, `/cluster`, `/config` and `/metrics` need it or that of `http.token_file`; what load balancers ask stays open. Empty: everybody may read.",
+    )
+    .reloaded(),
+    key(
+        "http.throttle_threshold",
+        Kind::Duration {
+            min: 1,
+            max: 3_600_000,
+        },
+        Value("\"1s\""),
+        "",
+        "From which lag of a replica on `/check/APP/mysql/RING` answers 429, so that applications that can wait do not write.",
     ),
     key(
         "hooks.on_primary",
@@ -648,21 +672,24 @@ pub const KEYS: &[Key] = &[
         Value("[]"),
         "",
         "Command to run when this member's mysqld has become the primary. A list of words, no shell; docs/discovery.md lists its environment.",
-    ),
+    )
+    .reloaded(),
     key(
         "hooks.on_demoted",
         Kind::List,
         Value("[]"),
         "",
         "Command to run when this member's mysqld is no longer the primary.",
-    ),
+    )
+    .reloaded(),
     key(
         "hooks.on_primary_changed",
         Kind::List,
         Value("[]"),
         "",
         "Command that every member with this key runs when another member's mysqld has become the primary.",
-    ),
+    )
+    .reloaded(),
     key(
         "hooks.timeout",
         Kind::Duration {
@@ -672,7 +699,8 @@ pub const KEYS: &[Key] = &[
         Value("\"30s\""),
         "",
         "How long a hook's command may take before it is killed with everything that it started. Only the next hook waits for it.",
-    ),
+    )
+    .reloaded(),
     key(
         "logging.format",
         Kind::Choice(&["text", "json"]),
@@ -686,7 +714,8 @@ pub const KEYS: &[Key] = &[
         Value("\"info\""),
         "",
         "Which of them are written: `error`, `warn`, `info`, `debug`, `trace`, or a list such as `info,transport=debug`.",
-    ),
+    )
+    .reloaded(),
 ];
 
 /// The keys of each `[[members]]` entry.

@@ -220,6 +220,15 @@ pub(crate) fn duration_of(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The address of a member on the command line.
+pub(crate) fn address_of(text: &str) -> Result<String, String> {
+    match host_port(text) {
+        Ok(_) if text.is_empty() => Err("the address is empty".to_owned()),
+        Ok(_) => Ok(text.to_owned()),
+        Err(mistake) => Err(format!("{}; {}", mistake.message, mistake.advice)),
+    }
+}
+
 /// A size on the command line.
 pub(crate) fn bytes_of(text: &str) -> Result<u64, String> {
     match bytes(text, 0, u64::MAX) {
@@ -341,6 +350,14 @@ impl Values {
             Place::Default => &self.place,
             place => place,
         }
+    }
+
+    /// All of them, without their places.
+    pub(super) fn typed(&self) -> BTreeMap<&'static str, Option<Typed>> {
+        let known = self.known.iter();
+        known
+            .map(|(path, (value, _))| (*path, value.clone()))
+            .collect()
     }
 
     fn take(

@@ -1,10 +1,13 @@
-//! When the certificates that the member has loaded expire. They are read when it starts, as those that are in use are.
+//! When the certificates that the member has loaded expire. They are read when it starts and when it reloads its configuration, as
+//! those that are in use are.
 
 use std::fmt::Error;
 use std::path::Path;
+use std::sync::Arc;
 
 use member::settings::Settings;
 use prometheus_client::registry::Unit;
+use tokio::sync::watch;
 use x509_parser::pem::Pem;
 
 use crate::openmetrics::MetricWriter;
@@ -25,8 +28,30 @@ impl Expiry {
     }
 }
 
+/// Those of the certificates in use. Clones share them.
+#[derive(Clone)]
+pub struct Expiries(Arc<watch::Sender<Vec<Expiry>>>);
+
+impl Expiries {
+    /// Of all files that are configured.
+    pub fn of(settings: &Settings) -> Self {
+        expiries(settings).into()
+    }
+
+    /// Tells of these from now on.
+    pub fn renew(&self, settings: &Settings) {
+        self.0.send_replace(expiries(settings));
+    }
+}
+
+impl From<Vec<Expiry>> for Expiries {
+    fn from(expiries: Vec<Expiry>) -> Self {
+        Self(Arc::new(watch::Sender::new(expiries)))
+    }
+}
+
 /// Of all files that are configured. One that cannot be read is left out: whoever uses it says so.
-pub fn expiries(settings: &Settings) -> Vec<Expiry> {
+fn expiries(settings: &Settings) -> Vec<Expiry> {
     let mut files = Vec::new();
     if let Some(tls) = &settings.tls {
         files.push(("tls.certificate_file", &tls.certificate_file));
@@ -64,7 +89,8 @@ fn first_expiry(file: &Path) -> Option<i64> {
 }
 
 /// Writes them; nothing without TLS.
-pub(super) fn write(writer: &mut MetricWriter<'_, '_>, expiries: &[Expiry]) -> Result<(), Error> {
+pub(super) fn write(writer: &mut MetricWriter<'_, '_>, expiries: &Expiries) -> Result<(), Error> {
+    let expiries = expiries.0.borrow();
     let of_each = expiries.iter();
     let of_each = of_each.map(|expiry| ([("key", expiry.key)], expiry.seconds as f64));
     writer.gauges(

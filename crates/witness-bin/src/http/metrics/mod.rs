@@ -21,7 +21,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use raft_types::MemberKind;
 
-pub use crate::http::metrics::certificates::{Expiry, expiries};
+pub use crate::http::metrics::certificates::{Expiries, Expiry};
 use crate::openmetrics::MetricWriter;
 
 /// How long things take, observed as they happen.
@@ -82,7 +82,7 @@ impl TakeoverObserver for Histograms {
 pub fn registry(
     source: Arc<dyn ViewSource>,
     data_dir: &Path,
-    certificates: Vec<Expiry>,
+    certificates: Expiries,
     histograms: &Histograms,
 ) -> Registry {
     let view = source.view();
@@ -135,7 +135,7 @@ pub fn registry(
 struct MemberCollector {
     source: Arc<dyn ViewSource>,
     data_dir: PathBuf,
-    certificates: Vec<Expiry>,
+    certificates: Expiries,
 }
 
 impl std::fmt::Debug for MemberCollector {
@@ -193,7 +193,7 @@ mod tests {
         let registry = registry(
             Arc::new(Fixed(view)),
             Path::new("/"),
-            vec![Expiry::new("tls.ca_file", 1_900_000_000)],
+            vec![Expiry::new("tls.ca_file", 1_900_000_000)].into(),
             &histograms,
         );
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();

@@ -2,7 +2,7 @@
 //! is enough for everything that the ring decides.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -102,6 +102,18 @@ impl Ring {
         self.cluster
             .signal(at, Signal::CONT)
             .expect("a running process");
+    }
+
+    /// Has a member reload its configuration.
+    pub(crate) fn hang_up(&self, at: usize) {
+        self.cluster
+            .signal(at, Signal::HUP)
+            .expect("a running process");
+    }
+
+    /// A member's configuration file.
+    pub(crate) fn config(&self, at: usize) -> PathBuf {
+        self.cluster.config(at).to_owned()
     }
 
     /// What a member logged.

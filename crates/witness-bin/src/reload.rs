@@ -1,0 +1,91 @@
+//! Takes the configuration anew while the member runs: on SIGHUP, on `POST /reload` and on `witness reload`. All of it is read and
+//! checked before anything is taken, so that a bad file changes nothing.
+
+use std::sync::{Mutex, PoisonError};
+
+use member::protocol::{Refusal, RefusalKind, Reloaded};
+use member::{MemberError, Reload, Renewed};
+
+use crate::cli::ConfigArgs;
+use crate::cli::log_filter::LogFilter;
+use crate::config::{Config, Problem, Severity, read};
+use crate::http::{Credentials, Renewable};
+
+/// What the parts of a running member take.
+pub(crate) struct Reloading {
+    /// Where the configuration is read from.
+    pub(crate) args: ConfigArgs,
+    /// What the member was started with.
+    pub(crate) started_with: Config,
+    pub(crate) member: Box<dyn Fn(Renewed) + Send + Sync>,
+    /// None where HTTP is not served.
+    pub(crate) http: Option<Renewable>,
+    pub(crate) log: LogFilter,
+    pub(crate) turn: Mutex<()>,
+}
+
+impl Reload for Reloading {
+    fn reload(&self, dry_run: bool) -> Result<Reloaded, Refusal> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let sources = self.args.sources().map_err(|error| refused(&error))?;
+        let (config, problems) = read(&sources);
+        let Some(mut config) = config else {
+            return Err(Refusal::new(
+                RefusalKind::Refused,
+                format!("the configuration was not taken: it has mistakes:\n{problems}"),
+                NOTHING_CHANGED,
+            ));
+        };
+        let needs_restart = self.started_with.needs_restart(&config);
+        // As long as the members' own TLS waits for a restart, HTTP stays as it is, too.
+        let tls = |config: &Config| config.member.tls.is_some();
+        if tls(&config) != tls(&self.started_with)
+            && let (Some(http), Some(started)) = (&mut config.http, &self.started_with.http)
+        {
+            http.certificate.clone_from(&started.certificate);
+        }
+
+        let unusable = |error: MemberError| refused(&error);
+        let member = Renewed::read(&config.member).map_err(unusable)?;
+        let http = config.http.as_ref().map(Credentials::load);
+        let http = http.transpose().map_err(unusable)?;
+        let filter = LogFilter::parse(&config.logging.level).map_err(|error| refused(&error))?;
+
+        let warning = |problem: &&Problem| problem.severity == Severity::Warning;
+        let reloaded = Reloaded {
+            needs_restart: needs_restart.into_iter().map(str::to_owned).collect(),
+            warnings: problems
+                .iter()
+                .filter(warning)
+                .map(ToString::to_string)
+                .collect(),
+        };
+        if dry_run {
+            return Ok(reloaded);
+        }
+        (self.member)(member);
+        if let (Some(served), Some(credentials)) = (&self.http, http) {
+            served.renew(credentials, &config.member);
+        }
+        self.log.renew(filter);
+        for warning in &reloaded.warnings {
+            tracing::warn!("{warning}");
+        }
+        if !reloaded.needs_restart.is_empty() {
+            let keys = reloaded.needs_restart.join("`, `");
+            tracing::warn!("the configuration was taken, but for what needs a restart: `{keys}`");
+        }
+        Ok(reloaded)
+    }
+}
+
+const NOTHING_CHANGED: &str =
+    "nothing was changed; `witness config check` on that host names mistakes as well";
+
+fn refused(why: &dyn std::fmt::Display) -> Refusal {
+    Refusal::new(
+        RefusalKind::Refused,
+        format!("the configuration was not taken: {why}"),
+        NOTHING_CHANGED,
+    )
+}
