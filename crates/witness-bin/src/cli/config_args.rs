@@ -176,15 +176,19 @@ impl ConfigArgs {
         let (config, problems) = read(&sources);
         match config {
             Some(config) => Ok((config, problems)),
-            None if sources.file.is_none() => Err(Failure::new(
-                Exit::Usage,
-                format!(
-                    "there is no configuration file: neither {} exists, and the variables and flags alone have {}:\n{problems}",
-                    USUAL_FILES.join(" nor "),
-                    counted(problems.error_count())
-                ),
-                "name a file with --config, or write one: witness config init > witness.toml",
-            )),
+            None if sources.file.is_none() => {
+                let mut what = format!(
+                    "no configuration file found: neither {} exists",
+                    USUAL_FILES.join(" nor ")
+                );
+                if sources.say_something() {
+                    let mistakes = counted(problems.error_count());
+                    what += &format!(
+                        ", and the variables and flags alone have {mistakes}:\n{problems}"
+                    );
+                }
+                Err(Failure::new(Exit::Usage, what, NO_FILE))
+            }
             None => Err(Failure::new(
                 Exit::Usage,
                 format!(
@@ -216,6 +220,9 @@ impl ConfigArgs {
         }
     }
 }
+
+const NO_FILE: &str = "name a file with --config, or write one: witness config init > witness.toml; commands to a ring that runs \
+                       take addresses of its members instead (--endpoints)";
 
 /// Variables whose name and value are text; no key could have been given by another one.
 fn environment() -> Vec<(String, String)> {

@@ -27,6 +27,15 @@ pub struct Sources {
     pub flags: Vec<(String, String)>,
 }
 
+impl Sources {
+    /// Whether a variable or a flag speaks of a key.
+    pub(crate) fn say_something(&self) -> bool {
+        let mut variables = self.environment.iter().map(|(name, _)| name.as_str());
+        !self.flags.is_empty()
+            || variables.any(|name| name.starts_with("WITNESS_") && !OTHER_VARIABLES.contains(&name))
+    }
+}
+
 /// One raw value for every key that any source speaks of.
 #[derive(Debug, Default)]
 pub(crate) struct Layers {

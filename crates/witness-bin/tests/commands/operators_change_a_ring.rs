@@ -46,10 +46,40 @@ fn the_leadership_moves_and_members_come_and_go() {
         deciding(&ring) == [("north".to_owned(), 3)]
     });
     refusals(&ring);
+    dry_runs(&ring);
     from_elsewhere(&ring);
     promotion(&ring);
     amendments(&ring);
     newcomer(&mut ring);
+}
+
+/// What a dry run says is so at that moment, and nothing is changed by it.
+fn dry_runs(ring: &Ring) {
+    let before = ring.json("members list");
+    for (line, would) in [
+        (
+            "switchover s-1 --dry-run",
+            "`s-1` would be made the primary",
+        ),
+        (
+            "members remove n-3 --dry-run",
+            "`n-3` would be out of the ring",
+        ),
+        ("reload s-2 --dry-run", "`s-2` would reload"),
+    ] {
+        let run = ring.run(line);
+        assert_eq!(run.code, 0, "{line}: {run}");
+        assert!(run.stdout.contains(would), "{line}: {run}");
+    }
+    let after = ring.json("members list");
+    assert_eq!(before["leader"], after["leader"]);
+    let names = |list: &serde_json::Value| {
+        let members = list["members"].as_array().expect("a list").iter();
+        members
+            .map(|one| one["in_ring"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&before), names(&after));
 }
 
 /// One address is enough: that member names all others, and the leader among them.
@@ -91,6 +121,17 @@ fn refusals(ring: &Ring) {
                 "promote n-1 --yes",
                 4,
                 "member 1 `n-1` leads already\n  there is nothing to do",
+            ),
+            (
+                "switchover s-2 --dry-run",
+                4,
+                "member 5 `s-2` is a witness, which cannot be the primary",
+            ),
+            ("switchover n-1 --dry-run", 4, "`n-1` leads already"),
+            (
+                "members remove n-1 --dry-run",
+                4,
+                "member 1 `n-1` leads; promote another member first",
             ),
             (
                 "promote s1 --yes",
@@ -291,6 +332,11 @@ fn newcomer(ring: &mut Ring) {
     let list = ring.run("members list");
     let warning = "Warning: `n-4` is in this configuration and not in the ring; add it with `witness members add`";
     assert!(list.stdout.contains(warning), "{list}");
+    let tried = ring.json(&format!("{line} --dry-run"));
+    let expected = serde_json::json!({ "member": 7, "name": "n-4", "dry_run": true });
+    assert_eq!(tried, expected);
+    let list = ring.json("members list");
+    assert_eq!(list["members"][6]["role"], "joining", "{list}");
     let added = ring.json(&line);
     assert_eq!(
         (&added["name"], &added["state"]),
@@ -304,14 +350,10 @@ fn newcomer(ring: &mut Ring) {
         (&true.into(), &true.into(), &true.into()),
         "{list}"
     );
-    refused(
-        ring,
-        &[(
-            &line,
-            4,
-            "the ring has a member 7 `n-4` already; give the new one a number that was never used",
-        )],
-    );
+    let again =
+        "the ring has a member 7 `n-4` already; give the new one a number that was never used";
+    let tried = format!("{line} --dry-run");
+    refused(ring, &[(&line, 4, again), (&tried, 4, again)]);
     let removed = ring.run("members remove n-4 --yes");
     assert_eq!(removed.code, 0, "{removed}");
     assert!(

@@ -8,7 +8,9 @@ use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, 
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::cli::session::{CatchUp, Patience, RingArgs, Session, another_answer, block_on};
+use crate::cli::session::{
+    CatchUp, DryRun, Patience, RingArgs, Session, another_answer, block_on, would_be_done,
+};
 use crate::config::nearest;
 use crate::operator::{Directory, RingReport};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
@@ -43,6 +45,8 @@ pub(crate) struct AddArgs {
     /// Do not wait until it has caught up
     #[arg(long)]
     no_wait: bool,
+    #[command(flatten)]
+    dry_run: DryRun,
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
@@ -97,9 +101,15 @@ pub(crate) fn run(args: &AddArgs, format: Format) -> Result<(), Failure> {
         let id = MemberId(args.id);
         let record = record(args, incarnation);
         let votes = record.votes;
-        let command = OperatorCommand::AddMember { member: id, record };
+        let command = args
+            .dry_run
+            .of(OperatorCommand::AddMember { member: id, record });
         let entry = match session.order(&report, &command, until, format).await? {
             CommandResult::Added(entry) => entry,
+            CommandResult::WouldBeDone => {
+                let would = format!("`{}` would be member {id} of the ring", args.name);
+                return would_be_done(id, &args.name, &would, format);
+            }
             other => return Err(another_answer(&other)),
         };
         let state = match args.no_wait {

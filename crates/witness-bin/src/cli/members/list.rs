@@ -4,13 +4,15 @@ use member::status::PeerView;
 use raft_types::{MemberId, MemberKind};
 use serde::Serialize;
 
-use crate::cli::session::{RingArgs, Session, block_on};
+use crate::cli::session::{AnswerLimit, RingArgs, Session, block_on};
 use crate::operator::RingReport;
 use crate::terminal::{Failure, Format, Table, print_json, print_text};
 
 /// Arguments of `witness members list`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
+    #[command(flatten)]
+    limit: AnswerLimit,
     #[command(flatten)]
     ring: RingArgs,
 }
@@ -47,7 +49,7 @@ struct Row {
 /// # Errors
 /// Exit 3 when nobody answers.
 pub(crate) fn run(args: &ListArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.ring)?;
+    let session = Session::asking(&args.ring, args.limit)?;
     let (report, _) = block_on(session.ring())?;
     let document = document(report);
     match format {

@@ -4,7 +4,9 @@ use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, OpId};
 use serde::Serialize;
 
-use crate::cli::session::{Consent, Patience, RingArgs, Session, another_answer, block_on};
+use crate::cli::session::{
+    Consent, DryRun, Patience, RingArgs, Session, another_answer, block_on, would_be_done,
+};
 use crate::terminal::{Failure, Format, print_json, print_text};
 
 /// Arguments of `witness members remove`.
@@ -12,6 +14,8 @@ use crate::terminal::{Failure, Format, print_json, print_text};
 pub(crate) struct RemoveArgs {
     /// Name or number of the member
     member: String,
+    #[command(flatten)]
+    dry_run: DryRun,
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
@@ -38,14 +42,21 @@ pub(crate) fn run(args: &RemoveArgs, format: Format) -> Result<(), Failure> {
     block_on(async {
         let (report, directory) = session.ring().await?;
         let place = directory.find(&args.member)?.clone();
-        args.consent.to(&format!(
-            "Remove `{}` (member {}, region {}) from the ring? Its data directory is of no use to the ring afterwards.",
-            place.name, place.id, place.region
-        ))?;
+        if !args.dry_run.wanted() {
+            args.consent.to(&format!(
+                "Remove `{}` (member {}, region {}) from the ring? Its data directory is of no use to the ring afterwards.",
+                place.name, place.id, place.region
+            ))?;
+        }
         let command = OperatorCommand::RemoveMember { member: place.id };
+        let command = args.dry_run.of(command);
         let until = args.patience.until();
         let entry = match session.order(&report, &command, until, format).await? {
             CommandResult::Removed(entry) => entry,
+            CommandResult::WouldBeDone => {
+                let would = format!("`{}` would be out of the ring", place.name);
+                return would_be_done(place.id, &place.name, &would, format);
+            }
             other => return Err(another_answer(&other)),
         };
         match format {

@@ -8,7 +8,7 @@ use member::status::MemberView;
 use raft_types::{MemberId, OpId};
 use serde::Serialize;
 
-use crate::cli::session::{RingArgs, Session, block_on};
+use crate::cli::session::{AnswerLimit, RingArgs, Session, block_on};
 use crate::operator::{Directory, RingReport};
 use crate::terminal::sentence;
 use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
@@ -16,6 +16,8 @@ use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
 /// Arguments of `witness quorum show`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    limit: AnswerLimit,
     #[command(flatten)]
     ring: RingArgs,
 }
@@ -43,7 +45,7 @@ struct Document {
 /// # Errors
 /// Exit 3 when nobody answers, or nobody leads with a quorum behind it.
 pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
-    let session = Session::open(&args.ring)?;
+    let session = Session::asking(&args.ring, args.limit)?;
     let (report, directory) = block_on(session.ring())?;
     let document = document(&report, &directory);
     match format {
