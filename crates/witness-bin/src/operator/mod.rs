@@ -4,6 +4,7 @@
 mod asker;
 mod differences;
 mod directory;
+pub(crate) mod events;
 pub(crate) mod history;
 mod hops;
 #[cfg(test)]

@@ -3,23 +3,27 @@
 mod explained;
 mod routes_tree;
 mod table;
+mod watched;
 
 use std::io::IsTerminal;
 use std::time::{Duration, SystemTime};
 
-use crate::cli::session::RingArgs;
+use crate::cli::session::{AnswerLimit, RingArgs, nobody_answers};
+use crate::cli::status::watched::Watched;
 use crate::operator::RingReport;
 use crate::terminal::{Exit, Failure, Format, colours, print_json, print_json_line, print_text};
 
 /// Arguments of `witness status`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StatusArgs {
-    /// Show it again every second until it is interrupted
+    /// Show it again every second until it is interrupted, with what happened meanwhile
     #[arg(short, long)]
     watch: bool,
     /// Say what a commit waits for, and for each member why it can or cannot be elected now
     #[arg(short, long)]
     explain: bool,
+    #[command(flatten)]
+    limit: AnswerLimit,
     #[command(flatten)]
     ring: RingArgs,
 }
@@ -31,15 +35,23 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// # Errors
 /// Exit 3 without a quorum, 2 for a wrong configuration.
 pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
-    let asker = args.ring.asker()?;
+    let asker = args.ring.asker_within(args.limit)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
+        let mut watched = Watched::new(SystemTime::now());
         loop {
             let report = asker.report().await;
-            show(&report, args, format)?;
-            if !args.watch {
+            // Nothing but addresses is known of the ring.
+            if report.members.is_empty() && !args.watch {
+                return Err(nobody_answers(&report));
+            }
+            if args.watch {
+                watched.see(SystemTime::now(), &report);
+                show_again(&report, args, &mut watched, format)?;
+            } else {
+                show(&report, args, format)?;
                 return if report.quorum.ok {
                     Ok(())
                 } else {
@@ -52,29 +64,33 @@ pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
 }
 
 fn show(report: &RingReport, args: &StatusArgs, format: Format) -> Result<(), Failure> {
-    let watch = args.watch;
     match format {
-        Format::Json if watch => print_json_line(report),
         Format::Json => print_json(report),
         Format::Table => {
             let mut page = table::page(report, colours());
             if args.explain {
                 page.push_str(&explained::lines(report));
             }
-            if watch {
-                // Whoever looks sees that it is alive, and in a kept output when each page was.
-                let now = humantime::format_rfc3339_seconds(SystemTime::now());
-                page.insert_str(0, &format!("{now}, again every second\n\n"));
-            }
-            if watch && std::io::stdout().is_terminal() {
-                // Home, the page, and nothing of an older and longer one below it.
-                let page = page.replace('\n', "\x1b[K\n");
-                print_text(&format!("\x1b[H{page}\x1b[J"))
-            } else if watch {
-                print_text(&format!("{page}\n"))
-            } else {
-                print_text(&page)
-            }
+            print_text(&page)
         }
     }
+}
+
+fn show_again(
+    report: &RingReport,
+    args: &StatusArgs,
+    watched: &mut Watched,
+    format: Format,
+) -> Result<(), Failure> {
+    if format == Format::Json {
+        return print_json_line(report);
+    }
+    let on_a_terminal = std::io::stdout().is_terminal();
+    let page = watched.page(report, args.explain, colours(), on_a_terminal);
+    if !on_a_terminal {
+        return print_text(&format!("{page}\n"));
+    }
+    // Home, the page, and nothing of an older and longer one below it.
+    let page = page.replace('\n', "\x1b[K\n");
+    print_text(&format!("\x1b[H{page}\x1b[J"))
 }

@@ -12,6 +12,13 @@ use crate::terminal::Table;
 
 /// The page, its lines ended.
 pub(super) fn page(report: &RingReport, colours: bool) -> String {
+    let (members, quorum) = (members(report), quorum_lines(report, colours));
+    let (notes, warnings) = (notes_lines(report), warnings(report, false));
+    format!("{members}\n{quorum}{notes}{warnings}")
+}
+
+/// A line for each member.
+pub(super) fn members(report: &RingReport) -> String {
     let mut out = String::new();
     let mut table = Table::new(&[
         "Id",
@@ -32,8 +39,12 @@ pub(super) fn page(report: &RingReport, colours: bool) -> String {
     for line in table.lines() {
         let _ = writeln!(out, "{line}");
     }
-    out.push('\n');
-    out.push_str(&quorum_lines(report, colours));
+    out
+}
+
+/// The ways of the log, a pause, and what is to be said of members.
+pub(super) fn notes_lines(report: &RingReport) -> String {
+    let mut out = String::new();
     for line in report
         .leader_view()
         .map(routes_tree::lines)
@@ -62,10 +73,22 @@ pub(super) fn page(report: &RingReport, colours: bool) -> String {
             let _ = writeln!(out, "{}: {line}", member.name);
         }
     }
-    for warning in &report.warnings {
-        let _ = writeln!(out, "Warning: {warning}");
-    }
     out
+}
+
+/// What contradicts each other.
+pub(super) fn warnings(report: &RingReport, colours: bool) -> String {
+    let warning = paint(colours, "33", "Warning:");
+    let lines = report.warnings.iter();
+    lines.map(|line| format!("{warning} {line}\n")).collect()
+}
+
+/// A text in the colour of that code.
+pub(super) fn paint(colours: bool, code: &str, text: &str) -> String {
+    match colours {
+        true => format!("\x1b[{code}m{text}\x1b[0m"),
+        false => text.to_owned(),
+    }
 }
 
 fn row(member: &MemberReport, report: &RingReport) -> Vec<String> {
@@ -100,17 +123,10 @@ fn row(member: &MemberReport, report: &RingReport) -> Vec<String> {
     cells
 }
 
-fn quorum_lines(report: &RingReport, colours: bool) -> String {
-    let paint = |code: &str, text: &str| {
-        if colours {
-            format!("\x1b[{code}m{text}\x1b[0m")
-        } else {
-            text.to_owned()
-        }
-    };
+pub(super) fn quorum_lines(report: &RingReport, colours: bool) -> String {
     let said = sentences::quorum(report);
     let code = if report.quorum.ok { "32" } else { "31" };
-    let mut out = format!("{}{}\n", paint(code, said.begins), said.rest);
+    let mut out = format!("{}{}\n", paint(colours, code, said.begins), said.rest);
     if let Some(fix) = said.fix {
         let _ = writeln!(out, "To fix it: {fix}");
     }

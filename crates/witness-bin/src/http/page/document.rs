@@ -7,7 +7,7 @@ use member::status::{MemberView, QuorumView};
 use raft_types::{MemberId, MemberKind, OpId, Region};
 use serde::Serialize;
 
-use crate::http::page::events::{Event, Events};
+use crate::operator::events::{Event, Events};
 use crate::operator::sentences::{self, explained, notes};
 use crate::operator::{Hop, MemberReport, RingReport, hops};
 

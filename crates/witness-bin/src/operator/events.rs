@@ -20,7 +20,7 @@ const SILENT_AFTER_SECONDS: f64 = 15.0;
 /// How much an event matters to who reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Level {
+pub(crate) enum Level {
     /// Something works again, or better.
     Good,
     /// Something does not work.
@@ -31,24 +31,24 @@ pub(super) enum Level {
 
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Event {
+pub(crate) struct Event {
     /// When it was seen, in milliseconds since 1970.
-    pub(super) at_ms: u64,
-    pub(super) level: Level,
+    pub(crate) at_ms: u64,
+    pub(crate) level: Level,
     /// A sentence without its full stop; names are in backticks.
-    pub(super) text: String,
+    pub(crate) text: String,
 }
 
 /// The last events, the oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub(crate) struct Events {
     known: Option<Facts>,
     kept: VecDeque<Event>,
 }
 
 impl Events {
     /// Takes in what is known at this moment; `report` is what the others answered, where they were asked just now.
-    pub(super) fn see(&mut self, now_ms: u64, view: &MemberView, report: Option<&RingReport>) {
+    pub(crate) fn see(&mut self, now_ms: u64, view: &MemberView, report: Option<&RingReport>) {
         let facts = Facts::new(now_ms, view, report, self.known.as_ref());
         let told = match &self.known {
             Some(before) => differences(before, &facts),
@@ -67,8 +67,13 @@ impl Events {
         self.known = Some(facts);
     }
 
+    /// Begins anew: what was seen so far is known, and told no more.
+    pub(crate) fn forget(&mut self) {
+        self.kept.clear();
+    }
+
     /// All of them, the oldest first.
-    pub(super) fn kept(&self) -> impl DoubleEndedIterator<Item = &Event> {
+    pub(crate) fn kept(&self) -> impl DoubleEndedIterator<Item = &Event> {
         self.kept.iter()
     }
 }
@@ -258,7 +263,12 @@ fn differences(before: &Facts, now: &Facts) -> Vec<(Level, String)> {
             ));
         }
     }
-    if let cut @ 1.. = now.trimmed.saturating_sub(before.trimmed) {
+    // Who watches from outside looks through one member and then through another.
+    let trimmed_before = match before.own == now.own {
+        true => before.trimmed,
+        false => now.trimmed,
+    };
+    if let cut @ 1.. = now.trimmed.saturating_sub(trimmed_before) {
         let name = now.name(now.own);
         let were = match cut {
             1 => "transaction that the ring had not committed was",

@@ -1,0 +1,216 @@
+//! `witness status --watch`: what needs somebody's attention first, then the members, what a commit waits for, and what happened since
+//! the watch began.
+
+use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use member::status::{MemberView, Role};
+
+use crate::cli::status::{explained, table};
+use crate::operator::RingReport;
+use crate::operator::events::{Event, Events, Level};
+use crate::operator::history::time_of_day;
+use crate::operator::sentences::explained as explanation;
+
+/// So many of the newest events are shown on a terminal.
+const SHOWN: usize = 12;
+
+/// A ring that is looked at again and again.
+pub(super) struct Watched {
+    began_ms: u64,
+    now_ms: u64,
+    events: Events,
+    /// Through whom the ring was seen last.
+    view: Option<MemberView>,
+    /// The newest event that was printed.
+    printed_ms: u64,
+}
+
+impl Watched {
+    pub(super) fn new(now: SystemTime) -> Self {
+        let began_ms = milliseconds(now);
+        Self {
+            began_ms,
+            now_ms: began_ms,
+            events: Events::default(),
+            view: None,
+            printed_ms: 0,
+        }
+    }
+
+    /// Takes in what the members have answered.
+    pub(super) fn see(&mut self, now: SystemTime, report: &RingReport) {
+        self.now_ms = milliseconds(now);
+        let is_first = self.view.is_none();
+        let views = report.members.iter().filter_map(|one| one.view.as_ref());
+        let furthest = || views.max_by_key(|view| (view.term, view.log_end));
+        let seen = report.leader_view().or_else(furthest).cloned();
+        // Where nobody answers, nobody is known to lead any more.
+        let view = seen.or_else(|| {
+            self.view.clone().map(|last| MemberView {
+                leader: None,
+                role: Role::Follower,
+                ..last
+            })
+        });
+        let Some(view) = view else { return };
+        self.events.see(self.now_ms, &view, Some(report));
+        if is_first {
+            self.events.forget();
+        }
+        self.view = Some(view);
+    }
+
+    /// The page of this moment. On a terminal it takes the place of the one before; elsewhere all pages are kept, and each event is in
+    /// one of them.
+    pub(super) fn page(
+        &mut self,
+        report: &RingReport,
+        explain: bool,
+        colours: bool,
+        on_a_terminal: bool,
+    ) -> String {
+        let now = time_of_day(self.now_ms);
+        let mut page = format!("{now}, again every second\n\n");
+        page += &table::quorum_lines(report, colours);
+        page += &table::warnings(report, colours);
+        page.push('\n');
+        page += &table::members(report);
+        page.push('\n');
+        page += &table::notes_lines(report);
+        if explain {
+            page += &explained::lines(report);
+        } else {
+            for line in explanation(report).commit {
+                let _ = writeln!(page, "{line}");
+            }
+        }
+        let newest = self.events.kept().rev();
+        let lines: Vec<String> = if on_a_terminal {
+            newest
+                .take(SHOWN)
+                .map(|event| line(event, colours))
+                .collect()
+        } else {
+            let is_new = |event: &&Event| event.at_ms > self.printed_ms;
+            newest
+                .filter(is_new)
+                .map(|event| line(event, colours))
+                .collect()
+        };
+        self.printed_ms = self.now_ms;
+        match lines.is_empty() {
+            true if on_a_terminal => {
+                let began = time_of_day(self.began_ms);
+                let _ = write!(page, "\nNothing has happened since {began}\n");
+            }
+            true => {}
+            false => {
+                let began = time_of_day(self.began_ms);
+                let _ = write!(
+                    page,
+                    "\nSince {began}, the newest first\n{}",
+                    lines.concat()
+                );
+            }
+        }
+        page
+    }
+}
+
+fn line(event: &Event, colours: bool) -> String {
+    let text = match event.level {
+        Level::Good => table::paint(colours, "32", &event.text),
+        Level::Bad => table::paint(colours, "31", &event.text),
+        Level::Note => event.text.clone(),
+    };
+    format!("{}  {text}\n", time_of_day(event.at_ms))
+}
+
+fn milliseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use member::status::sample::{database_leader, witness_follower};
+
+    use super::*;
+    use crate::operator::Asked;
+
+    fn report(witness: Result<MemberView, String>) -> RingReport {
+        let members = [
+            Asked::sample(1, "db-1", Ok(database_leader())),
+            Asked::sample(2, "witness-1", witness),
+        ];
+        RingReport::new("orders", members.into())
+    }
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds)
+    }
+
+    #[test]
+    fn what_happens_while_somebody_watches_is_told_with_its_time() {
+        let mut watched = Watched::new(at(0));
+        let mut page = |second, witness: Result<MemberView, String>| {
+            let report = report(witness);
+            watched.see(at(second), &report);
+            watched.page(&report, false, false, true)
+        };
+        let first = page(0, Ok(witness_follower()));
+        assert!(
+            first.contains("Nothing has happened since 2027-01-15T08:00:00Z\n"),
+            "{first}"
+        );
+        let lost = page(1, Err("connection refused".into()));
+        let back = page(2, Ok(witness_follower()));
+        assert!(
+            lost.ends_with("\n2027-01-15T08:00:01Z  `witness-1` does not answer\n"),
+            "{lost}"
+        );
+        let both = "\n2027-01-15T08:00:02Z  `witness-1` answers again\n\
+                    2027-01-15T08:00:01Z  `witness-1` does not answer\n";
+        assert!(back.ends_with(both), "{back}");
+        let (quorum, members) = (back.find("quorum"), back.find("Log_end"));
+        assert!(quorum < members, "what matters stands first: {back}");
+    }
+
+    #[test]
+    fn kept_pages_tell_each_event_once_and_without_colours() {
+        let mut watched = Watched::new(at(0));
+        let mut page = |second, witness: Result<MemberView, String>| {
+            let report = report(witness);
+            watched.see(at(second), &report);
+            watched.page(&report, false, false, false)
+        };
+        page(0, Ok(witness_follower()));
+        let told = page(1, Err("connection refused".into()));
+        let later = page(2, Err("connection refused".into()));
+        assert!(told.contains("`witness-1` does not answer"), "{told}");
+        assert!(!later.contains("does not answer"), "{later}");
+        assert!(!told.contains('\x1b'));
+    }
+
+    #[test]
+    fn nobody_who_answers_is_told_as_well() {
+        let mut watched = Watched::new(at(0));
+        let nobody = || {
+            let gone = || Err("connection refused".to_owned());
+            let members = [
+                Asked::sample(1, "db-1", gone()),
+                Asked::sample(2, "witness-1", gone()),
+            ];
+            RingReport::new("orders", members.into())
+        };
+        watched.see(at(0), &nobody());
+        watched.see(at(1), &report(Ok(witness_follower())));
+        watched.see(at(2), &nobody());
+        let page = watched.page(&nobody(), false, true, true);
+        assert!(page.contains("\x1b[31m`db-1` does not answer"), "{page}");
+        assert!(page.contains("leads no more"), "{page}");
+    }
+}
