@@ -9,6 +9,7 @@ mod orders;
 mod page;
 mod questions;
 mod reports;
+mod throttle;
 
 use std::sync::Arc;
 
@@ -87,6 +88,7 @@ pub async fn serve_member(
         orders,
         page.clone(),
         reports,
+        settings.throttle_threshold,
         access.clone(),
     );
     let end = member.end();
@@ -135,6 +137,7 @@ impl Endpoints {
             .route("/replica", freshness(Question::Replica))
             .route("/read-only", freshness(Question::ReadOnly))
             .route("/witness", question(Question::Witness))
+            .route("/check/{app}/mysql/{ring}", get(throttle::check))
             .route("/pause", post(orders::pause))
             .route("/resume", post(orders::resume))
             .route(
@@ -154,7 +157,7 @@ impl Endpoints {
 }
 
 async fn unknown() -> Response {
-    let known = "/ /ring /liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /status /cluster /config /history /metrics, and by POST /pause /resume /switchover /failover /reinitialize /reload";
+    let known = "/ /ring /liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /check/APP/mysql/RING /status /cluster /config /history /metrics, and by POST /pause /resume /switchover /failover /reinitialize /reload";
     (
         StatusCode::NOT_FOUND,
         Json(json!({ "reason": format!("no such page; there are {known}") })),

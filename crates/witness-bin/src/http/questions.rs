@@ -1,6 +1,7 @@
 //! What is asked over HTTP: each question, the status, the cluster as Patroni shows it, and metrics.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{FromRef, Query, State};
 use axum::http::StatusCode;
@@ -26,17 +27,21 @@ pub struct Endpoints {
     pub(super) orders: OrderApi,
     pub(super) page: RingPage,
     pub(super) reports: RingReports,
+    /// How far a replica may be behind while applications that can wait may write.
+    pub(super) throttle_threshold: Duration,
     pub(super) access: Access,
 }
 
 impl Endpoints {
-    /// Endpoints over a member's view, its metrics, who carries orders out, the page, what the ring's members answer, and who may ask.
+    /// Endpoints over a member's view, its metrics, who carries orders out, the page, what the ring's members
+    /// answer, from which lag on writes are throttled, and who may ask.
     pub fn new(
         source: Arc<dyn ViewSource>,
         registry: Registry,
         orders: OrderApi,
         page: RingPage,
         reports: RingReports,
+        throttle_threshold: Duration,
         access: Access,
     ) -> Self {
         Self {
@@ -45,6 +50,7 @@ impl Endpoints {
             orders,
             page,
             reports,
+            throttle_threshold,
             access,
         }
     }

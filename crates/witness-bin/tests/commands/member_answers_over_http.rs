@@ -82,11 +82,22 @@ fn a_witness_that_leads_alone_answers_every_page() {
         ("/read-write", 503),
         ("/replica", 503),
         ("/nothing", 404),
+        ("/check/archiver/mysql/alone", 200),
+        ("/check/archiver/mysql/other", 404),
+        ("/check/archiver/memcached/alone", 404),
     ] {
         assert_eq!(member.get(path).0, code, "{path}");
     }
     assert!(member.get("/primary").1.contains("it is a witness"));
     let head = http_head(member.http, "/health").expect("an answer");
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+
+    let path = "/check/archiver/mysql/alone";
+    let check: serde_json::Value = serde_json::from_str(&member.get(path).1).expect("JSON");
+    let expected =
+        serde_json::json!({ "StatusCode": 200, "Message": "", "Value": 0.0, "Threshold": 1.0 });
+    assert_eq!(check, expected);
+    let head = http_head(member.http, path).expect("an answer");
     assert_eq!((head.status, head.body.as_str()), (200, ""));
 
     let status: serde_json::Value = serde_json::from_str(&member.get("/status").1).expect("JSON");
