@@ -15,7 +15,6 @@ use std::time::Duration;
 use account::Account;
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Parser, Subcommand};
-use member::settings::Settings;
 use member::{Opened, Surroundings};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -76,14 +75,9 @@ fn load(options: &Run) -> Result<Config> {
         file: Some((name, text)),
         ..Sources::default()
     });
-    let config = config.ok_or_else(|| anyhow!("{problems}"))?;
-    Ok(Config {
-        member: Settings {
-            mysql: None,
-            ..config.member
-        },
-        ..config
-    })
+    let mut config = config.ok_or_else(|| anyhow!("{problems}"))?;
+    config.member.mysql = None;
+    Ok(config)
 }
 
 fn start_log(config: &Config) -> Result<()> {
