@@ -30,10 +30,8 @@ impl Files<'_> {
 
     /// Makes an authority and a certificate of all members in a folder of its own.
     fn make(&self, authority: &str, days: &str) {
-        let configuration = format!(
-            "data_dir = \"data\"\nring.name = \"test\"\nmember.id = 1\n\
-             members = [{{ id = 1, name = \"member\", region = \"here\", kind = \"witness\", address = \"127.0.0.1:7400\" }}]\n"
-        );
+        let configuration = "data_dir = \"data\"\nring.name = \"test\"\nmember.id = 1\n\
+             members = [{ id = 1, name = \"member\", region = \"here\", kind = \"witness\", address = \"127.0.0.1:7400\" }]\n";
         self.write("init.toml", configuration);
         let (folder, config) = (self.0.join(authority), self.0.join("init.toml"));
         let init = std::process::Command::new(
@@ -178,11 +176,19 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
     reload(&set);
     let discard = format!("ALTER USER {account} DISCARD OLD PASSWORD");
     set.client(primary).sql(&discard).unwrap();
+    let refused = |database: usize| {
+        let logins = "SELECT variable_value FROM performance_schema.global_status WHERE variable_name = 'Aborted_connects'";
+        set.client(database).value(logins).unwrap()
+    };
+    let refused_before: Vec<String> = set.databases().into_iter().map(refused).collect();
     go_on(&set);
+    let refused: Vec<String> = set.databases().into_iter().map(refused).collect();
+    assert_eq!(refused, refused_before, "the old password was used");
     for database in set.databases() {
         let mysql = &set.status(database).unwrap()["mysql"];
         assert_eq!(mysql["trouble"], serde_json::Value::Null, "{mysql:#}");
-        assert_eq!(mysql["protected"], true, "{mysql:#}");
+        assert_eq!(mysql["following"], database != primary, "{mysql:#}");
+        assert_eq!(mysql["protected"], database == primary, "{mysql:#}");
     }
 
     // A certificate of nobody: all is left as it is, and the answer says why.
@@ -212,4 +218,13 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
         })
         .unwrap();
     }
+
+    // The guard is a process of its own: with the old password it could not keep readers off a primary whose member hangs.
+    set.signal(primary, Signal::STOP).unwrap();
+    let kept_off = set.eventually("readers are kept off", SOON, || {
+        let offline = set.client(primary).variable("offline_mode");
+        offline.is_ok_and(|offline| offline == "1")
+    });
+    set.signal(primary, Signal::CONT).unwrap();
+    kept_off.unwrap();
 }

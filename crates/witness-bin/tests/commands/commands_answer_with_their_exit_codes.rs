@@ -41,6 +41,60 @@ fn usage_is_2_and_help_is_0() {
     assert!(help.stdout.contains("--raft-heartbeat"), "{help}");
 }
 
+#[test]
+fn without_a_configuration_it_is_said_where_one_was_looked_for_and_nothing_else() {
+    let scratch = Scratch::new();
+    for line in ["status", "members list", "switchover b --yes"] {
+        let run = witness(&scratch).args(line.split(' ')).run();
+        assert_eq!(run.code, 2, "{line}: {run}");
+        let said = "witness: no configuration file found: neither witness.toml nor /etc/witness/witness.toml exists\n";
+        assert!(run.stderr.starts_with(said), "{line}: {run}");
+        assert!(run.stderr.contains("--endpoints"), "{line}: {run}");
+        assert_eq!(run.stderr.lines().count(), 2, "{line}: {run}");
+    }
+}
+
+#[test]
+fn an_address_where_nobody_answers_is_told_once() {
+    let scratch = Scratch::new();
+    let run = |line: &str| witness(&scratch).args(line.split(' ')).run();
+    for line in [
+        "status",
+        "members list",
+        "quorum show",
+        "switchover b --yes",
+    ] {
+        let gone = run(&format!("{line} --endpoints 127.0.0.1:1"));
+        assert_eq!(gone.code, 3, "{line}: {gone}");
+        let said = "witness: no member answers: 127.0.0.1:1: connection refused\n";
+        assert!(gone.stderr.starts_with(said), "{line}: {gone}");
+        assert_eq!(gone.stdout, "", "{line}: {gone}");
+        let unknown = run(&format!("{line} --endpoints nobody.invalid:7400"));
+        assert_eq!(unknown.stderr.matches("lookup").count(), 1, "{unknown}");
+        let without_a_port = run(&format!("{line} --endpoints db-1"));
+        assert_eq!(without_a_port.code, 2, "{line}: {without_a_port}");
+        let said = "`db-1` has no port; write \"host:port\"";
+        assert!(without_a_port.stderr.contains(said), "{without_a_port}");
+    }
+}
+
+#[test]
+fn who_only_asks_says_for_how_long() {
+    let scratch = Scratch::new();
+    // It takes connections and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("an address");
+    for line in ["status", "members list", "quorum show"] {
+        let began = std::time::Instant::now();
+        let line = format!("{line} --endpoints {address} --timeout 100ms");
+        let run = witness(&scratch).args(line.split(' ')).run();
+        assert_eq!(run.code, 3, "{line}: {run}");
+        assert!(run.stderr.contains("no answer within 100ms"), "{run}");
+        // The default is two seconds.
+        assert!(began.elapsed().as_secs_f64() < 1.9, "{line}");
+    }
+}
+
 /// What was renamed: the former form and the one of today, which means the same.
 const RENAMED: [(&[&str], &[&str]); 9] = [
     (&["check"], &["config", "check"]),
