@@ -76,6 +76,20 @@ fn a_switchover_is_ordered_over_http() {
 
     let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(100, SOON).unwrap();
+    // A mysqld is restarted where that keeps nobody from writing.
+    let restart = |member: usize| http_order(set.http(member), "/restart", TOKEN, "").unwrap();
+    let up_since = |member: usize| {
+        let since = "SELECT NOW() - INTERVAL VARIABLE_VALUE SECOND FROM performance_schema.global_status WHERE VARIABLE_NAME = 'Uptime'";
+        set.client(member).value(since).unwrap()
+    };
+    let replica = up_since(3);
+    assert_eq!(restart(0).status, 412);
+    let restarted = restart(3);
+    assert_eq!(restarted.status, 200, "{restarted:?}");
+    set.follows(3, SOON).unwrap();
+    assert!(up_since(3) > replica, "it is another one");
+    assert_eq!(set.primary(SOON).unwrap(), 0);
+    clients.wait_for_more(100, SOON).unwrap();
     let done = order(0, r#"{"leader": "db-1", "candidate": "db-2"}"#);
     assert_eq!(done.status, 200, "{done:?}");
     assert_eq!(set.primary(SOON).unwrap(), 3);

@@ -255,6 +255,10 @@ impl Work {
             } => self.provision(donor, dry_run, force, by).await?,
             OperatorCommand::Reload => self.reload(false).await?,
             OperatorCommand::DryRun { of } => self.dry_run(*of).await?,
+            OperatorCommand::RestartMysqld { force } => {
+                mysqld_orders::restart(&self.member.state, force).await?;
+                CommandResult::MysqldRestarted
+            }
             OperatorCommand::OfferClone { recipient } => {
                 CommandResult::Offered(mysqld_orders::offer(&self.member.state, recipient).await?)
             }

@@ -107,6 +107,15 @@ pub(crate) async fn bootstrap(
     }
 }
 
+/// Restarts its mysqld.
+///
+/// # Errors
+/// The refusal, with what to do.
+pub(crate) async fn restart(member_state: &Arc<MemberState>, force: bool) -> Result<(), Refusal> {
+    let management = Mysqld::of(member_state)?.management()?;
+    management.restart(force).await
+}
+
 fn done(outcome: Result<(), ConversionError>) -> Result<(), Refusal> {
     told(outcome.map_err(|error| error.to_string()))
 }

@@ -29,6 +29,7 @@ use super::primary_health::PrimaryHealth;
 use super::tasks::{Child, Known, MysqldTasks, manages_events, mode_words};
 use super::writer::PrimaryWriter;
 use crate::data_directory::UnmanagedNote;
+use crate::protocol::{Refusal, RefusalKind};
 use crate::provisioning::Provisioner;
 use crate::ring_handle::RingHandle;
 use crate::settings::{MysqlSettings, Settings};
@@ -36,6 +37,8 @@ use crate::status::MysqlView;
 
 /// How long commits that wait may take to be acknowledged once the primary is closed.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+/// How long a mysqld that is restarted may take to end and to start.
+const RESTART_LIMIT: Duration = Duration::from_secs(15 * 60);
 /// Between two looks at them.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
@@ -178,6 +181,68 @@ impl MysqldManagement {
         now.as_ref().map(|managed| managed.tasks.provisioner())
     }
 
+    /// Restarts mysqld in good order. The primary is closed for writes and drained before; when its process ends, the leadership
+    /// goes to a member whose mysqld can be the primary.
+    ///
+    /// # Errors
+    /// When it is refused, or mysqld does not start.
+    pub(crate) async fn restart(&self, force: bool) -> Result<(), Refusal> {
+        let managed = self.lock().as_ref().map(|managed| {
+            let tasks = &managed.tasks;
+            (
+                tasks.supervisor(),
+                tasks.provisioner(),
+                managed.writer.clone(),
+            )
+        });
+        let Some((supervisor, provisioner, writer)) = managed else {
+            let advice = "restart it yourself, or let the member manage it (`witness enable-raft`)";
+            return Err(refused("its mysqld is unmanaged", advice));
+        };
+        let Some(supervisor) = supervisor else {
+            let why = "this member neither starts nor stops its mysqld: `mysql.mode` is \"attach\"";
+            let advice =
+                "restart it with whatever runs it; where it is the primary, switch over first";
+            return Err(refused(why, advice));
+        };
+        let Ok(_alone) = provisioner.busy.try_lock() else {
+            return Err(Refusal::new(
+                RefusalKind::Busy,
+                "the data of its mysqld are being replaced, or it is being restarted already",
+                "check with `witness status` how far it is",
+            ));
+        };
+        let leads = self.ring.member.leadership_now().leading_term().is_some();
+        if leads && !force {
+            let advice = "make another member the primary first (`witness switchover`), or restart it with force: clients cannot write until it is back, or another one has taken over";
+            return Err(refused("its mysqld is the primary", advice));
+        }
+        if leads && let Err(cause) = writer.pause().await {
+            writer.resume();
+            return Err(refused(&cause, "nothing was restarted; try again"));
+        }
+        tracing::info!("mysqld is restarted, as it was ordered");
+        let restarted = tokio::time::timeout(RESTART_LIMIT, supervisor.restart()).await;
+        if leads {
+            writer.resume();
+        }
+        let failed = |kind, what: String| {
+            Refusal::new(
+                kind,
+                what,
+                "see `witness status`, and mysqld's error log; the member goes on trying",
+            )
+        };
+        match restarted {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(cause)) => Err(failed(RefusalKind::Failed, cause)),
+            Err(_) => Err(failed(
+                RefusalKind::Unknown,
+                "mysqld has not been restarted in time".to_owned(),
+            )),
+        }
+    }
+
     /// Acts from now on. Acting already, it changes nothing.
     ///
     /// # Errors
@@ -294,6 +359,10 @@ impl MysqldManagement {
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Managed>> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn refused(what: &str, advice: &str) -> Refusal {
+    Refusal::new(RefusalKind::Refused, what, advice)
 }
 
 /// An unmanaged mysqld could not become the primary.

@@ -323,6 +323,12 @@ impl MysqldTasks {
         }
     }
 
+    /// Who starts and stops it, where this member does.
+    pub(crate) fn supervisor(&self) -> Option<Arc<SupervisorHandle>> {
+        let supervised = self.supervisor.as_ref();
+        supervised.map(|supervised| Arc::clone(&supervised.handle))
+    }
+
     /// Who replaces its data on order.
     pub(crate) fn provisioner(&self) -> Arc<Provisioner> {
         Arc::clone(&self.provisioner)

@@ -123,6 +123,12 @@ pub enum OperatorCommand {
     },
     /// Reads the configuration again, and takes what can be taken without a restart. To that member.
     Reload,
+    /// Restarts a member's mysqld in good order. To that member.
+    RestartMysqld {
+        /// Also where it is the primary.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        force: bool,
+    },
     /// Makes an account for a copy of the data of this member's mysqld. From another member.
     OfferClone {
         /// The member whose mysqld copies the data.
@@ -171,6 +177,7 @@ impl OperatorCommand {
             Self::OfferClone { .. }
             | Self::Bootstrap { .. }
             | Self::WithdrawClone { .. }
+            | Self::RestartMysqld { .. }
             | Self::Reload => true,
             Self::DryRun { .. } => false,
             Self::Promote { .. }
@@ -213,6 +220,7 @@ impl fmt::Display for OperatorCommand {
             }
             Self::DryRun { of } => write!(f, "the dry run of {of}"),
             Self::Reload => write!(f, "the reload of the configuration"),
+            Self::RestartMysqld { .. } => write!(f, "the restart of its mysqld"),
             Self::OfferClone { recipient } => {
                 write!(f, "making an account for the copy of member {recipient}")
             }
@@ -347,6 +355,10 @@ mod tests {
             (OperatorCommand::FlushLog, r#"{"command":"flush_log"}"#),
             (OperatorCommand::Resume, r#"{"command":"resume"}"#),
             (OperatorCommand::Reload, r#"{"command":"reload"}"#),
+            (
+                OperatorCommand::RestartMysqld { force: true },
+                r#"{"command":"restart_mysqld","force":true}"#,
+            ),
             (
                 OperatorCommand::DryRun {
                     of: Box::new(OperatorCommand::RemoveMember { member }),

@@ -120,6 +120,8 @@ pub enum CommandResult {
     WouldBeDone,
     /// The configuration was read again.
     Reloaded(Reloaded),
+    /// Its mysqld was restarted.
+    MysqldRestarted,
     /// An account for a copy.
     Offered(CloneOffer),
     /// The account is gone.

@@ -43,6 +43,15 @@ pub enum Wanted {
     LeftAlone,
 }
 
+/// How a mysqld is ended that is started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Restart {
+    /// At once: what waits in it is not let through.
+    Kill,
+    /// In good order, as it is stopped.
+    Stop,
+}
+
 /// How far a stop has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopping {
@@ -63,8 +72,8 @@ pub struct Situation {
     pub data_dir: DataDir,
     /// What the supervisor is to bring about.
     pub wanted: Wanted,
-    /// Whether the one that runs is to be killed and another one started.
-    pub anew: bool,
+    /// Whether the one that runs is to be ended and another one started, and how.
+    pub anew: Option<Restart>,
     /// Whether an empty data directory may be initialised.
     pub may_initialise: bool,
     /// After failures: no attempt before this.
@@ -110,8 +119,14 @@ pub fn decide(situation: &Situation, now: Instant) -> Action {
 }
 
 fn keep_running(situation: &Situation, now: Instant) -> Action {
+    match (situation.found, situation.anew) {
+        (Found::Known(pid) | Found::Unknown(pid), Some(Restart::Kill)) => {
+            return Action::Kill(pid);
+        }
+        (Found::Known(_) | Found::Unknown(_), Some(Restart::Stop)) => return stop(situation, now),
+        _ => {}
+    }
     match situation.found {
-        Found::Known(pid) | Found::Unknown(pid) if situation.anew => return Action::Kill(pid),
         Found::Known(_) => return Action::Wait,
         Found::Unknown(pid) => return Action::Adopt(pid),
         // It belongs to an attempt whose outcome nobody will learn.
@@ -162,7 +177,7 @@ mod tests {
             found: Found::Nothing,
             data_dir: DataDir::Ready,
             wanted: Wanted::Running,
-            anew: false,
+            anew: None,
             may_initialise: true,
             not_before: Some(now),
             stopping: None,
@@ -240,7 +255,7 @@ mod tests {
         let now = Instant::now();
         let anew = |found| Situation {
             found,
-            anew: true,
+            anew: Some(Restart::Kill),
             ..situation(now)
         };
         // Asked to stop, it would let its waiting commits through.
@@ -252,6 +267,36 @@ mod tests {
             ..anew(Found::Known(PID))
         };
         assert_eq!(decide(&stopped, now), Action::Drain(PID));
+    }
+
+    #[test]
+    fn a_server_is_restarted_as_it_is_stopped_and_then_started() {
+        let now = Instant::now();
+        let restarted = |found, stopping| Situation {
+            found,
+            stopping,
+            anew: Some(Restart::Stop),
+            not_before: None,
+            ..situation(now)
+        };
+        let stopping = |drained, asked| {
+            Some(Stopping {
+                since: now,
+                drained,
+                asked,
+            })
+        };
+        let known = Found::Known(PID);
+        let table = [
+            (restarted(known, None), Action::Drain(PID)),
+            (restarted(known, stopping(true, None)), Action::Ask(PID)),
+            (restarted(known, stopping(true, Some(now))), Action::Wait),
+            (restarted(Found::Unknown(PID), None), Action::Drain(PID)),
+            (restarted(Found::Nothing, None), Action::Start),
+        ];
+        for (situation, expected) in table {
+            assert_eq!(decide(&situation, now), expected, "{situation:?}");
+        }
     }
 
     #[test]

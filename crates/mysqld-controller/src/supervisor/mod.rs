@@ -17,7 +17,7 @@ mod supervisor_task;
 
 pub use crate::supervisor::command_line::ServerCommand;
 pub use crate::supervisor::decision::{
-    Action, DataDir, Found, ProcessId, Situation, Stopping, Wanted, decide,
+    Action, DataDir, Found, ProcessId, Restart, Situation, Stopping, Wanted, decide,
 };
 pub use crate::supervisor::external::ExternalCommands;
 pub use crate::supervisor::options::{

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::STATEMENT_LIMIT;
 use crate::supervisor::command_line::ServerCommand;
-use crate::supervisor::decision::{Found, ProcessId, Wanted};
+use crate::supervisor::decision::{Found, ProcessId, Restart, Wanted};
 use crate::supervisor::external::ExternalCommands;
 use crate::supervisor::process;
 use crate::supervisor::process::Mark;
@@ -136,8 +136,8 @@ pub struct SupervisorStatus {
 #[derive(Debug)]
 pub struct SupervisorHandle {
     pub(super) wanted: watch::Sender<Wanted>,
-    /// How often mysqld was to be started anew.
-    pub(super) anew: watch::Sender<u64>,
+    /// How often mysqld was to be started anew, and how the last time.
+    pub(super) anew: watch::Sender<(u64, Restart)>,
     pub(super) status: watch::Receiver<SupervisorStatus>,
 }
 
@@ -156,7 +156,37 @@ impl SupervisorHandle {
 
     /// Kills mysqld and starts it again. What waits for an ACK in it is not let through by that, as it would be in a stop.
     pub fn kill_and_restart(&self) {
-        self.anew.send_modify(|times| *times += 1);
+        self.start_anew(Restart::Kill);
+    }
+
+    fn start_anew(&self, how: Restart) {
+        self.anew.send_modify(|(times, last)| {
+            *times += 1;
+            *last = how;
+        });
+    }
+
+    /// Stops mysqld in good order, starts it again, and waits until another one runs. Ingest has to go on meanwhile, and nothing
+    /// may open it.
+    ///
+    /// # Errors
+    /// In words: it does not start, or the supervisor has ended.
+    pub async fn restart(&self) -> Result<(), String> {
+        let mut status = self.status.clone();
+        let (starts, begun) = (status.borrow().starts, Instant::now());
+        self.start_anew(Restart::Stop);
+        let outcome = status.wait_for(|now| match &now.state {
+            SupervisorState::Running { .. } => now.starts > starts,
+            SupervisorState::Failed { .. } => now.since > begun,
+            SupervisorState::Ended => true,
+            _ => false,
+        });
+        let outcome = outcome.await.map(|status| status.state.clone());
+        match outcome {
+            Ok(SupervisorState::Running { .. }) => Ok(()),
+            Ok(SupervisorState::Failed { cause }) => Err(cause),
+            _ => Err("the member stops to look after its mysqld".to_owned()),
+        }
     }
 
     /// Ends the supervisor and leaves mysqld running, for a member that is about to start again.

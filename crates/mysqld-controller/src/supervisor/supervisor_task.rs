@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 use crate::backoff::Backoff;
 use crate::settings::{Depth, observe};
 use crate::supervisor::decision::{
-    Action, DataDir, Found, ProcessId, Situation, Stopping, Wanted, decide,
+    Action, DataDir, Found, ProcessId, Restart, Situation, Stopping, Wanted, decide,
 };
 use crate::supervisor::launch::ended_with;
 use crate::supervisor::options::{
@@ -28,8 +28,8 @@ pub struct Supervisor {
     pub(super) options: SupervisorOptions,
     pub(super) guard: Option<Arc<dyn StartGuard>>,
     pub(super) wanted: watch::Receiver<Wanted>,
-    /// How often mysqld was to be started anew, and how often it was.
-    pub(super) anew: (watch::Receiver<u64>, u64),
+    /// How often mysqld was to be started anew and how the last time, and how often it was.
+    pub(super) anew: (watch::Receiver<(u64, Restart)>, u64),
     pub(super) status: watch::Sender<SupervisorStatus>,
     pub(super) server: Option<Server>,
     pub(super) version: Option<ServerVersion>,
@@ -63,7 +63,7 @@ impl Supervisor {
     /// A supervisor that is not running yet.
     pub fn new(options: SupervisorOptions) -> (Self, SupervisorHandle) {
         let (wanted, wanted_receiver) = watch::channel(Wanted::Running);
-        let (anew, anew_receiver) = watch::channel(0);
+        let (anew, anew_receiver) = watch::channel((0, Restart::Kill));
         let beginning = SupervisorStatus {
             state: SupervisorState::Beginning,
             since: Instant::now(),
@@ -130,12 +130,13 @@ impl Supervisor {
 
     fn situation(&mut self) -> Result<Situation, String> {
         let found = self.found();
-        let anew = *self.anew.0.borrow_and_update();
+        let (times, how) = *self.anew.0.borrow_and_update();
         if found == Found::Nothing {
-            self.anew.1 = anew;
+            self.anew.1 = times;
         }
+        let anew = (times > self.anew.1).then_some(how);
         let wanted = *self.wanted.borrow_and_update();
-        if wanted != Wanted::Stopped {
+        if wanted != Wanted::Stopped && anew != Some(Restart::Stop) {
             self.stopping = None;
         }
         let data_dir = match found {
@@ -153,7 +154,7 @@ impl Supervisor {
             found,
             data_dir,
             wanted,
-            anew: anew > self.anew.1,
+            anew,
             may_initialise: self.options.may_initialise,
             not_before: self.not_before,
             stopping: self.stopping,
@@ -182,7 +183,7 @@ impl Supervisor {
         };
         let ran = server.since.elapsed();
         self.server = None;
-        if *self.anew.0.borrow() > self.anew.1 {
+        if self.anew.0.borrow().0 > self.anew.1 {
             info!("{cause}: it is restarted");
         } else if *self.wanted.borrow() == Wanted::Running {
             self.backoff.ended_after(ran);

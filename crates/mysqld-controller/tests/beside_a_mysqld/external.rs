@@ -89,6 +89,22 @@ async fn a_mysqld_that_something_else_owns_is_started_killed_adopted_and_stopped
     let status = supervised.handle.status();
     ensure!(status.borrow().warning.is_none() && status.borrow().starts >= 2);
 
+    // In good order, and behind the guard again.
+    let ended = || {
+        Ok::<_, anyhow::Error>(
+            fs::read_to_string(home.path("log.err"))?
+                .matches("Shutdown complete")
+                .count(),
+        )
+    };
+    let (killed, ended_before) = (supervised.runs().await?, ended()?);
+    let restarted = supervised.handle.restart().await;
+    ensure!(restarted.is_ok(), "{restarted:?}");
+    ensure!(supervised.runs().await? != killed && ended()? == ended_before + 1);
+    ensure!(guard.0.load(Ordering::Relaxed) > asked);
+    let asked = guard.0.load(Ordering::Relaxed);
+    home.connect().await?;
+
     supervised.handle.leave().await;
     let again = Supervised::start_guarded(options, guard.clone());
     let (_, adopted) = again.runs().await?;

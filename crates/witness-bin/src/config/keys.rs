@@ -645,7 +645,7 @@ pub const KEYS: &[Key] = &[
         Kind::File,
         Value("\"\""),
         "",
-        "File with the token that orders over HTTP (`POST /pause`, `/resume`, `/switchover`, `/failover`, `/reinitialize`) have to bring. Empty: no orders over HTTP.",
+        "File with the token that orders over HTTP (`POST /pause`, `/resume`, `/switchover`, `/failover`, `/reinitialize`, `/restart`, `/reload`) have to bring. Empty: no orders over HTTP.",
     )
     .reloaded(),
     key(
@@ -653,7 +653,7 @@ pub const KEYS: &[Key] = &[
         Kind::File,
         Value("\"\""),
         "",
-        "File with a token for reading. When set, the page, `/ring`, `/status`, `/cluster`, `/config` and `/metrics` need it or that of `http.token_file`; what load balancers ask stays open. Empty: everybody may read.",
+        "File with a token for reading. When set, the page, `/ring`, `/status`, `/cluster`, `/config`, `/history` and `/metrics` need it or that of `http.token_file`; what load balancers ask stays open. Empty: everybody may read.",
     )
     .reloaded(),
     key(

@@ -32,7 +32,8 @@ impl Sources {
     pub(crate) fn say_something(&self) -> bool {
         let mut variables = self.environment.iter().map(|(name, _)| name.as_str());
         !self.flags.is_empty()
-            || variables.any(|name| name.starts_with("WITNESS_") && !OTHER_VARIABLES.contains(&name))
+            || variables
+                .any(|name| name.starts_with("WITNESS_") && !OTHER_VARIABLES.contains(&name))
     }
 }
 

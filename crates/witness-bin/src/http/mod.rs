@@ -146,6 +146,7 @@ impl Endpoints {
             )
             .route("/failover", post(orders::failover))
             .route("/reinitialize", post(orders::reinitialize))
+            .route("/restart", post(orders::restart))
             .route("/reload", post(orders::reload))
             .layer(from_fn_with_state(
                 self.reports.clone(),
@@ -157,7 +158,7 @@ impl Endpoints {
 }
 
 async fn unknown() -> Response {
-    let known = "/ /ring /liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /check/APP/mysql/RING /status /cluster /config /history /metrics, and by POST /pause /resume /switchover /failover /reinitialize /reload";
+    let known = "/ /ring /liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /check/APP/mysql/RING /status /cluster /config /history /metrics, and by POST /pause /resume /switchover /failover /reinitialize /restart /reload";
     (
         StatusCode::NOT_FOUND,
         Json(json!({ "reason": format!("no such page; there are {known}") })),

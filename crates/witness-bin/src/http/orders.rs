@@ -215,6 +215,25 @@ pub(super) async fn reinitialize(
     }
 }
 
+/// The body of `POST /restart`; to the member whose mysqld is restarted.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RestartBody {
+    /// Also where it is the primary.
+    #[serde(default)]
+    force: bool,
+}
+
+pub(super) async fn restart(Allowed(orders): Allowed, body: Bytes) -> Response {
+    match read::<RestartBody>(&body) {
+        Ok(RestartBody { force }) => {
+            let order = OperatorCommand::RestartMysqld { force };
+            orders.carry_out(order).await
+        }
+        Err(why) => no(StatusCode::BAD_REQUEST, &why),
+    }
+}
+
 /// `POST /reload`: the member that is asked reads its configuration again.
 pub(super) async fn reload(Allowed(orders): Allowed) -> Response {
     orders.carry_out(OperatorCommand::Reload).await

@@ -152,7 +152,9 @@ fn http_has_the_members_certificate() {
 fn readers_and_operators_have_tokens_and_load_balancers_need_none() {
     let member = Member::start("read_token_file = \"readers\"");
     let basic = "Basic b3BlcmF0b3I6cmVhZHM="; // operator:reads
-    for path in ["/", "/ring", "/status", "/cluster", "/config", "/metrics"] {
+    for path in [
+        "/", "/ring", "/status", "/cluster", "/config", "/history", "/metrics",
+    ] {
         let (code, asks) = member.get(path, None);
         assert_eq!(code, 401, "{path}");
         assert!(

@@ -16,9 +16,9 @@ use member::status::{Question, ViewSource};
 use tokio::time::MissedTickBehavior;
 
 use crate::http::page::document::RingDocument;
-use crate::operator::events::Events;
 use crate::http::questions::Endpoints;
 use crate::http::reports::RingReports;
+use crate::operator::events::Events;
 
 /// How often a member looks at itself.
 const LOOK: Duration = Duration::from_secs(1);
