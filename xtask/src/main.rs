@@ -4,6 +4,7 @@
 //! in `testkit`.
 
 mod compare;
+mod consumers;
 mod containers;
 mod debian;
 mod dist;
@@ -43,6 +44,8 @@ enum Task {
     Packages(packages::Options),
     /// Build the containers, and do faults to a ring in three regions of them
     Containers(containers::Options),
+    /// Change-data consumers as their users have them read a ring's log through failovers
+    Consumers(consumers::Options),
     /// Delay packets inside of the router's container
     #[command(hide = true)]
     Delay(containers::DelayOptions),
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Mysql(options) => mysql::run(&options),
         Task::Test(options) => test::run(&options),
+        Task::Consumers(options) => consumers::run(&options),
         Task::Sim(options) => sim::run(&options),
         Task::Nemesis(options) => nemesis::run(&options),
         Task::Dist(options) => dist::run(&options),
