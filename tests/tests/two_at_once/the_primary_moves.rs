@@ -98,6 +98,13 @@ fn a_switchover_is_ordered_over_http() {
     assert_eq!(gone.status, 307, "{gone:?}");
     let leader = done.json().unwrap()["leader"].clone();
     assert_eq!(gone.json().unwrap()["leader"], leader, "{gone:?}");
+
+    // The primary is restarted only by force; whoever is the primary then, nothing is lost.
+    set.follows(0, SOON).unwrap();
+    let forced = http_order(set.http(3), "/restart", TOKEN, r#"{"force": true}"#).unwrap();
+    assert_eq!(forced.status, 200, "{forced:?}");
+    set.primary(SOON).unwrap();
+    clients.wait_for_more(100, SOON).unwrap();
     let written = clients.finish().unwrap();
     nothing_is_lost(&set, &written);
 }
