@@ -139,6 +139,8 @@ pub(super) struct CommittedNeverChanges {
     committed: BTreeMap<u64, (Seen, MemberId)>,
     /// How far each member's mark has come.
     marks: BTreeMap<MemberId, u64>,
+    /// Where a member has something as committed in whose place a repair has put something else since.
+    outdated: BTreeSet<(MemberId, u64)>,
     repairs: Repairs,
 }
 
@@ -149,6 +151,12 @@ impl CommittedNeverChanges {
         let (first, by) = first.or_insert_with(|| (entry.clone(), member));
         if first != entry && self.repairs.replaced(first.op_id, entry.op_id) {
             (*first, *by) = (entry.clone(), member);
+            let marks = self.marks.iter().filter(|(_, mark)| **mark >= index);
+            self.outdated
+                .extend(marks.map(|(other, _)| (*other, index)));
+        }
+        if first == entry {
+            self.outdated.remove(&(member, index));
         }
         // A member that has not come back to the ring yet.
         let left_behind = self.repairs.replaced(entry.op_id, first.op_id);
@@ -168,9 +176,11 @@ impl CommittedNeverChanges {
                 .committed
                 .range(..=*mark)
                 .rev()
-                .take_while(|(index, _)| keep.is_none_or(|keep| **index > keep.index))
-                .map(|(_, (first, _))| first.op_id);
-            if taken_back.all(|entry| self.repairs.frees(entry)) {
+                .take_while(|(index, _)| keep.is_none_or(|keep| **index > keep.index));
+            let frees = |(index, (first, _)): (&u64, &(Seen, MemberId))| {
+                self.repairs.frees(first.op_id) || self.outdated.contains(&(member, *index))
+            };
+            if taken_back.all(frees) {
                 *mark = (*mark).min(keep.map_or(0, |keep| keep.index));
             }
         }

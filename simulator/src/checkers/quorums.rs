@@ -124,10 +124,14 @@ impl Repairs {
         repairs.any(|repair| self.takes(repair, entry))
     }
 
-    /// Whether `newer` may stand where `older` was committed.
+    /// Whether `newer` may stand where `older` was committed: it came with the repair or behind it, or it is the survivor's own, which
+    /// the repair has committed.
     pub(super) fn replaced(&self, older: OpId, newer: OpId) -> bool {
         let mut repairs = self.0.iter();
-        repairs.any(|repair| self.takes(repair, older) && newer.term >= repair.term)
+        repairs.any(|repair| {
+            let goes_on = newer.term >= repair.term || Some(newer) <= repair.after;
+            goes_on && self.takes(repair, older)
+        })
     }
 
     /// Whether what a member has at the place of this entry may go: it was given up, or the ring that went on has put this one
@@ -216,6 +220,10 @@ mod repairs_tests {
         assert!(
             !lossy.replaced(id(1005, 22), id(1006, 22)),
             "after the repair"
+        );
+        assert!(
+            lossy.replaced(id(5, 19), id(4, 19)),
+            "the survivor's own is committed now"
         );
         assert!(lossy.gave_up(id(4, 21)) && !lossy.gave_up(id(4, 20)));
         assert!(
