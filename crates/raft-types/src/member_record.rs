@@ -133,11 +133,16 @@ impl Extras {
         Arc::make_mut(fields).0.insert(name.to_owned(), value);
     }
 
-    /// Takes away what stands under a name.
+    /// Takes away what stands under a name. Where others share the fields, it is the rest alone that is copied.
     pub fn remove(&mut self, name: &str) {
-        if let Some(fields) = &mut self.0 {
-            Arc::make_mut(fields).0.remove(name);
-        }
+        let Some(fields) = self.0.take_if(|fields| fields.0.contains_key(name)) else {
+            return;
+        };
+        let rest = fields.0.iter().filter(|(other, _)| *other != name);
+        let rest: BTreeMap<_, _> = rest
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        self.0 = (!rest.is_empty()).then(|| Arc::new((rest,)));
     }
 }
 

@@ -311,8 +311,7 @@ impl Inbound {
             }
             Question::PurgeFloor { absent_after } => {
                 let floor = self.core.purge_floor(absent_after);
-                let reason = "this member does not serve as the leader".to_owned();
-                Ok(Answer::PurgeFloor(floor.ok_or(CallError(reason))?))
+                Ok(Answer::PurgeFloor(floor.ok_or_else(not_serving)?))
             }
             Question::Database { primary } => match self.core.database.state(primary).await {
                 Some(state) => Ok(Answer::Database(state)),
@@ -325,8 +324,7 @@ impl Inbound {
             }
             Question::Note { entries } => {
                 if self.core.leadership().serving_term().is_none() {
-                    let reason = "this member does not serve as the leader".to_owned();
-                    return Err(CallError(reason));
+                    return Err(not_serving());
                 }
                 self.core.notes.take(entries);
                 Ok(Answer::Noted)
@@ -337,8 +335,7 @@ impl Inbound {
             }
             Question::Committed => {
                 let committed = self.core.committed_now();
-                let reason = "this member does not serve as the leader".to_owned();
-                let up_to = committed.ok_or(CallError(reason))?;
+                let up_to = committed.ok_or_else(not_serving)?;
                 Ok(Answer::Committed { up_to })
             }
             Question::LogEnd => {
@@ -387,6 +384,11 @@ impl Inbound {
         let initialized = self.core.raft.is_initialized().await;
         Ok(!initialized?)
     }
+}
+
+/// The answer to what only a serving leader knows or does.
+fn not_serving() -> CallError {
+    CallError("this member does not serve as the leader".to_owned())
 }
 
 /// Why a log did not begin with a file of another member's log.

@@ -10,8 +10,6 @@ use tokio::sync::Notify;
 use crate::calls::{Answer, MemberCalls, Question};
 use crate::history::{HistoryEntry, HistoryEvent, KEPT, append, read, shortened};
 use crate::member::core::MemberCore;
-use crate::reconfiguration::membership_step;
-use crate::reconfiguration::membership_step::MembershipStep;
 
 /// What is noted and not known to be in the log.
 #[derive(Debug, Default)]
@@ -96,13 +94,8 @@ pub(crate) async fn hand_on(
         let role = core.role();
         let mut members = core.members_to_be(&role);
         append(&mut members, &entries);
-        let step = MembershipStep {
-            term: role.term,
-            sets: role.voter_sets().to_vec(),
-            members,
-            base: (*role.membership).clone(),
-        };
-        let written = membership_step::append(&core.raft, step, core.timers.longest_election());
+        let sets = role.voter_sets().to_vec();
+        let written = core.append_membership(&role, sets, members);
         written.await.map_err(|error| error.to_string())?;
         return Ok(false);
     }

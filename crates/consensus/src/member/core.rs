@@ -170,16 +170,27 @@ impl MemberCore {
     /// Changes the voter sets and nothing else, in the present leadership. The caller holds the reconfiguration lock.
     pub(crate) async fn move_quorum(&self, sets: VoterSets) -> Result<(), MoveError> {
         let role = self.role();
+        let members = self.members_to_be(&role);
+        let moved = self.append_membership(&role, sets, members).await?;
+        tracing::info!(op_id = %moved, "the quorum has moved");
+        Ok(())
+    }
+
+    /// Appends a membership that follows from that of `role`, in its leadership, and waits for the commit. The caller holds the
+    /// reconfiguration lock.
+    pub(crate) async fn append_membership(
+        &self,
+        role: &RoleSnapshot,
+        sets: VoterSets,
+        members: BTreeMap<MemberId, MemberRecord>,
+    ) -> Result<OpId, MoveError> {
         let step = MembershipStep {
             term: role.term,
             sets,
-            members: self.members_to_be(&role),
+            members,
             base: (*role.membership).clone(),
         };
-        let moved =
-            membership_step::append(&self.raft, step, self.timers.longest_election()).await?;
-        tracing::info!(op_id = %moved, "the quorum has moved");
-        Ok(())
+        membership_step::append(&self.raft, step, self.timers.longest_election()).await
     }
 
     /// Up to where the ring does not need the log any more; none where this member does not serve as the leader.

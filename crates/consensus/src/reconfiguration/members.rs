@@ -17,8 +17,7 @@ use crate::quorum::{
     MoveObstacle, QuorumPlan, QuorumPolicy, RingRules, VoterSets, is_near, is_safe_step, obstacle,
     plan,
 };
-use crate::reconfiguration::membership_step;
-use crate::reconfiguration::membership_step::{MembershipStep, MoveError};
+use crate::reconfiguration::membership_step::MoveError;
 use crate::ring_view::{RingMember, RingView};
 
 /// Why a member was not added or removed.
@@ -336,14 +335,7 @@ pub(crate) async fn change(
     if !is_safe_step(&view.voter_sets, &sets) {
         return Err(ReconfigurationError::Busy);
     }
-    let step = MembershipStep {
-        term: role.term,
-        base: (*role.membership).clone(),
-        sets,
-        members,
-    };
-    let op_id = membership_step::append(&core.raft, step, core.timers.longest_election()).await?;
-    Ok(op_id)
+    Ok(core.append_membership(&role, sets, members).await?)
 }
 
 // Numbers of members that the ring has let go. None of them is given again: what is known of a member goes by its number in places

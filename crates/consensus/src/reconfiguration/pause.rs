@@ -13,7 +13,7 @@ use crate::history;
 use crate::history::noting::entry_now;
 use crate::history::{HistoryEvent, Named};
 use crate::member::core::MemberCore;
-use crate::reconfiguration::membership_step::{self, MembershipStep, MoveError};
+use crate::reconfiguration::membership_step::MoveError;
 use crate::reconfiguration::pinned_primary::RingPause;
 use crate::ring_view::RingView;
 
@@ -154,7 +154,8 @@ fn leading_view(core: &MemberCore) -> Result<RingView, PauseError> {
     Ok(view)
 }
 
-/// Has this pause in the membership and no other, in the present leadership; by whose order is empty where nobody gave one. The caller holds the reconfiguration lock.
+/// Has this pause in the membership and no other, in the present leadership; `by` is empty where nobody ordered it. The caller
+/// holds the reconfiguration lock.
 pub(crate) async fn write(
     core: &MemberCore,
     paused: Option<&RingPause>,
@@ -180,13 +181,8 @@ pub(crate) async fn write(
         let own = paused.filter(|paused| paused.primary == *id);
         record.pause = PauseMark(own.map(|paused| Box::new(paused.pause.clone())));
     }
-    let step = MembershipStep {
-        term: role.term,
-        sets: role.voter_sets().to_vec(),
-        members,
-        base: (*role.membership).clone(),
-    };
-    let op_id = membership_step::append(&core.raft, step, core.timers.longest_election()).await?;
+    let sets = role.voter_sets().to_vec();
+    let op_id = core.append_membership(&role, sets, members).await?;
     match paused {
         Some(paused) => tracing::info!(
             primary = %paused.primary,

@@ -13,8 +13,7 @@ use crate::history::{HistoryEvent, Named};
 use crate::member::core::MemberCore;
 use crate::reconfiguration::members;
 use crate::reconfiguration::members::ReconfigurationError;
-use crate::reconfiguration::membership_step;
-use crate::reconfiguration::membership_step::{MembershipStep, MoveError};
+use crate::reconfiguration::membership_step::MoveError;
 use crate::ring_view::RingView;
 
 /// A switchover to come.
@@ -158,13 +157,8 @@ pub(crate) async fn take_out(core: &MemberCore, why: Option<String>) -> Result<O
         let event = HistoryEvent::Unscheduled { why };
         crate::history::append(&mut members, &[entry_now(core, "", event)]);
     }
-    let step = MembershipStep {
-        term: role.term,
-        sets: role.voter_sets().to_vec(),
-        members,
-        base: (*role.membership).clone(),
-    };
-    membership_step::append(&core.raft, step, core.timers.longest_election()).await
+    let sets = role.voter_sets().to_vec();
+    core.append_membership(&role, sets, members).await
 }
 
 #[cfg(test)]

@@ -28,6 +28,12 @@ fn trimmed(of: MemberId, transactions: u64) -> HistoryEvent {
     }
 }
 
+async fn leader_and_follower(ring: &Ring) -> (MemberId, MemberId) {
+    let (leader, _) = ring.serving().await;
+    let mut others = ring.members.keys().copied().filter(|id| *id != leader);
+    (leader, others.next().unwrap())
+}
+
 async fn everybody_tells(ring: &Ring, expected: &[u64]) {
     within("the history on every member", async {
         let running = || ring.members.keys().copied();
@@ -41,13 +47,7 @@ async fn everybody_tells(ring: &Ring, expected: &[u64]) {
 #[tokio::test(start_paused = true)]
 async fn what_a_follower_notes_is_in_the_log_though_the_leader_dies_that_was_told() {
     let mut ring = Ring::of(&[Database, Database, Witness]).await;
-    let (leader, _) = ring.serving().await;
-    let follower = ring
-        .members
-        .keys()
-        .copied()
-        .find(|id| *id != leader)
-        .unwrap();
+    let (leader, follower) = leader_and_follower(&ring).await;
     ring.member(follower).note("", trimmed(follower, 1));
     everybody_tells(&ring, &[1]).await;
 
@@ -63,13 +63,7 @@ async fn what_a_follower_notes_is_in_the_log_though_the_leader_dies_that_was_tol
 #[tokio::test(start_paused = true)]
 async fn a_member_that_stops_hands_on_what_it_noted() {
     let mut ring = Ring::of(&[Database, Database, Witness]).await;
-    let (leader, _) = ring.serving().await;
-    let follower = ring
-        .members
-        .keys()
-        .copied()
-        .find(|id| *id != leader)
-        .unwrap();
+    let (_, follower) = leader_and_follower(&ring).await;
     ring.member(follower).note("", trimmed(follower, 7));
     ring.member(follower).hand_notes_on(TIMERS.lease).await;
     ring.crash(follower).await;

@@ -1,5 +1,5 @@
 //! The member over HTTP: the status code is the answer, JSON the detail, with Patroni's meanings.
-//! GET and HEAD change nothing; what changes something is a POST with a token (`orders.rs`).
+//! GET and HEAD change nothing; what changes something is a POST, or a DELETE, with a token (`orders.rs`).
 
 mod access;
 mod cluster;
