@@ -11,6 +11,10 @@ use crate::calls::{Answer, MemberCalls, Question};
 use crate::history::{HistoryEntry, HistoryEvent, KEPT, append, read, shortened};
 use crate::member::core::MemberCore;
 
+/// A failover is over by then. A witness that was elected gives the leadership on as fast as it can, and the entry with the
+/// history would come between: it is a membership, and the transfer waits for it.
+const SETTLED: Duration = Duration::from_secs(3);
+
 /// What is noted and not known to be in the log.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
@@ -61,8 +65,8 @@ pub(crate) async fn write_down(core: Arc<MemberCore>, calls: Arc<dyn MemberCalls
     loop {
         core.notes.noted.notified().await;
         loop {
-            // A new leader has more urgent things to do, and who comes back learns first who leads.
-            tokio::time::sleep(core.timers.lease * 2).await;
+            // Who comes back learns first who leads.
+            tokio::time::sleep((core.timers.lease * 2).max(SETTLED)).await;
             match hand_on(&core, &calls, core.timers.lease).await {
                 Ok(true) => break,
                 Ok(false) => {}

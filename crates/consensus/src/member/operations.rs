@@ -262,8 +262,9 @@ impl Member {
         }
         // It campaigns next, and does not know yet who leads if it was just started.
         self.0.core.campaigning.promise_is_over().await;
-        let survivor = self.0.core.ring_view();
-        let survivor = survivor.member(self.id());
+        let view = self.0.core.ring_view();
+        plan::still_missing(&*self.0.calls, &view, plan).await?;
+        let survivor = view.member(self.id());
         let survivor = survivor.map(|own| Named::of(own.id, &own.record));
         let survivor = survivor.ok_or(RepairRefusal::Changed(self.id()))?;
         let log_end = plan.log_end;

@@ -29,12 +29,14 @@
 mod proof_tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures::future::join_all;
 use raft_types::{MemberId, MemberKind, MemberRecord, Membership, OpId, StoredMembership};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::calls::{MemberCalls, Question};
 use crate::engine;
 use crate::engine::{Engine, Fault};
 use crate::history;
@@ -43,6 +45,7 @@ use crate::lease::leadership::Term;
 use crate::member::core::MemberCore;
 use crate::quorum::{VoterSets, majority_of, unseen_quorum};
 use crate::repair::forced_membership::{ForceError, force_membership};
+use crate::ring_view::RingView;
 
 /// What one member says of itself when a quorum may have to be repaired.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,6 +181,13 @@ pub enum RepairRefusal {
         "the log or the vote of member {0} has changed since the plan was made; make a new one"
     )]
     Changed(MemberId),
+    /// Who did not answer when the plan was made answers now.
+    #[error(
+        "member {} did not answer when the plan was made, and answers now: it may have what the plan gives up, or elect a leader \
+         of its own; make the plan again, or stop it for good first",
+        list(.0)
+    )]
+    Back(BTreeSet<MemberId>),
     /// The consensus engine has stopped, so the repair was not carried out.
     #[error(transparent)]
     Stopped(#[from] Fault),
@@ -365,6 +375,28 @@ pub fn accept(plan: &RepairPlan, accepted: Option<OpId>) -> Result<(), RepairRef
             in_doubt: plan.in_doubt.clone(),
             after: loss.after,
         }),
+    }
+}
+
+/// How long the survivor waits for those that the plan gives up.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Refuses a plan that is out of date: somebody whom it gives up is there again. The operator needs time to read a plan, and two
+/// machines that start again in that time would be a second ring.
+pub(crate) async fn still_missing(
+    calls: &dyn MemberCalls,
+    view: &RingView,
+    plan: &RepairPlan,
+) -> Result<(), RepairRefusal> {
+    let given_up = plan.missing.iter().filter_map(|id| view.member(*id));
+    let asked = given_up.map(|peer| async move {
+        let call = calls.ask(peer.id, &peer.record, Question::Greeting, PATIENCE);
+        call.await.is_ok().then_some(peer.id)
+    });
+    let back: BTreeSet<MemberId> = join_all(asked).await.into_iter().flatten().collect();
+    match back.is_empty() {
+        true => Ok(()),
+        false => Err(RepairRefusal::Back(back)),
     }
 }
 

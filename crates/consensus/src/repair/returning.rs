@@ -21,6 +21,9 @@ use crate::repair::rejoin::{Agreement, Recollection, Rejoin, judge};
 const FIRST_ANSWERS: Duration = Duration::from_secs(1);
 /// How often a member that must not campaign yet asks those again that did not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
+/// For how long an answer says how far a log agrees. The answers of one look at the ring are hardly older, and a quorum can be repaired
+/// behind an answer that is: while this member was not there, and by somebody who asked those that had answered it.
+const FRESH: Duration = Duration::from_secs(1);
 /// How long it waits for all of them. After a power cut in which one of them died, this is how long the ring stays down.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -29,9 +32,22 @@ pub struct Returning {
     own: Recollection,
     others: BTreeMap<MemberId, MemberRecord>,
     calls: Arc<dyn MemberCalls>,
-    answers: BTreeMap<MemberId, Agreement>,
+    answers: BTreeMap<MemberId, Answered>,
     /// Who is asked once more.
     again: Option<MemberId>,
+}
+
+/// What another member said.
+struct Answered {
+    agreement: Agreement,
+    /// When it was asked: it may have said so right then.
+    asked: Instant,
+}
+
+impl Answered {
+    fn is_fresh(&self) -> bool {
+        self.asked.elapsed() <= FRESH
+    }
 }
 
 impl Returning {
@@ -126,7 +142,7 @@ impl Returning {
         let committed = self
             .answers
             .get(&leader)
-            .and_then(|answer| answer.committed);
+            .and_then(|answer| answer.agreement.committed);
         let is_told = committed.is_some_and(|committed| committed.term >= term.0);
         self.again = (!is_told).then_some(leader);
         is_told || !self.others.contains_key(&leader)
@@ -134,32 +150,42 @@ impl Returning {
 
     /// Keeps the member from elections of those that lack what the others have committed.
     fn heed(&self, member: &Member) {
-        if let Some(committed) = ahead(&self.own, self.answers.values()) {
+        if let Some(committed) = ahead(&self.own, self.agreements()) {
             member.elects_from(committed);
         }
     }
 
-    /// Asks those that did not answer yet.
+    /// Asks those that did not answer yet, or too long ago.
     async fn ask(&mut self, deadline: Duration) {
         let left: BTreeMap<MemberId, MemberRecord> = self
             .others
             .iter()
-            .filter(|(id, _)| !self.answers.contains_key(id) || self.again == Some(**id))
+            .filter(|(id, _)| {
+                let fresh = self.answers.get(id).is_some_and(Answered::is_fresh);
+                !fresh || self.again == Some(**id)
+            })
             .map(|(id, record)| (*id, record.clone()))
             .collect();
+        let asked = Instant::now();
         let answers = ask_for_agreement(&*self.calls, &left, &self.own, deadline).await;
-        let answered = answers
-            .into_iter()
-            .filter_map(|(id, answer)| Some((id, answer.ok()?)));
+        let answered = answers.into_iter().filter_map(|(id, answer)| {
+            let agreement = answer.ok()?;
+            Some((id, Answered { agreement, asked }))
+        });
         self.answers.extend(answered);
     }
 
     fn all_agree(&self) -> bool {
-        self.answers.len() == self.others.len() && self.judge() == Rejoin::AsItIs
+        let fresh = self.answers.values().filter(|answer| answer.is_fresh());
+        fresh.count() == self.others.len() && self.judge() == Rejoin::AsItIs
     }
 
     fn judge(&self) -> Rejoin {
-        judge(&self.own, self.answers.values().cloned())
+        judge(&self.own, self.agreements().cloned())
+    }
+
+    fn agreements(&self) -> impl Iterator<Item = &Agreement> {
+        self.answers.values().map(|answer| &answer.agreement)
     }
 }
 
@@ -200,9 +226,69 @@ pub(crate) async fn ask_for_agreement(
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+
+    use futures::future::BoxFuture;
     use raft_types::TermRun;
 
     use super::*;
+
+    /// Another member, which agrees until its quorum is repaired.
+    struct RepairedAt(Instant);
+
+    impl MemberCalls for RepairedAt {
+        fn ask<'a>(
+            &'a self,
+            _: MemberId,
+            _: &'a MemberRecord,
+            _: Question,
+            _: Duration,
+        ) -> BoxFuture<'a, Result<Answer, CallError>> {
+            let id = match Instant::now() < self.0 {
+                true => OpId::new(3, 24),
+                false => OpId::new(3 + TERM_LEAP, 25),
+            };
+            let agreement = Agreement {
+                common: Some(OpId::new(3, 22)),
+                last: Some(id),
+                committed: Some(id),
+                purged: None,
+            };
+            Box::pin(ready(Ok(Answer::Agreement(agreement))))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_agreed_long_ago_is_asked_again_before_this_member_campaigns() {
+        let run = |term, first, last| TermRun { term, first, last };
+        // The survivor of a repair that was made first.
+        let own = Recollection {
+            runs: vec![run(3, 0, 22), run(9, 23, 25)],
+            committed: Some(OpId::new(9, 25)),
+        };
+        let others = BTreeMap::from([(MemberId(2), MemberRecord::default())]);
+        let repaired = Instant::now() + Duration::from_secs(2);
+        let mut returning = Returning {
+            own,
+            others,
+            calls: Arc::new(RepairedAt(repaired)),
+            answers: BTreeMap::new(),
+            again: None,
+        };
+        assert_eq!(returning.before_the_start().await, Rejoin::AsItIs);
+        assert!(returning.all_agree());
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert!(
+            !returning.all_agree(),
+            "the answer is from before the repair"
+        );
+        returning.ask(ASK_AGAIN).await;
+        let cut_back = Rejoin::CutBack {
+            to: Some(OpId::new(3, 22)),
+            ring_last: OpId::new(3 + TERM_LEAP, 25),
+        };
+        assert_eq!(returning.judge(), cut_back);
+    }
 
     #[test]
     fn what_others_have_committed_and_the_own_log_lacks() {

@@ -95,6 +95,26 @@ async fn two_of_three_are_gone_for_good_and_the_ring_goes_on() {
 }
 
 #[tokio::test]
+async fn a_plan_is_refused_once_somebody_whom_it_gives_up_is_back() {
+    let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
+    ring.commit("acknowledged").await;
+    ring.crash(MemberId(1)).await;
+    ring.crash(MemberId(2)).await;
+    let plan = plan(&ring).await;
+    let accepted = plan.loss.as_ref().and_then(|loss| loss.after);
+    // While the operator reads the plan, the machine of one of them starts.
+    ring.start(MemberId(2)).await;
+    let refused = ring
+        .member(plan.survivor)
+        .repair_quorum(&plan, accepted, SystemTime::now(), "anna")
+        .await;
+    assert_eq!(refused, Err(RepairRefusal::Back([MemberId(2)].into())));
+    // Nothing was changed, and nothing had to be given up.
+    ring.commit("with the two of region a that are there").await;
+    assert!(ring.serving().await.1 < plan.term);
+}
+
+#[tokio::test]
 async fn a_member_that_holds_what_the_ring_gave_up_stops_instead_of_keeping_it() {
     let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
     let shared = ring.commit("everybody has it").await;

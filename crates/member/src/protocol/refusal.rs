@@ -218,7 +218,9 @@ impl From<RepairRefusal> for Refusal {
                 RefusalKind::Refused,
                 "check with `witness status` why it does not serve, if it does not",
             ),
-            RepairRefusal::OtherSurvivor(_) | RepairRefusal::Changed(_) => (
+            RepairRefusal::OtherSurvivor(_)
+            | RepairRefusal::Changed(_)
+            | RepairRefusal::Back(_) => (
                 RefusalKind::Refused,
                 "nothing was changed; look at the plan again with `witness quorum fix`",
             ),
