@@ -22,7 +22,7 @@ const SEEDS: u64 = 100;
 /// Within how many something broken has to be found.
 const FOUND_WITHIN: u64 = 300;
 /// How many in which a quorum is lost and repaired.
-const LOST_QUORUMS: u64 = 20;
+const LOST_QUORUMS: u64 = 64;
 /// How many in which another scenario is played.
 const PLAYED: u64 = 8;
 

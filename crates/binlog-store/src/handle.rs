@@ -115,6 +115,13 @@ impl LogHandle {
         at_open.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The highest entry of which the log itself says that it is committed: at the stored committed op id, or beyond it a
+    /// membership that has another one behind it.
+    #[must_use]
+    pub fn settled(&self) -> Option<OpId> {
+        self.shared.view.lock().settled()
+    }
+
     /// When this log reports an entry as durable.
     #[must_use]
     pub fn durability(&self) -> Durability {

@@ -43,6 +43,10 @@ impl Acknowledged {
 
 impl NothingAcknowledgedIsLost {
     fn acknowledged(&mut self, acknowledged: &Acknowledged) -> Result<(), String> {
+        // By those that were given up, and have not heard of it yet.
+        if self.repairs.gave_up(acknowledged.op_id) {
+            return Ok(());
+        }
         let index = acknowledged.op_id.index;
         if let Some(earlier) = self.acknowledged.get(&index)
             && (earlier.op_id, &earlier.content) != (acknowledged.op_id, &acknowledged.content)

@@ -33,6 +33,10 @@ impl NothingUncommittedIsServed {
 
     fn acknowledged(&mut self, at: Tick, op_id: OpId) {
         self.settle(at);
+        // By those that were given up, and have not heard of it yet.
+        if self.repairs.gave_up(op_id) {
+            return;
+        }
         let (moment, index) = self.acknowledged_now;
         let index = if moment == at {
             index.max(op_id.index)
@@ -44,6 +48,10 @@ impl NothingUncommittedIsServed {
 
     fn read(&mut self, at: Tick, member: MemberId, mark: Option<OpId>) -> Result<(), String> {
         self.settle(at);
+        // Whoever was given up serves what it has until it hears of that; the operator was to switch it off.
+        if mark.is_some_and(|mark| self.repairs.gave_up(mark)) {
+            return Ok(());
+        }
         let stale = self.acknowledged_before;
         if mark.map_or(0, |mark| mark.index) < stale {
             return Err(format!(

@@ -161,10 +161,10 @@ pub(super) async fn come_back(
 }
 
 fn returning(log: &LogHandle, own: MemberId, calls: Arc<dyn MemberCalls>) -> Returning {
-    let (committed, membership) = log.applied_at_open();
+    let (_, membership) = log.applied_at_open();
     let recollection = Recollection {
         runs: log.term_runs(),
-        committed,
+        committed: log.settled(),
     };
     Returning::new(own, recollection, &membership, calls)
 }

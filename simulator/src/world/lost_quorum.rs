@@ -132,6 +132,7 @@ impl World {
     pub(super) fn decide(&mut self, given: &Given, looks: u32) {
         let given = given.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match plan_repair(&given) {
+            Ok(_) if self.now < self.repairs_until => {}
             Ok(plan) => self.go_on_with(plan, &given),
             Err(refusal) => self.record.note(&format!("no repair: {refusal}")),
         }
@@ -166,8 +167,12 @@ impl World {
         for slot in self.slots.values_mut() {
             slot.repaired = true;
         }
+        // The survivor waits for the end of a lease, and asks those that are given up once more. Only then they may be back.
+        let timers = &self.shape.timers;
+        let done = timers.lease + timers.heartbeat;
+        self.repairs_until = self.now.after(done);
         let back = Duration::from_millis(self.dice.u64(300..4_000));
-        self.later(back, Undo::BringBack(plan.missing.clone()));
+        self.later(done + back, Undo::BringBack(plan.missing.clone()));
         self.lose_the_survivor(plan.survivor);
         let Some(process) = self.slots.get(&plan.survivor).and_then(Slot::process) else {
             return;

@@ -68,6 +68,8 @@ pub(crate) struct World {
     quorum_was_lost: bool,
     /// Who went on alone was lost as well; it is done once.
     survivor_was_lost: bool,
+    /// Until when the operator waits for the answer to an order to repair.
+    repairs_until: Tick,
     scenario: Option<Scenario>,
     mutation: Option<Mutation>,
     /// What members do about damaged files.
@@ -202,6 +204,7 @@ impl World {
             removals: false,
             quorum_was_lost: false,
             survivor_was_lost: false,
+            repairs_until: Tick::default(),
             scenario,
             mutation,
             file_repair,

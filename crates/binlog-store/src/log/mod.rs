@@ -246,6 +246,12 @@ impl LogView {
         }))
     }
 
+    /// The highest entry that is certainly committed: the highest committed one that is known as such, or a membership that has
+    /// another one behind it, which nobody writes before the first is committed.
+    pub(crate) fn settled(&self) -> Option<OpId> {
+        self.committed.max(self.memberships.before_last())
+    }
+
     /// The membership in effect at the highest committed entry.
     pub(crate) fn committed_membership(&self) -> StoredMembership {
         self.memberships.stored_at(self.committed)

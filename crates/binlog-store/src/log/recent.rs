@@ -200,6 +200,12 @@ impl Memberships {
         self.logged.last()
     }
 
+    /// The op id of the one before the last.
+    pub(crate) fn before_last(&self) -> Option<OpId> {
+        let before = self.logged.iter().rev().nth(1);
+        before.map(|logged| logged.op_id)
+    }
+
     /// The last one up to an index.
     pub(crate) fn at(&self, index: u64) -> Option<&LoggedMembership> {
         self.logged
@@ -360,6 +366,7 @@ mod memberships_tests {
             (index_at(&memberships, 2), index_at(&memberships, 8)),
             (None, Some(7))
         );
+        assert_eq!(memberships.before_last().map(|op_id| op_id.index), Some(7));
         memberships.purge(8);
         assert_eq!(
             (index_at(&memberships, 6), index_at(&memberships, 8)),

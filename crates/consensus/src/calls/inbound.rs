@@ -26,6 +26,7 @@ use crate::log_probe::divergence::refuse_divergence;
 use crate::log_room::intake;
 use crate::member::core::MemberCore;
 use crate::repair::rejoin;
+use crate::repair::returning::leap_from;
 
 /// The engine's answers to a stream of entries.
 pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig>, Fault>>;
@@ -63,6 +64,7 @@ impl Inbound {
             .then(move |request| {
                 let core = core.clone();
                 async move {
+                    heed_leap(&core, &request.vote);
                     let agrees = refuse_divergence(&core, &request).await;
                     agrees.ok()?;
                     intake::wait_for_room(core.rooms.own(), &request).await;
@@ -101,6 +103,7 @@ impl Inbound {
         &self,
         request: AppendEntriesRequest<TypeConfig>,
     ) -> Result<StreamAppendResult<TypeConfig>, Fault> {
+        heed_leap(&self.core, &request.vote);
         refuse_divergence(&self.core, &request).await?;
         let answer = self.take_heartbeat(request).await?;
         if answer.is_ok() {
@@ -221,6 +224,7 @@ impl Inbound {
         &self,
         request: VoteRequest<TypeConfig>,
     ) -> Result<VoteResponse<TypeConfig>, Fault> {
+        heed_leap(&self.core, &request.vote);
         if !request.leadership_transfer {
             self.core.campaigning.promise_is_over().await;
         }
@@ -383,6 +387,19 @@ impl Inbound {
     pub async fn is_pristine(&self) -> Result<bool, Fault> {
         let initialized = self.core.raft.is_initialized().await;
         Ok(!initialized?)
+    }
+}
+
+/// Whoever hears for the first time of a term to which only a repair leaps votes from then on for no log without that repair: those
+/// that were given up may hear of it, and lose sight of it again before they have it.
+fn heed_leap(core: &MemberCore, vote: &Vote) {
+    let heard = vote.leader_id.term;
+    if heard <= core.role().term.0 {
+        return;
+    }
+    let leap = leap_from(engine::progress(&core.raft).last_log);
+    if heard >= leap {
+        core.campaigning.told(OpId::new(leap, 0), &core.raft);
     }
 }
 

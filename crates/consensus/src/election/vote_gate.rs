@@ -4,6 +4,9 @@
 //!
 //! # What others have committed
 //!
+//! A member is told so when it comes back and asks (`returning`), and by the first call of a later term if that term is one to
+//! which only a repair leaps: then the entry of the repair is what a log must have.
+//!
 //! In a ring that nobody repaired this keeps nobody from anything: a log that lacks what is committed wins no election.
 //! Behind the repair of a lost quorum it does. Those that were lost are a quorum of the membership in their own logs; two of them
 //! that came back, were told how far the ring has come, and lost sight of it before they had its entries, would elect one of
@@ -13,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use raft_types::{DoubtedTail, OpId};
 use thiserror::Error;
+use tokio::sync::Notify;
 
 /// For whom this member may vote at the moment.
 #[derive(Debug)]
@@ -21,6 +25,8 @@ pub(crate) struct ElectionGate {
     needed: Mutex<Option<OpId>>,
     /// What is committed elsewhere, and was not here when that was told; `None`: nothing.
     committed: Mutex<Option<OpId>>,
+    /// There is something that the own log lacks.
+    told: Notify,
 }
 
 /// Why a vote is not granted, or why this member does not campaign.
@@ -37,7 +43,7 @@ pub(crate) enum Withheld {
     },
     /// Others have committed what the log lacks.
     #[error(
-        "it returned to a ring that has committed {committed}, and votes for no member whose log does not go that far"
+        "the ring has gone on to {committed} without it, and it votes for no member whose log does not go that far"
     )]
     Behind {
         /// The end that a log must have.
@@ -51,6 +57,7 @@ impl ElectionGate {
         Self {
             needed: Mutex::new(doubt.map(DoubtedTail::settled_from)),
             committed: Mutex::new(None),
+            told: Notify::new(),
         }
     }
 
@@ -72,6 +79,12 @@ impl ElectionGate {
     pub(crate) fn told(&self, committed: OpId) {
         let mut told = lock(&self.committed);
         *told = (*told).max(Some(committed));
+        self.told.notify_one();
+    }
+
+    /// Waits until [`Self::told`] was called.
+    pub(crate) async fn is_told(&self) {
+        self.told.notified().await;
     }
 
     /// The own log goes this far.

@@ -1,4 +1,5 @@
-//! A leader that names another entry where this member's log is committed. That cannot come about by itself: an operator
+//! A leader that names another entry where this member's log is committed: up to its commit mark, and up to a membership that has
+//! another one behind it, which tells the same, perhaps before the mark does. That cannot come about by itself: an operator
 //! repaired a lost quorum, and this member was not there. The engine would keep both silently, because it never compares
 //! what is committed; so the member stops and says so. When it is started again, it cuts its log back (`rejoin`).
 
@@ -15,14 +16,12 @@ struct Contradiction {
     theirs: OpId,
 }
 
-/// What a request names at or before `committed`.
-fn named(request: &AppendEntriesRequest<TypeConfig>, committed: OpId) -> Vec<OpId> {
+/// What a request names up to this index.
+fn named(request: &AppendEntriesRequest<TypeConfig>, up_to: u64) -> Vec<OpId> {
     let previous = request.prev_log_id.into_iter();
     let entries = request.entries.iter().map(|entry| entry.log_id);
     let op_ids = previous.chain(entries).map(OpId::from);
-    op_ids
-        .take_while(|op_id| op_id.index <= committed.index)
-        .collect()
+    op_ids.take_while(|op_id| op_id.index <= up_to).collect()
 }
 
 fn find(named: &[OpId], op_id_at: impl Fn(u64) -> Option<OpId>) -> Option<Contradiction> {
@@ -45,19 +44,28 @@ pub(crate) async fn refuse_divergence(
     core: &MemberCore,
     request: &AppendEntriesRequest<TypeConfig>,
 ) -> Result<(), Fault> {
-    let Some(committed) = core.mark.get() else {
+    let mark = core.mark.get().map(|committed| committed.index);
+    // The one before it is committed, and this is behind that one.
+    let membership = core.role().membership.log_id().map(|last| last.index);
+    let Some(up_to) = mark.max(membership) else {
         return Ok(());
     };
     let goes_on = request
         .prev_log_id
-        .is_some_and(|previous| previous.index > committed.index);
+        .is_some_and(|previous| previous.index > up_to);
     if goes_on {
         return Ok(());
     }
-    let (vote, named) = (request.vote, named(request, committed));
+    let (vote, mut named) = (request.vote, named(request, up_to));
     let found = core.raft.with_raft_state(move |state| {
         // A leader that was deposed may name anything; the engine turns it away.
         let is_leader = vote >= *state.vote_ref();
+        let settled = state
+            .membership_state
+            .committed()
+            .log_id()
+            .map(|last| last.index);
+        named.retain(|op_id| Some(op_id.index) <= mark.max(settled));
         let found = find(&named, |index| state.log_ids.get(index).map(OpId::from));
         found.filter(|_| is_leader)
     });

@@ -64,7 +64,7 @@ struct Running {
     primacy: watch::Receiver<Primacy>,
     leader_task: watch::Receiver<Option<LeaderTask>>,
     fault: watch::Receiver<Option<Fault>>,
-    tasks: [AbortHandle; 7],
+    tasks: [AbortHandle; 8],
 }
 
 /// Why a member could not be started.
@@ -118,6 +118,7 @@ impl Member {
         let core = MemberCore::new(raft, id, timers, rules, mark, contacts, campaigning);
         let core = Arc::new(core);
         let waking = tokio::spawn(wake(core.clone()));
+        let catching_up = tokio::spawn(catch_up(core.clone()));
         let (publish_leadership, leadership) =
             watch::channel(Leadership::Follower { leader: None });
         let (publish_primacy, primacy) = watch::channel(Primacy::NONE);
@@ -156,6 +157,7 @@ impl Member {
                 supervisor.abort_handle(),
                 stewarding.abort_handle(),
                 waking.abort_handle(),
+                catching_up.abort_handle(),
                 settling.abort_handle(),
                 asking.abort_handle(),
                 noting.abort_handle(),
@@ -314,20 +316,6 @@ impl Member {
         self.0.core.campaigning.told(committed, self.raft());
     }
 
-    /// Waits until the own log has what others had committed, and takes part in elections again.
-    pub(crate) async fn has_what_it_was_told(&self) {
-        let core = &self.0.core;
-        while core.campaigning.gate.committed().is_some() {
-            let end = doubted_tail::log_end(&core.raft, core.id).await;
-            let Some(end) = end else {
-                // The engine has stopped.
-                return;
-            };
-            core.campaigning.goes_to(end.last, &core.raft);
-            tokio::time::sleep(core.timers.heartbeat / 2).await;
-        }
-    }
-
     /// Why this member takes part in no election at the moment, in words.
     pub fn stays_out_of_elections(&self) -> Option<String> {
         self.0
@@ -405,6 +393,22 @@ impl Member {
 }
 
 /// Lets a member that was started campaign when its first turn has come.
+/// Lets the member take part in elections again once its log has what it was told that others have committed.
+async fn catch_up(core: Arc<MemberCore>) {
+    loop {
+        core.campaigning.gate.is_told().await;
+        while core.campaigning.gate.committed().is_some() {
+            let end = doubted_tail::log_end(&core.raft, core.id).await;
+            let Some(end) = end else {
+                // The engine has stopped.
+                return;
+            };
+            core.campaigning.goes_to(end.last, &core.raft);
+            tokio::time::sleep(core.timers.heartbeat / 2).await;
+        }
+    }
+}
+
 async fn wake(core: Arc<MemberCore>) {
     let turn = first_turn(&core.role(), core.id, &core.timers);
     core.campaigning.wake(&core.raft, turn).await;

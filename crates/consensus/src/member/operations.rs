@@ -263,7 +263,8 @@ impl Member {
         // It campaigns next, and does not know yet who leads if it was just started.
         self.0.core.campaigning.promise_is_over().await;
         let view = self.0.core.ring_view();
-        plan::still_missing(&*self.0.calls, &view, plan).await?;
+        let patience = self.0.core.timers.heartbeat;
+        plan::still_missing(&*self.0.calls, &view, plan, patience).await?;
         let survivor = view.member(self.id());
         let survivor = survivor.map(|own| Named::of(own.id, &own.record));
         let survivor = survivor.ok_or(RepairRefusal::Changed(self.id()))?;

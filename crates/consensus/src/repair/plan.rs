@@ -378,19 +378,18 @@ pub fn accept(plan: &RepairPlan, accepted: Option<OpId>) -> Result<(), RepairRef
     }
 }
 
-/// How long the survivor waits for those that the plan gives up.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 /// Refuses a plan that is out of date: somebody whom it gives up is there again. The operator needs time to read a plan, and two
-/// machines that start again in that time would be a second ring.
+/// machines that start again in that time would be a second ring. Each has `patience` to answer: a heartbeat, which is longer than the
+/// slowest way there and back.
 pub(crate) async fn still_missing(
     calls: &dyn MemberCalls,
     view: &RingView,
     plan: &RepairPlan,
+    patience: Duration,
 ) -> Result<(), RepairRefusal> {
     let given_up = plan.missing.iter().filter_map(|id| view.member(*id));
     let asked = given_up.map(|peer| async move {
-        let call = calls.ask(peer.id, &peer.record, Question::Greeting, PATIENCE);
+        let call = calls.ask(peer.id, &peer.record, Question::Greeting, patience);
         call.await.is_ok().then_some(peer.id)
     });
     let back: BTreeSet<MemberId> = join_all(asked).await.into_iter().flatten().collect();

@@ -89,7 +89,6 @@ impl Returning {
             }
             member.set_campaigning(true);
         }
-        member.has_what_it_was_told().await;
     }
 
     /// Whether it may campaign then.
@@ -189,11 +188,16 @@ impl Returning {
     }
 }
 
+/// The least term that only a repair can come to in a ring in which a log ends like this.
+pub(crate) fn leap_from(log_end: Option<OpId>) -> u64 {
+    log_end.map_or(0, |last| last.term) + TERM_LEAP
+}
+
 /// The last of what others have committed, if this log does not go that far. A member that was just started does not know how
 /// far it had committed; where its log is of a term to which only a repair leaps, all of it counts, for an operator has ordered
 /// that the ring goes on from there.
 fn ahead<'a>(own: &Recollection, answers: impl IntoIterator<Item = &'a Agreement>) -> Option<OpId> {
-    let leap = own.last().map_or(0, |last| last.term) + TERM_LEAP;
+    let leap = leap_from(own.last());
     let counts = answers.into_iter().filter_map(|answer| {
         let repaired = answer.last.filter(|last| last.term >= leap);
         repaired.max(answer.committed)
