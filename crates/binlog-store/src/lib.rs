@@ -37,7 +37,7 @@ pub use crate::file_handles::ReadFault;
 pub use crate::file_system::{DiskFileSystem, FileSystem, StorageFile};
 pub use crate::format::{
     FileHeader, FileNumber, IndexDamage, InvalidEntry, MARKER_BODY_LEN, MARKER_MAGIC,
-    MARKER_VERSION, Marker, MarkerError, MarkerKind,
+    MARKER_LAYOUTS, Marker, MarkerError, MarkerKind,
 };
 pub use crate::handle::{CurrentFile, FileSize, FileWithin, LogHandle};
 pub use crate::log::LogPlace;
