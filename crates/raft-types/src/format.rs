@@ -164,7 +164,10 @@ mod tests {
             assert_eq!(range(text).to_string(), text);
             let json = serde_json::to_string(&range(text)).unwrap();
             assert_eq!(json, format!("\"{text}\""));
-            assert_eq!(serde_json::from_str::<FormatRange>(&json).unwrap(), range(text));
+            assert_eq!(
+                serde_json::from_str::<FormatRange>(&json).unwrap(),
+                range(text)
+            );
         }
         for text in ["", "x", "2-1", "1-", "-1", "1-2-3"] {
             assert!(text.parse::<FormatRange>().is_err(), "{text}");

@@ -130,7 +130,7 @@ impl LocalMember {
         let inbound = self.inbound.get();
         let known = |id| inbound.and_then(|inbound| inbound.record(id));
         let own = self.book.identity();
-        if let Err(refusal) = admit(&envelope, &own, known) {
+        if let Err(refusal) = admit(&envelope, &own, self.book.speaks(), known) {
             self.log_once(refusal);
             return Err(envelope::refusal_status(&refusal));
         }

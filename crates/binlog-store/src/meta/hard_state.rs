@@ -5,7 +5,9 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use raft_types::{DoubtedTail, FormatRange, FormatVersion, Membership, MembershipPayload, OpId, RingId, Vote};
+use raft_types::{
+    DoubtedTail, FormatRange, FormatVersion, Membership, MembershipPayload, OpId, RingId, Vote,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -291,6 +293,9 @@ mod tests {
         assert!(decode::<OpId>(&value).unwrap_err().contains("damaged"));
         value[0] = 9;
         let later = decode::<OpId>(&value).unwrap_err();
-        assert!(later.contains("format 9") && later.contains("a later version"), "{later}");
+        assert!(
+            later.contains("format 9") && later.contains("a later version"),
+            "{later}"
+        );
     }
 }

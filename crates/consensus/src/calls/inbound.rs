@@ -21,6 +21,7 @@ use crate::calls::{Answer, CallError, FileBytes, MemberCalls, Question};
 use crate::election::{doubted_tail, mock_vote};
 use crate::engine;
 use crate::engine::Fault;
+use crate::formats;
 use crate::lease::leadership::Term;
 use crate::log_probe::divergence::refuse_divergence;
 use crate::log_room::intake;
@@ -65,6 +66,7 @@ impl Inbound {
                 async move {
                     let agrees = refuse_divergence(&core, &request).await;
                     agrees.ok()?;
+                    core.formats.take_in(&request).ok()?;
                     intake::wait_for_room(core.rooms.own(), &request).await;
                     Some(request)
                 }
@@ -181,6 +183,8 @@ impl Inbound {
         }
         let checked = self.starts.check_start(&start);
         checked.map_err(|error| refused(error.to_string()))?;
+        let format = formats::of_membership(&start.membership);
+        self.core.formats.reach(format).map_err(refused)?;
         let before = LogId::from(start.before);
         let committed = self
             .core
@@ -291,7 +295,9 @@ impl Inbound {
     /// [`CallError`] when it is refused, or the engine has stopped.
     pub async fn answer(&self, caller: MemberId, question: Question) -> Result<Answer, CallError> {
         match question {
-            Question::Greeting => Ok(Answer::Greeting),
+            Question::Greeting => Ok(Answer::Greeting {
+                program: Some(self.core.formats.program().clone()),
+            }),
             Question::Campaign { term } => {
                 self.campaign(caller, term).await?;
                 Ok(Answer::Campaigns)
