@@ -156,6 +156,7 @@ fn view(id: u64, roster: &[LoggedMember]) -> MemberView {
         consumers: None,
         hooks: None,
         pause: None,
+        formats: None,
         scheduled_switchover: None,
         fault: None,
     }
