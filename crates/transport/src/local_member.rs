@@ -132,6 +132,9 @@ impl LocalMember {
         let own = self.book.identity();
         if let Err(refusal) = admit(&envelope, &own, self.book.speaks(), known) {
             self.log_once(refusal);
+            if let (AdmissionRefusal::Format { caller, .. }, Some(inbound)) = (&refusal, inbound) {
+                inbound.refused_format(*caller, &refusal);
+            }
             return Err(envelope::refusal_status(&refusal));
         }
         let inbound = inbound.ok_or_else(|| {

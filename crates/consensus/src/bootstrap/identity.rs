@@ -146,6 +146,8 @@ impl IdentityBook {
     #[must_use]
     pub fn speaking(mut self, speaks: FormatRange, reached: FormatVersion) -> Self {
         self.speaks = speaks;
+        // Until the log is open.
+        self.ring_format = AtomicU32::new(reached.0);
         let pages = self.pages.get_mut();
         pages.unwrap_or_else(PoisonError::into_inner).reached = reached;
         self
@@ -372,6 +374,9 @@ mod tests {
         assert_eq!(disk.reached.load(Ordering::Relaxed), 2);
         // Calls are made in the ring's format, not in that of the directory.
         assert_eq!(book.calls_in(), FormatVersion::FIRST);
+        // Before the log is open, nothing else is known.
+        let again = IdentityBook::new(book.identity(), origin(), Box::new(disk.clone()));
+        assert_eq!(again.speaking(range, two).calls_in(), two);
         for (ring, expected) in [(2, 2), (3, 2), (1, 1)] {
             book.note_ring_format(FormatVersion(ring));
             assert_eq!(book.calls_in().0, expected);

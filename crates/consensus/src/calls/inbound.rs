@@ -17,6 +17,7 @@ use raft_types::{FileStart, FileStarts, LogId, MemberId, MemberRecord, OpId, Typ
 use thiserror::Error;
 use tokio::sync::oneshot;
 
+use crate::calls::admission::AdmissionRefusal;
 use crate::calls::{Answer, CallError, FileBytes, MemberCalls, Question};
 use crate::election::{doubted_tail, mock_vote};
 use crate::engine;
@@ -372,6 +373,15 @@ impl Inbound {
         }
         let triggered = self.core.raft.trigger().elect(false).await;
         triggered.map_err(|fatal| CallError(Fault::from(fatal).to_string()))
+    }
+
+    /// Notes that a call was refused whose format this member does not speak: from the leader, or while none is known, that is why
+    /// it takes no entries.
+    pub fn refused_format(&self, caller: MemberId, why: &AdmissionRefusal) {
+        let role = self.core.role();
+        if role.leader.is_none_or(|leader| leader == caller) {
+            self.core.formats.refuse(&why.to_string());
+        }
     }
 
     /// A member as this one's membership has it.

@@ -75,18 +75,23 @@ impl Formats {
             .entries
             .iter()
             .filter_map(|entry| of_entry(&entry.payload));
-        let Some(highest) = said.max() else {
-            return Ok(());
-        };
-        let taken = self.reach(highest);
-        let mut known = self.known();
-        if let Err(why) = &taken
-            && known.refused.as_ref() != Some(why)
-        {
-            tracing::error!(%why, "this member takes no more entries");
+        let taken = said.max().map_or(Ok(()), |highest| self.reach(highest));
+        match &taken {
+            Err(why) => self.refuse(why),
+            // Requests without entries are answered all the same.
+            Ok(()) if request.entries.is_empty() => {}
+            Ok(()) => self.known().refused = None,
         }
-        known.refused = taken.clone().err();
         taken
+    }
+
+    /// Notes why this member takes no entries, until it takes some.
+    pub(crate) fn refuse(&self, why: &str) {
+        let mut known = self.known();
+        if known.refused.as_deref() != Some(why) {
+            tracing::error!(%why, "this member takes no more entries");
+            known.refused = Some(why.to_owned());
+        }
     }
 
     /// What the others said.

@@ -94,7 +94,10 @@ impl StatusView<'_> {
             formats: Some(FormatsView {
                 speaks: self.config.program.formats,
                 ring: raft.map(|raft| raft.formats.ring),
-                refused: raft.and_then(|raft| raft.formats.refused.clone()),
+                // A leader takes none from others.
+                refused: raft
+                    .filter(|raft| raft.leadership.leading_term().is_none())
+                    .and_then(|raft| raft.formats.refused.clone()),
                 others: raft.map(others_programs).unwrap_or_default(),
             }),
             scheduled_switchover: raft.and_then(|raft| raft.ring_view.scheduled_switchover()),
