@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use consensus::quorum::QuorumPolicy;
-use consensus::{HistoryEvent, StartError};
+use consensus::{Answer, HistoryEvent, Program, StartError};
 use raft_types::MemberKind::{Database, Witness};
 use raft_types::{FormatVersion, MemberId};
 
@@ -12,6 +12,24 @@ use crate::support::ring::{Ring, TIMERS, record, within};
 
 const FIRST: FormatVersion = FormatVersion::FIRST;
 const SECOND: FormatVersion = FormatVersion(2);
+
+/// The answer to a greeting as programs before the word know it.
+#[derive(Debug, PartialEq, serde::Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+enum AnswerBefore {
+    Greeting,
+}
+
+#[test]
+fn a_greeting_is_answered_by_and_to_programs_that_know_no_formats() {
+    let program = Some(Program::this());
+    let now = serde_json::to_string(&Answer::Greeting { program }).unwrap();
+    assert!(now.contains("\"formats\":\"1\""), "{now}");
+    let read: AnswerBefore = serde_json::from_str(&now).unwrap();
+    assert_eq!(read, AnswerBefore::Greeting);
+    let before = serde_json::from_str::<Answer>(r#"{"answer":"greeting"}"#).unwrap();
+    assert_eq!(before, Answer::Greeting { program: None });
+}
 
 /// Puts another version in the place of a member's program.
 async fn install(ring: &mut Ring, id: MemberId, formats: &str) {
