@@ -18,7 +18,7 @@ use futures::future::{BoxFuture, join_all};
 use futures::stream::BoxStream;
 use openraft::network::RaftNetworkFactory;
 use proxy::{LineBroken, ProxyAnswers, ProxyCalls, ProxyRequest, Proxying, Relay, RouteTable};
-use raft_types::{MemberId, MemberRecord, OwnLog, RingId, TypeConfig};
+use raft_types::{FormatVersion, MemberId, MemberRecord, OwnLog, RingId, TypeConfig};
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use transport::{
@@ -148,7 +148,7 @@ impl Ring {
             .ask(NEIGHBOUR, record, Question::Greeting, READY_LIMIT)
             .await?;
         let took = begun.elapsed();
-        ensure!(matches!(said, Answer::Greeting), "{said:?}");
+        ensure!(matches!(said, Answer::Greeting { .. }), "{said:?}");
         Ok(took)
     }
 
@@ -264,7 +264,7 @@ async fn start(
 struct NoFile;
 
 impl IdentityFile for NoFile {
-    fn write(&self, _: &Identity, _: &LogOrigin) -> io::Result<()> {
+    fn write(&self, _: &Identity, _: &LogOrigin, _: FormatVersion) -> io::Result<()> {
         Ok(())
     }
 }

@@ -36,8 +36,8 @@ pub use crate::error::{CutBackError, OpenError, StoreError};
 pub use crate::file_handles::ReadFault;
 pub use crate::file_system::{DiskFileSystem, FileSystem, StorageFile};
 pub use crate::format::{
-    FileHeader, FileNumber, IndexDamage, InvalidEntry, MARKER_BODY_LEN, MARKER_MAGIC,
-    MARKER_VERSION, Marker, MarkerError, MarkerKind,
+    FileHeader, FileNumber, IndexDamage, InvalidEntry, MARKER_BODY_LEN, MARKER_LAYOUTS,
+    MARKER_MAGIC, Marker, MarkerError, MarkerKind,
 };
 pub use crate::handle::{CurrentFile, FileSize, FileWithin, LogHandle};
 pub use crate::log::LogPlace;

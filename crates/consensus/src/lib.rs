@@ -9,6 +9,7 @@ pub(crate) mod bootstrap;
 pub(crate) mod calls;
 mod election;
 mod engine;
+mod formats;
 mod history;
 mod lease;
 pub mod log_probe;
@@ -34,6 +35,7 @@ pub use crate::calls::{
 };
 pub use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
 pub use crate::engine::Fault;
+pub use crate::formats::{FormatStatus, Program};
 pub use crate::history::{HistoryEntry, HistoryEvent, Named, without as without_history};
 pub use crate::lease::leadership::{Leadership, NotServing, Term};
 pub use crate::log_room::rooms::NoRoom;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use consensus::{Identity, IdentityBook, LogOrigin};
 use mysqld_controller::durable_file;
-use raft_types::MemberId;
+use raft_types::{FormatMismatch, FormatRange, FormatVersion, MemberId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -88,8 +88,10 @@ fn holder(file: &mut File) -> String {
 /// The content of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IdentityRecord {
-    /// The version of the file's form.
-    version: u32,
+    /// The format that the directory has reached: a program that does not speak it leaves the directory alone. The file itself looks
+    /// the same in all of them.
+    #[serde(rename = "version")]
+    reached: FormatVersion,
     /// The ring's name at first use.
     pub ring_name: String,
     /// The member's name at first use.
@@ -102,7 +104,13 @@ pub(crate) struct IdentityRecord {
     pub log_begins_behind: LogOrigin,
 }
 
-const VERSION: u32 = 1;
+/// What is read of the file before anything else of it is believed.
+#[derive(Deserialize)]
+struct Reached {
+    #[serde(rename = "version")]
+    reached: FormatVersion,
+}
+
 const FILE_NAME: &str = "identity";
 
 /// Who the configuration says that this process is.
@@ -135,6 +143,14 @@ pub enum IdentityFileError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A program that speaks other formats wrote in the directory.
+    #[error("{path} says that the data directory is in {mismatch}; nothing was changed", path = path.display())]
+    Format {
+        /// The identity file that was read.
+        path: PathBuf,
+        /// What was found, and what this program speaks.
+        mismatch: FormatMismatch,
+    },
     /// It is missing where there is a log.
     #[error("{path} is missing, but the directory holds a log", path = path.display())]
     Missing {
@@ -155,8 +171,11 @@ impl IdentityRecord {
     /// Reads the identity of a data directory; `None` when it was never used.
     ///
     /// # Errors
-    /// A damaged file, or what the operating system says.
-    pub(crate) fn load(data_dir: &Path) -> Result<Option<Self>, IdentityFileError> {
+    /// A damaged file, one of a directory that a program of these formats must not use, or what the operating system says.
+    pub(crate) fn load(
+        data_dir: &Path,
+        speaks: FormatRange,
+    ) -> Result<Option<Self>, IdentityFileError> {
         let path = data_dir.join(FILE_NAME);
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
@@ -167,17 +186,20 @@ impl IdentityRecord {
             path: path.clone(),
             reason,
         };
-        let record: Self =
+        let Reached { reached } =
             serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
-        if record.version != VERSION {
-            return Err(damaged(format!("its version is {}", record.version)));
-        }
-        Ok(Some(record))
+        let readable = speaks.check(reached);
+        readable.map_err(|mismatch| IdentityFileError::Format {
+            path: path.clone(),
+            mismatch,
+        })?;
+        let record = serde_json::from_slice(&bytes);
+        record.map(Some).map_err(|error| damaged(error.to_string()))
     }
 
-    fn fresh(claim: &Claim) -> Self {
+    fn fresh(claim: &Claim, reached: FormatVersion) -> Self {
         Self {
-            version: VERSION,
+            reached,
             ring_name: claim.ring_name.clone(),
             member_name: claim.member_name.clone(),
             identity: Identity::fresh(claim.member_id),
@@ -208,16 +230,17 @@ impl IdentityRecord {
     }
 }
 
-/// Opens the identity of a data directory, or makes one for a directory that is new.
+/// Opens the identity of a data directory for a program that speaks these formats, or makes one for a directory that is new.
 ///
 /// # Errors
-/// A foreign, damaged or lost identity, or what the operating system says.
+/// A foreign, damaged or lost identity, one of another format, or what the operating system says.
 pub(crate) fn open_identity(
     data_dir: &Path,
     claim: &Claim,
+    speaks: FormatRange,
 ) -> Result<IdentityBook, IdentityFileError> {
     let path = data_dir.join(FILE_NAME);
-    let record = match IdentityRecord::load(data_dir)? {
+    let record = match IdentityRecord::load(data_dir, speaks)? {
         Some(record) => {
             record.check(data_dir, claim)?;
             record
@@ -225,7 +248,7 @@ pub(crate) fn open_identity(
         // Without its identity a log cannot be told from that of another member.
         None if holds_a_log(data_dir) => return Err(IdentityFileError::Missing { path }),
         None => {
-            let record = IdentityRecord::fresh(claim);
+            let record = IdentityRecord::fresh(claim, speaks.oldest());
             record
                 .store(data_dir)
                 .map_err(|source| IdentityFileError::Io { path, source })?;
@@ -237,7 +260,8 @@ pub(crate) fn open_identity(
         record: record.clone(),
     };
     let (identity, origin) = (record.identity, record.log_begins_behind);
-    Ok(IdentityBook::new(identity, origin, Box::new(file)))
+    let book = IdentityBook::new(identity, origin, Box::new(file));
+    Ok(book.speaking(speaks, record.reached))
 }
 
 fn holds_a_log(data_dir: &Path) -> bool {
@@ -252,8 +276,14 @@ struct BoundFile {
 }
 
 impl consensus::IdentityFile for BoundFile {
-    fn write(&self, identity: &Identity, origin: &LogOrigin) -> io::Result<()> {
+    fn write(
+        &self,
+        identity: &Identity,
+        origin: &LogOrigin,
+        reached: FormatVersion,
+    ) -> io::Result<()> {
         let record = IdentityRecord {
+            reached,
             identity: *identity,
             log_begins_behind: origin.clone(),
             ..self.record.clone()
@@ -335,16 +365,57 @@ mod identity_tests {
         }
     }
 
+    fn open_as_1(dir: &Path, claim: &Claim) -> Result<IdentityBook, IdentityFileError> {
+        open_identity(dir, claim, FormatRange::OF_THIS_PROGRAM)
+    }
+
+    #[test]
+    fn a_program_that_does_not_speak_the_directory_s_format_refuses_and_changes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path();
+        let open = |speaks: &str| open_identity(dir, &claim(1, "a", "r"), speaks.parse().unwrap());
+        open("1").unwrap();
+        // Nothing was written in the second format yet: the old program reads it.
+        open("1-2").unwrap();
+        let before = open("1").unwrap();
+        assert_eq!(before.reached(), FormatVersion::FIRST);
+        let too_new = open("2-3").unwrap_err().to_string();
+        assert!(
+            too_new.contains("format 1, and this program speaks 2-3: install an earlier version"),
+            "{too_new}"
+        );
+
+        open("1-2").unwrap().raise(FormatVersion(2)).unwrap();
+        let bytes = || std::fs::read(dir.join("identity")).unwrap();
+        let raised = bytes();
+        let refused = open("1").unwrap_err().to_string();
+        assert!(
+            refused.contains(
+                "format 2, and this program speaks 1: install a later version of witness"
+            ),
+            "{refused}"
+        );
+        assert_eq!(bytes(), raised);
+        for later in ["1-2", "2-3"] {
+            let book = open(later).unwrap();
+            assert_eq!(book.identity(), before.identity());
+            assert_eq!(book.reached(), FormatVersion(2));
+        }
+        let new = tempfile::tempdir().unwrap();
+        let fresh = open_identity(new.path(), &claim(1, "a", "r"), "2-3".parse().unwrap());
+        assert_eq!(fresh.unwrap().reached(), FormatVersion(2));
+    }
+
     #[test]
     fn an_identity_is_made_once_and_keeps_its_ring() {
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path();
-        let made = open_identity(dir, &claim(1, "a", "r")).unwrap();
+        let made = open_as_1(dir, &claim(1, "a", "r")).unwrap();
         assert_eq!(made.identity().ring, RingState::Fresh);
         let ring = RingId::random();
         let origin = LogOrigin::behind("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-7");
         made.adopt(ring, &origin).unwrap();
-        let again = open_identity(dir, &claim(1, "a", "r")).unwrap();
+        let again = open_as_1(dir, &claim(1, "a", "r")).unwrap();
         assert_eq!(made.identity(), again.identity());
         assert_eq!(again.origin(), origin);
         assert_eq!(again.identity().ring, RingState::Belongs { ring });
@@ -354,9 +425,9 @@ mod identity_tests {
     fn a_foreign_identity_is_refused_by_id_by_name_and_by_ring() {
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path();
-        open_identity(dir, &claim(1, "a", "r")).unwrap();
+        open_as_1(dir, &claim(1, "a", "r")).unwrap();
         for foreign in [claim(2, "a", "r"), claim(1, "b", "r"), claim(1, "a", "s")] {
-            let refused = open_identity(dir, &foreign).unwrap_err();
+            let refused = open_as_1(dir, &foreign).unwrap_err();
             assert!(matches!(refused, IdentityFileError::Foreign { .. }));
             let message = refused.to_string();
             assert!(
@@ -370,10 +441,14 @@ mod identity_tests {
     fn damage_and_loss_are_told_from_a_new_directory() {
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path();
-        assert!(IdentityRecord::load(dir).unwrap().is_none());
+        assert!(
+            IdentityRecord::load(dir, FormatRange::OF_THIS_PROGRAM)
+                .unwrap()
+                .is_none()
+        );
         for damage in ["", "{", "{\"version\": 1}", "\0\0\0\0"] {
             std::fs::write(dir.join("identity"), damage).unwrap();
-            let refused = open_identity(dir, &claim(1, "a", "r")).unwrap_err();
+            let refused = open_as_1(dir, &claim(1, "a", "r")).unwrap_err();
             assert!(
                 matches!(refused, IdentityFileError::Damaged { .. }),
                 "{damage}"
@@ -382,7 +457,7 @@ mod identity_tests {
         std::fs::remove_file(dir.join("identity")).unwrap();
         std::fs::create_dir(dir.join("log")).unwrap();
         std::fs::write(dir.join("log/binlog.000001"), "x").unwrap();
-        let refused = open_identity(dir, &claim(1, "a", "r")).unwrap_err();
+        let refused = open_as_1(dir, &claim(1, "a", "r")).unwrap_err();
         assert!(
             matches!(refused, IdentityFileError::Missing { .. }),
             "{refused}"

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use binlog_store::VerifyAtStart;
+use consensus::Program;
 use consensus::quorum::RingRules;
 use mysqld_controller::events::EventsWanted;
 use mysqld_controller::write_fence::WriteFenceOptions;
@@ -46,6 +47,8 @@ pub struct Settings {
     pub hooks: HookSettings,
     /// Where clients reach the member and its mysqld.
     pub client_addresses: ClientAddresses,
+    /// Which program runs here. Not a user's choice: tests let a member be of another version.
+    pub program: Program,
 }
 
 /// One entry of `[[members]]`.

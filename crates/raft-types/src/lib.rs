@@ -2,6 +2,7 @@
 //! openraft is parameterised. It imports none of the other crates and does no input or output.
 
 mod entry;
+mod format;
 mod ids;
 mod log;
 mod member_record;
@@ -12,6 +13,7 @@ pub use crate::entry::{
     ProposalListener, ProposalResponder, REPLICATION_WINDOW_BYTES, Rotate, StoredMembership,
     TransactionPayload, TypeConfig, Vote,
 };
+pub use crate::format::{FormatMismatch, FormatRange, FormatVersion};
 pub use crate::ids::{Incarnation, MemberId, OpId, Region, RingId};
 pub use crate::log::{
     DoubtedTail, FilePart, FileStart, FileStartAnswer, FileStarts, LogIntake, LogReport, LogRoom,

@@ -110,6 +110,7 @@ async fn agree(
             Introduction {
                 identity: founder,
                 log_is_empty: Some(own_log_is_empty),
+                speaks: book.speaks(),
             },
         )]);
         let others = configured.iter().filter(|(id, _)| **id != founder.member);

@@ -1,15 +1,15 @@
 //! The envelope of a call in its gRPC metadata, and refusals as gRPC statuses and back.
 
 use consensus::{AdmissionRefusal, Envelope, Party};
-use raft_types::{Incarnation, MemberId, RingId};
+use raft_types::{FormatRange, FormatVersion, Incarnation, MemberId, RingId};
 use thiserror::Error;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
-/// The version of the calls between members. Others are refused.
-const PROTOCOL: &str = "1";
-
-const PROTOCOL_KEY: &str = "witness-protocol";
+/// The format in which the call is made.
+const FORMAT_KEY: &str = "witness-protocol";
+/// The formats that the caller speaks. Programs that know the first one alone do not say it.
+const SPEAKS_KEY: &str = "witness-formats";
 const RING_KEY: &str = "witness-ring";
 const FROM_KEY: &str = "witness-from";
 const TO_KEY: &str = "witness-to";
@@ -29,20 +29,13 @@ pub(crate) enum EnvelopeError {
         /// The text that the field has.
         value: String,
     },
-    /// The caller speaks another version.
-    #[error(
-        "the caller speaks version {theirs} of the protocol, this member version {PROTOCOL}; run the same version on all members"
-    )]
-    Protocol {
-        /// The version that the caller names.
-        theirs: String,
-    },
 }
 
 /// Writes the envelope of a call.
 pub(crate) fn seal(envelope: &Envelope, metadata: &mut MetadataMap) {
     let party = |party: &Party| format!("{}/{}", party.member, party.incarnation);
-    metadata.insert(PROTOCOL_KEY, MetadataValue::from_static(PROTOCOL));
+    metadata.insert(FORMAT_KEY, ascii(&envelope.format.to_string()));
+    metadata.insert(SPEAKS_KEY, ascii(&envelope.speaks.to_string()));
     metadata.insert(RING_KEY, ascii(&envelope.ring.to_string()));
     metadata.insert(FROM_KEY, ascii(&party(&envelope.from)));
     metadata.insert(TO_KEY, ascii(&party(&envelope.to)));
@@ -50,18 +43,24 @@ pub(crate) fn seal(envelope: &Envelope, metadata: &mut MetadataMap) {
 
 /// Reads the envelope of a call.
 pub(crate) fn open(metadata: &MetadataMap) -> Result<Envelope, EnvelopeError> {
-    let protocol = text(metadata, PROTOCOL_KEY)?;
-    if protocol != PROTOCOL {
-        return Err(EnvelopeError::Protocol {
-            theirs: protocol.to_owned(),
-        });
-    }
+    let format = text(metadata, FORMAT_KEY)?;
+    let number = format.parse().map_err(|_| unreadable(FORMAT_KEY, format))?;
+    let format = FormatVersion(number);
+    let speaks = match metadata.get(SPEAKS_KEY) {
+        None => FormatRange::only(format),
+        Some(_) => {
+            let speaks = text(metadata, SPEAKS_KEY)?;
+            speaks.parse().map_err(|_| unreadable(SPEAKS_KEY, speaks))?
+        }
+    };
     let ring = text(metadata, RING_KEY)?;
     let ring: RingId = ring.parse().map_err(|_| unreadable(RING_KEY, ring))?;
     Ok(Envelope {
         ring,
         from: party(metadata, FROM_KEY)?,
         to: party(metadata, TO_KEY)?,
+        format,
+        speaks,
     })
 }
 
@@ -126,6 +125,8 @@ mod tests {
             ring: RingId::random(),
             from: party(1),
             to: party(2),
+            format: FormatVersion(2),
+            speaks: "1-3".parse().unwrap(),
         }
     }
 
@@ -135,14 +136,24 @@ mod tests {
         let mut metadata = MetadataMap::new();
         seal(&envelope, &mut metadata);
         assert_eq!(open(&metadata), Ok(envelope));
+        // A program that knows the first format alone names that, and no range.
+        metadata.insert(FORMAT_KEY, MetadataValue::from_static("1"));
+        metadata.remove(SPEAKS_KEY);
+        let first = Envelope {
+            format: FormatVersion::FIRST,
+            speaks: FormatRange::only(FormatVersion::FIRST),
+            ..envelope
+        };
+        assert_eq!(open(&metadata), Ok(first));
     }
 
     #[test]
     fn a_call_without_an_envelope_is_no_call() {
         let error = open(&MetadataMap::new()).unwrap_err();
-        assert_eq!(error, EnvelopeError::Missing(PROTOCOL_KEY));
+        assert_eq!(error, EnvelopeError::Missing(FORMAT_KEY));
         for (key, value, words) in [
-            (PROTOCOL_KEY, "9", "version 9 of the protocol"),
+            (FORMAT_KEY, "new", "`witness-protocol` is `new`"),
+            (SPEAKS_KEY, "3-1", "`witness-formats` is `3-1`"),
             (RING_KEY, "x", "`witness-ring` is `x`"),
             (FROM_KEY, "1", "`witness-from` is `1`"),
             (TO_KEY, "2/x", "`witness-to` is `2/x`"),

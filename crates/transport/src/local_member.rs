@@ -130,8 +130,11 @@ impl LocalMember {
         let inbound = self.inbound.get();
         let known = |id| inbound.and_then(|inbound| inbound.record(id));
         let own = self.book.identity();
-        if let Err(refusal) = admit(&envelope, &own, known) {
+        if let Err(refusal) = admit(&envelope, &own, self.book.speaks(), known) {
             self.log_once(refusal);
+            if let (AdmissionRefusal::Format { caller, .. }, Some(inbound)) = (&refusal, inbound) {
+                inbound.refused_format(*caller, &refusal);
+            }
             return Err(envelope::refusal_status(&refusal));
         }
         let inbound = inbound.ok_or_else(|| {

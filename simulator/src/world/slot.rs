@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use consensus::{Envelope, Identity, Party, admit};
-use raft_types::Incarnation;
+use raft_types::{FormatRange, FormatVersion, Incarnation};
 use testkit::disk::FaultyDisk;
 use testkit::network::Reply;
 
@@ -300,8 +300,10 @@ impl Slot {
                 member: own,
                 incarnation: self.setup.record.incarnation,
             },
+            format: FormatVersion::FIRST,
+            speaks: FormatRange::OF_THIS_PROGRAM,
         };
-        let refusal = admit(&call, &Identity::fresh(own), |_| None).err();
+        let refusal = admit(&call, &Identity::fresh(own), call.speaks, |_| None).err();
         self.setup.disk = FaultyDisk::new();
         self.setup.disk.stop_recording();
         (self.damaged, self.damage) = (true, Damage::Wiped);

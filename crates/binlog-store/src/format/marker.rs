@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! offset  0  4 bytes  magic "WTNS"
-//!         4  u8       version (1)
+//!         4  u8       layout: the format that brought it (1)
 //!         5  u8       kind
 //!         6  u16      flags: bit 0 = the op id counts
 //!         8  u64      term        (all numbers little-endian)
@@ -17,12 +17,15 @@
 
 use binlog_format::canonical::{EventSink, stamp};
 use binlog_format::events::{EncodeEvent, Ignorable};
-use raft_types::OpId;
+use raft_types::{FormatMismatch, FormatRange, FormatVersion, OpId};
 
 /// What a marker's body begins with.
 pub const MARKER_MAGIC: [u8; 4] = *b"WTNS";
-/// The version that is written.
-pub const MARKER_VERSION: u8 = 1;
+/// The layouts that are read; the newest is written. A layout has the number of the format that brought it: one that changes
+/// nothing about markers leaves them as they are, so that the bytes of the log stay the same on all members.
+pub const MARKER_LAYOUTS: FormatRange = FormatRange::only(FormatVersion::FIRST);
+const WRITTEN: u8 = 1;
+const _: () = assert!(WRITTEN as u32 == MARKER_LAYOUTS.newest().0);
 /// Bytes of the fixed part of a marker's body.
 pub const MARKER_BODY_LEN: usize = 40;
 /// The largest marker event that is written or read: memberships and format descriptions are small,
@@ -108,9 +111,9 @@ pub enum MarkerError {
     /// Another program wrote the event.
     #[error("it does not begin with the marker's magic")]
     NoMagic,
-    /// A later version of this program wrote the file.
-    #[error("its version is {0}; this program reads version {MARKER_VERSION}: use a later one")]
-    Version(u8),
+    /// Another version of this program wrote the file.
+    #[error("it is in {0}")]
+    Layout(#[from] FormatMismatch),
     /// The kind is not known.
     #[error("its kind {0} is not known")]
     Kind(u8),
@@ -150,7 +153,7 @@ impl Marker {
         let flags = if self.op_id.is_some() { HAS_OP_ID } else { 0 };
         let mut body = [0; MARKER_BODY_LEN];
         body[0..4].copy_from_slice(&MARKER_MAGIC);
-        body[4] = MARKER_VERSION;
+        body[4] = WRITTEN;
         body[5] = self.kind.code();
         body[6..8].copy_from_slice(&flags.to_le_bytes());
         body[8..16].copy_from_slice(&op_id.term.to_le_bytes());
@@ -172,9 +175,7 @@ impl Marker {
         let Some((fixed, payload)) = body.split_first_chunk::<MARKER_BODY_LEN>() else {
             return Err(MarkerError::Short(body.len()));
         };
-        if fixed[4] != MARKER_VERSION {
-            return Err(MarkerError::Version(fixed[4]));
-        }
+        MARKER_LAYOUTS.check(FormatVersion(fixed[4].into()))?;
         let kind = MarkerKind::from_code(fixed[5]).ok_or(MarkerError::Kind(fixed[5]))?;
         let flags = u16::from_le_bytes([fixed[6], fixed[7]]);
         let op_id = OpId::new(u64_at(fixed, 8), u64_at(fixed, 16));
@@ -327,8 +328,12 @@ mod tests {
         let good = transaction().encode();
         assert_eq!(Marker::decode(b"hello"), Err(MarkerError::NoMagic));
         assert_eq!(Marker::decode(&good[..20]), Err(MarkerError::Short(20)));
+        let later = FormatMismatch {
+            found: FormatVersion(2),
+            speaks: MARKER_LAYOUTS,
+        };
         for (at, value, wanted) in [
-            (4, 2, MarkerError::Version(2)),
+            (4, 2, MarkerError::Layout(later)),
             (5, 9, MarkerError::Kind(9)),
         ] {
             let mut body = good;

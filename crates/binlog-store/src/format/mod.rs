@@ -16,7 +16,7 @@ pub(crate) use crate::format::file_name::{
     INDEX_NAME, INDEX_TEMPORARY_NAME, parse_index, render_index,
 };
 pub use crate::format::marker::{
-    MARKER_BODY_LEN, MARKER_MAGIC, MARKER_VERSION, Marker, MarkerError, MarkerKind,
+    MARKER_BODY_LEN, MARKER_LAYOUTS, MARKER_MAGIC, Marker, MarkerError, MarkerKind,
 };
 pub(crate) use crate::format::marker::{MAX_MARKER_EVENT_BYTES, encode_marker};
 pub use crate::format::stored_entry::InvalidEntry;

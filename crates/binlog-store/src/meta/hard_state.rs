@@ -1,18 +1,23 @@
 //! The typed records of the hard state: which ring's log this is, the vote, the committed op id, the
-//! purge floor, the durable mark, that bytes were cut off which may have been acknowledged, which files were read back, and the note that the log begins anew. Each value is a version byte, a CRC32C, and JSON.
+//! purge floor, the durable mark, that bytes were cut off which may have been acknowledged, which files were read back, and the note that the log begins anew. Each value is a byte for its layout, a CRC32C, and JSON.
 
 use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use raft_types::{DoubtedTail, Membership, MembershipPayload, OpId, RingId, Vote};
+use raft_types::{
+    DoubtedTail, FormatRange, FormatVersion, Membership, MembershipPayload, OpId, RingId, Vote,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::format::{FileNumber, LoggedMembership};
 use crate::meta::store::MetaStore;
 
-const VERSION: u8 = 1;
+/// The layouts of these records that are read; the newest is written. A layout has the number of the format that brought it.
+const LAYOUTS: FormatRange = FormatRange::only(FormatVersion::FIRST);
+const WRITTEN: u8 = 1;
+const _: () = assert!(WRITTEN as u32 == LAYOUTS.newest().0);
 const PREFIX_LEN: usize = 5;
 
 const LOG: &str = "log";
@@ -244,7 +249,7 @@ impl HardState {
 fn encode<T: Serialize>(record: &T) -> io::Result<Vec<u8>> {
     let json = serde_json::to_vec(record)?;
     let mut value = Vec::with_capacity(PREFIX_LEN + json.len());
-    value.push(VERSION);
+    value.push(WRITTEN);
     value.extend_from_slice(&crc32c::crc32c(&json).to_le_bytes());
     value.extend_from_slice(&json);
     Ok(value)
@@ -254,12 +259,8 @@ fn decode<T: DeserializeOwned>(value: &[u8]) -> Result<T, String> {
     let Some((prefix, json)) = value.split_first_chunk::<PREFIX_LEN>() else {
         return Err("is too short".to_owned());
     };
-    if prefix[0] != VERSION {
-        return Err(format!(
-            "has version {}; this program reads version {VERSION}",
-            prefix[0]
-        ));
-    }
+    let readable = LAYOUTS.check(FormatVersion(prefix[0].into()));
+    readable.map_err(|mismatch| format!("is in {mismatch}"))?;
     let expected = u32::from_le_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
     if crc32c::crc32c(json) != expected {
         return Err("is damaged: its CRC32C does not fit".to_owned());
@@ -279,7 +280,7 @@ mod tests {
             end: 900,
         };
         let value = encode(&mark).unwrap();
-        assert_eq!(value[0], VERSION);
+        assert_eq!(value[0], WRITTEN);
         assert_eq!(decode(&value), Ok(mark));
     }
 
@@ -291,6 +292,10 @@ mod tests {
         value[last] ^= 1;
         assert!(decode::<OpId>(&value).unwrap_err().contains("damaged"));
         value[0] = 9;
-        assert!(decode::<OpId>(&value).unwrap_err().contains("version 9"));
+        let later = decode::<OpId>(&value).unwrap_err();
+        assert!(
+            later.contains("format 9") && later.contains("a later version"),
+            "{later}"
+        );
     }
 }

@@ -2,9 +2,10 @@
 //! before anything is said that depends on it, and a directory belongs to one ring for good.
 
 use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use raft_types::{Incarnation, MemberId, RingId};
+use raft_types::{FormatRange, FormatVersion, Incarnation, MemberId, RingId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -63,11 +64,16 @@ impl RingState {
 
 /// Writes the identity file of a data directory.
 pub trait IdentityFile: Send + Sync + 'static {
-    /// Replaces the file as a whole: the identity, and where the log of its ring begins.
+    /// Replaces the file as a whole: the identity, where the log of its ring begins, and the format that the directory has reached.
     ///
     /// # Errors
     /// When the new content may not survive a power cut; the old or the new one is then there.
-    fn write(&self, identity: &Identity, origin: &LogOrigin) -> io::Result<()>;
+    fn write(
+        &self,
+        identity: &Identity,
+        origin: &LogOrigin,
+        reached: FormatVersion,
+    ) -> io::Result<()>;
 }
 
 /// The identity in memory and the file behind it; memory never runs ahead of the file.
@@ -75,6 +81,10 @@ pub struct IdentityBook {
     pages: Mutex<Pages>,
     file: Box<dyn IdentityFile>,
     ring: watch::Sender<RingState>,
+    /// What the program that uses the directory speaks.
+    speaks: FormatRange,
+    /// The ring's format, as the log says it.
+    ring_format: AtomicU32,
 }
 
 /// What stands in the file.
@@ -82,6 +92,7 @@ pub struct IdentityBook {
 struct Pages {
     identity: Identity,
     origin: LogOrigin,
+    reached: FormatVersion,
 }
 
 /// Why a data directory does not change its ring.
@@ -115,13 +126,67 @@ pub enum IdentityError {
 }
 
 impl IdentityBook {
-    /// The identity as it was read from the file that `file` writes.
+    /// The identity as it was read from the file that `file` writes, of a directory in the first format.
     pub fn new(identity: Identity, origin: LogOrigin, file: Box<dyn IdentityFile>) -> Self {
+        let reached = FormatVersion::FIRST;
         Self {
             ring: watch::Sender::new(identity.ring),
-            pages: Mutex::new(Pages { identity, origin }),
+            pages: Mutex::new(Pages {
+                identity,
+                origin,
+                reached,
+            }),
             file,
+            speaks: FormatRange::OF_THIS_PROGRAM,
+            ring_format: AtomicU32::new(reached.0),
         }
+    }
+
+    /// The same, of a directory that has reached a format and is used by a program that speaks these.
+    #[must_use]
+    pub fn speaking(mut self, speaks: FormatRange, reached: FormatVersion) -> Self {
+        self.speaks = speaks;
+        // Until the log is open.
+        self.ring_format = AtomicU32::new(reached.0);
+        let pages = self.pages.get_mut();
+        pages.unwrap_or_else(PoisonError::into_inner).reached = reached;
+        self
+    }
+
+    /// What the program that uses the directory speaks.
+    pub fn speaks(&self) -> FormatRange {
+        self.speaks
+    }
+
+    /// The newest format of anything that may have been written in the directory.
+    pub fn reached(&self) -> FormatVersion {
+        self.lock().reached
+    }
+
+    /// Notes, before anything of this format is written in the directory, that a program has to speak it. Durable when it returns;
+    /// never lowered.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn raise(&self, to: FormatVersion) -> io::Result<()> {
+        let mut pages = self.lock();
+        if to <= pages.reached {
+            return Ok(());
+        }
+        self.file.write(&pages.identity, &pages.origin, to)?;
+        pages.reached = to;
+        Ok(())
+    }
+
+    /// The ring's format, as the log says it now.
+    pub fn note_ring_format(&self, format: FormatVersion) {
+        self.ring_format.store(format.0, Ordering::Relaxed);
+    }
+
+    /// The format in which calls to other members are made: the ring's, or the one nearest to it that the program speaks.
+    pub fn calls_in(&self) -> FormatVersion {
+        let ring = FormatVersion(self.ring_format.load(Ordering::Relaxed));
+        self.speaks.nearest(ring)
     }
 
     /// Where the log of its ring begins; at the first transaction of all while it has no ring.
@@ -204,7 +269,8 @@ impl IdentityBook {
             if let (Some(origin), RingState::Fresh) = (origin, pages.identity.ring) {
                 changed.origin = origin.clone();
             }
-            self.file.write(&changed.identity, &changed.origin)?;
+            self.file
+                .write(&changed.identity, &changed.origin, changed.reached)?;
             *pages = changed;
             self.ring.send_replace(ring);
         }
@@ -254,22 +320,28 @@ impl LogOrigin {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
-    use std::sync::atomic::Ordering;
 
     use super::*;
 
     #[derive(Default, Clone)]
     struct Disk {
         content: Arc<Mutex<Option<(Identity, LogOrigin)>>>,
+        reached: Arc<AtomicU32>,
         full: Arc<AtomicBool>,
     }
 
     impl IdentityFile for Disk {
-        fn write(&self, identity: &Identity, origin: &LogOrigin) -> io::Result<()> {
+        fn write(
+            &self,
+            identity: &Identity,
+            origin: &LogOrigin,
+            reached: FormatVersion,
+        ) -> io::Result<()> {
             if self.full.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::StorageFull.into());
             }
             *self.content.lock().unwrap() = Some((*identity, origin.clone()));
+            self.reached.store(reached.0, Ordering::Relaxed);
             Ok(())
         }
     }
@@ -283,6 +355,32 @@ mod tests {
         let identity = Identity::fresh(MemberId(2));
         let book = IdentityBook::new(identity, LogOrigin::default(), Box::new(disk.clone()));
         (book, disk)
+    }
+
+    #[test]
+    fn a_directory_reaches_a_format_on_disk_first_and_never_goes_back() {
+        let (book, disk) = book();
+        let two = FormatVersion(2);
+        let range = FormatRange::between(FormatVersion::FIRST, two).unwrap();
+        let book = book.speaking(range, FormatVersion::FIRST);
+        disk.full.store(true, Ordering::Relaxed);
+        book.raise(two).unwrap_err();
+        assert_eq!(book.reached(), FormatVersion::FIRST);
+        disk.full.store(false, Ordering::Relaxed);
+        book.raise(two).unwrap();
+        book.raise(FormatVersion::FIRST).unwrap();
+        assert_eq!(book.reached(), two);
+        book.adopt(RingId::random(), &origin()).unwrap();
+        assert_eq!(disk.reached.load(Ordering::Relaxed), 2);
+        // Calls are made in the ring's format, not in that of the directory.
+        assert_eq!(book.calls_in(), FormatVersion::FIRST);
+        // Before the log is open, nothing else is known.
+        let again = IdentityBook::new(book.identity(), origin(), Box::new(disk.clone()));
+        assert_eq!(again.speaking(range, two).calls_in(), two);
+        for (ring, expected) in [(2, 2), (3, 2), (1, 1)] {
+            book.note_ring_format(FormatVersion(ring));
+            assert_eq!(book.calls_in().0, expected);
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ pub(crate) mod identity;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use raft_types::{MemberId, MemberRecord, RingId};
+use raft_types::{FormatRange, FormatVersion, MemberId, MemberRecord, RingId};
 use thiserror::Error;
 
 use crate::bootstrap::identity::{Identity, RingState};
@@ -21,6 +21,8 @@ pub struct Introduction {
     pub identity: Identity,
     /// Whether its log has no entry and it never voted. `None` while it is still opening its log.
     pub log_is_empty: Option<bool>,
+    /// The formats that its program speaks.
+    pub speaks: FormatRange,
 }
 
 /// A ring that can be made.
@@ -91,6 +93,18 @@ pub enum BootstrapRefusal {
         "member {0} has entries in its log; only members with empty data directories can form a ring"
     )]
     HasEntries(MemberId),
+    /// A member does not speak the format with which the ring would begin: the founder's oldest.
+    #[error(
+        "member {member} speaks the formats {speaks}, and the ring would begin with {begins}; install the same version of witness on all members"
+    )]
+    Format {
+        /// The member that does not speak it.
+        member: MemberId,
+        /// What it speaks.
+        speaks: FormatRange,
+        /// The ring's first format.
+        begins: FormatVersion,
+    },
 }
 
 impl BootstrapRefusal {
@@ -120,12 +134,23 @@ pub fn plan_bootstrap(
             return Err(BootstrapRefusal::FounderBelongs { member, ring });
         }
     };
+    let founder_speaks = introductions.get(&founder.member);
+    let begins = founder_speaks.map_or(FormatVersion::FIRST, |own| own.speaks.oldest());
     let mut members = configured.clone();
     for (&id, record) in &mut members {
         let introduction = introductions
             .get(&id)
             .ok_or(BootstrapRefusal::Missing(id))?;
         check_fresh(id, introduction, founder.member, begun)?;
+        let speaks = introduction.speaks;
+        if !speaks.has(begins) {
+            let member = id;
+            return Err(BootstrapRefusal::Format {
+                member,
+                speaks,
+                begins,
+            });
+        }
         record.incarnation = introduction.identity.incarnation;
     }
     all_differ(&members, "data directory", |record| record.incarnation)?;
@@ -226,6 +251,7 @@ mod tests {
             let introduction = Introduction {
                 identity: Identity::fresh(id),
                 log_is_empty: None,
+                speaks: FormatRange::OF_THIS_PROGRAM,
             };
             (id, introduction)
         });
@@ -288,7 +314,11 @@ mod tests {
     #[test]
     fn every_obstacle_has_its_own_words() {
         type Change = fn(&mut Scene);
-        let table: [(Change, &str); 11] = [
+        let table: [(Change, &str); 12] = [
+            (
+                |scene| scene.introduction(1).speaks = FormatRange::only(FormatVersion(2)),
+                "member 2 speaks the formats 1, and the ring would begin with 2",
+            ),
             (
                 |scene| {
                     scene.configured.remove(&MemberId(1));

@@ -1,7 +1,7 @@
 //! Whether a call between members may be listened to. Every call says whose it is and whom it means,
 //! down to the data directories; each kind of mistake has its own refusal, in words for an operator.
 
-use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
+use raft_types::{FormatRange, FormatVersion, Incarnation, MemberId, MemberRecord, RingId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -25,6 +25,10 @@ pub struct Envelope {
     pub from: Party,
     /// Whom it means to call.
     pub to: Party,
+    /// The format in which the call is made. The envelope looks the same in all of them.
+    pub format: FormatVersion,
+    /// The formats that the caller speaks; for words alone.
+    pub speaks: FormatRange,
 }
 
 /// Why a call is not listened to.
@@ -97,6 +101,34 @@ pub enum AdmissionRefusal {
         /// The number that both processes use.
         own: MemberId,
     },
+    /// The call is in a format that this member does not speak.
+    #[error(
+        "member {caller} calls in format {format} of those that it speaks ({theirs}), and member {own} speaks {ours}: {}",
+        way(*.caller, *.format, *.own, *.ours)
+    )]
+    Format {
+        /// The member that calls.
+        caller: MemberId,
+        /// The format of the call.
+        format: FormatVersion,
+        /// What the caller speaks.
+        theirs: FormatRange,
+        /// The member that was called and refuses.
+        own: MemberId,
+        /// What it speaks.
+        ours: FormatRange,
+    },
+}
+
+/// Which of the two has to run which version.
+fn way(caller: MemberId, format: FormatVersion, own: MemberId, ours: FormatRange) -> String {
+    match format > ours.newest() {
+        true => format!("install a later version of witness at member {own}"),
+        false => format!(
+            "the ring's format is below {}; until it has risen, run an earlier version of witness at member {own}, or a later one at member {caller}",
+            ours.oldest()
+        ),
+    }
 }
 
 impl AdmissionRefusal {
@@ -109,11 +141,12 @@ impl AdmissionRefusal {
             Self::WipedHere { .. } => "wiped-here",
             Self::WipedCaller { .. } => "wiped-caller",
             Self::SameMember { .. } => "same-member",
+            Self::Format { .. } => "format",
         }
     }
 }
 
-/// Checks a call. `known` finds a member in this member's own membership, which may be older than the
+/// Checks a call to a member whose program speaks `ours`. `known` finds a member in this member's own membership, which may be older than the
 /// caller's: a caller that it does not hold may have joined since, and is listened to.
 ///
 /// # Errors
@@ -121,21 +154,22 @@ impl AdmissionRefusal {
 pub fn admit(
     envelope: &Envelope,
     own: &Identity,
+    ours: FormatRange,
     known: impl FnOnce(MemberId) -> Option<MemberRecord>,
 ) -> Result<(), AdmissionRefusal> {
-    let Envelope { ring, from, to } = *envelope;
-    let Some(ours) = own.ring.ring() else {
+    let Envelope { ring, from, to, .. } = *envelope;
+    let Some(own_ring) = own.ring.ring() else {
         return Err(AdmissionRefusal::NoRing {
             own: own.member,
             theirs: ring,
         });
     };
-    if ring != ours {
+    if ring != own_ring {
         return Err(AdmissionRefusal::ForeignRing {
             caller: from.member,
             theirs: ring,
             own: own.member,
-            ours,
+            ours: own_ring,
         });
     }
     if to.member != own.member {
@@ -154,16 +188,25 @@ pub fn admit(
     if from.member == own.member {
         return Err(AdmissionRefusal::SameMember { own: own.member });
     }
-    match known(from.member) {
-        Some(record) if record.incarnation != from.incarnation => {
-            Err(AdmissionRefusal::WipedCaller {
-                caller: from.member,
-                theirs: from.incarnation,
-                known: record.incarnation,
-            })
-        }
-        _ => Ok(()),
+    if let Some(record) = known(from.member)
+        && record.incarnation != from.incarnation
+    {
+        return Err(AdmissionRefusal::WipedCaller {
+            caller: from.member,
+            theirs: from.incarnation,
+            known: record.incarnation,
+        });
     }
+    if !ours.has(envelope.format) {
+        return Err(AdmissionRefusal::Format {
+            caller: from.member,
+            format: envelope.format,
+            theirs: envelope.speaks,
+            own: own.member,
+            ours,
+        });
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -174,6 +217,7 @@ mod tests {
     struct Scene {
         own: Identity,
         envelope: Envelope,
+        ours: FormatRange,
         record: MemberRecord,
     }
 
@@ -197,7 +241,14 @@ mod tests {
         };
         Scene {
             own,
-            envelope: Envelope { ring, from, to },
+            envelope: Envelope {
+                ring,
+                from,
+                to,
+                format: FormatVersion::FIRST,
+                speaks: FormatRange::OF_THIS_PROGRAM,
+            },
+            ours: FormatRange::OF_THIS_PROGRAM,
             record,
         }
     }
@@ -208,10 +259,11 @@ mod tests {
         let Scene {
             own,
             envelope,
+            ours,
             record,
         } = scene;
         let known = |id| (id == MemberId(1)).then_some(record);
-        admit(&envelope, &own, known)
+        admit(&envelope, &own, ours, known)
             .err()
             .map(|refusal| refusal.to_string())
     }
@@ -232,7 +284,7 @@ mod tests {
     #[test]
     fn each_mistake_has_its_own_words() {
         type Change = fn(&mut Scene);
-        let table: [(Change, &str); 6] = [
+        let table: [(Change, &str); 8] = [
             (
                 |scene| scene.own.ring = RingState::Fresh,
                 "belongs to no ring yet",
@@ -256,6 +308,14 @@ mod tests {
             (
                 |scene| scene.envelope.from.member = MemberId(2),
                 "two processes use the same number",
+            ),
+            (
+                |scene| scene.envelope.format = FormatVersion(2),
+                "member 2 speaks 1: install a later version of witness at member 2",
+            ),
+            (
+                |scene| scene.ours = FormatRange::only(FormatVersion(2)),
+                "the ring's format is below 2; until it has risen, run an earlier version of witness at member 2, or a later one at member 1",
             ),
         ];
         for (change, words) in table {

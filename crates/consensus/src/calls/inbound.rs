@@ -17,10 +17,12 @@ use raft_types::{FileStart, FileStarts, LogId, MemberId, MemberRecord, OpId, Typ
 use thiserror::Error;
 use tokio::sync::oneshot;
 
+use crate::calls::admission::AdmissionRefusal;
 use crate::calls::{Answer, CallError, FileBytes, MemberCalls, Question};
 use crate::election::{doubted_tail, mock_vote};
 use crate::engine;
 use crate::engine::Fault;
+use crate::formats;
 use crate::lease::leadership::Term;
 use crate::log_probe::divergence::refuse_divergence;
 use crate::log_room::intake;
@@ -67,6 +69,7 @@ impl Inbound {
                     heed_leap(&core, &request.vote);
                     let agrees = refuse_divergence(&core, &request).await;
                     agrees.ok()?;
+                    core.formats.take_in(&request).ok()?;
                     intake::wait_for_room(core.rooms.own(), &request).await;
                     Some(request)
                 }
@@ -184,6 +187,8 @@ impl Inbound {
         }
         let checked = self.starts.check_start(&start);
         checked.map_err(|error| refused(error.to_string()))?;
+        let format = formats::of_membership(&start.membership);
+        self.core.formats.reach(format).map_err(refused)?;
         let before = LogId::from(start.before);
         let committed = self
             .core
@@ -295,7 +300,9 @@ impl Inbound {
     /// [`CallError`] when it is refused, or the engine has stopped.
     pub async fn answer(&self, caller: MemberId, question: Question) -> Result<Answer, CallError> {
         match question {
-            Question::Greeting => Ok(Answer::Greeting),
+            Question::Greeting => Ok(Answer::Greeting {
+                program: Some(self.core.formats.program().clone()),
+            }),
             Question::Campaign { term } => {
                 self.campaign(caller, term).await?;
                 Ok(Answer::Campaigns)
@@ -370,6 +377,15 @@ impl Inbound {
         }
         let triggered = self.core.raft.trigger().elect(false).await;
         triggered.map_err(|fatal| CallError(Fault::from(fatal).to_string()))
+    }
+
+    /// Notes that a call was refused whose format this member does not speak: from the leader, or while none is known, that is why
+    /// it takes no entries.
+    pub fn refused_format(&self, caller: MemberId, why: &AdmissionRefusal) {
+        let role = self.core.role();
+        if role.leader.is_none_or(|leader| leader == caller) {
+            self.core.formats.refuse(&why.to_string());
+        }
     }
 
     /// A member as this one's membership has it.

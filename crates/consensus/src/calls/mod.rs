@@ -16,6 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
+use crate::formats::Program;
 use crate::history::HistoryEntry;
 use crate::lease::leadership::Term;
 use crate::purge_floor::PurgeFloor;
@@ -91,7 +92,11 @@ pub enum Question {
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum Answer {
     /// Answers [`Question::Greeting`]: the member is there and its engine runs.
-    Greeting,
+    Greeting {
+        /// Which program it runs; nothing from one that speaks the first format alone and does not know the word.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        program: Option<Program>,
+    },
     /// Answers [`Question::Campaign`]: the member has begun an election.
     Campaigns,
     /// How the mock election went.

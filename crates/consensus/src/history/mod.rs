@@ -6,7 +6,7 @@ pub(crate) mod noting;
 
 use std::collections::BTreeMap;
 
-use raft_types::{MemberId, MemberKind, MemberRecord, OpId, UnixSeconds};
+use raft_types::{FormatVersion, MemberId, MemberKind, MemberRecord, OpId, UnixSeconds};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -144,6 +144,11 @@ pub enum HistoryEvent {
         member: Named,
         /// The member whose mysqld was copied.
         donor: Named,
+    },
+    /// Every member spoke it, and the leader raised the ring's format.
+    FormatRaised {
+        /// The ring's format from then on.
+        to: FormatVersion,
     },
     /// Something that only a later version knows.
     #[serde(other)]
@@ -349,6 +354,9 @@ mod tests {
             HistoryEvent::Provisioned {
                 member: one(),
                 donor: one(),
+            },
+            HistoryEvent::FormatRaised {
+                to: FormatVersion(2),
             },
         ];
         let entries = events.map(|event| HistoryEntry {

@@ -24,6 +24,7 @@ pub(crate) async fn observe(core: Arc<MemberCore>, published: Published) {
     loop {
         commits.mark_unchanged();
         let role = core.role();
+        core.formats.note_ring(&role.membership);
         let now = core.assess(&role);
         publish(&published.leadership, now);
         let primacy = core.primacy(&role);

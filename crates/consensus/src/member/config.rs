@@ -8,6 +8,7 @@ use openraft::SnapshotPolicy;
 use raft_types::{MAX_TRANSACTION_BYTES, MemberId, MemberKind, RingId};
 use thiserror::Error;
 
+use crate::formats::Program;
 use crate::quorum::RingRules;
 
 /// The configuration of one member's Raft.
@@ -25,6 +26,8 @@ pub struct MemberConfig {
     pub rules: RingRules,
     /// What the member holds in memory at most.
     pub bounds: Bounds,
+    /// Which program runs here. Not a user's choice: tests let a member be of another version.
+    pub program: Program,
 }
 
 impl MemberConfig {
@@ -37,6 +40,7 @@ impl MemberConfig {
             timers: Timers::default(),
             rules: RingRules::default(),
             bounds: Bounds::default(),
+            program: Program::this(),
         }
     }
 

@@ -12,11 +12,13 @@ use tokio::time::Instant;
 use crate::election::campaign::Campaigning;
 use crate::engine;
 use crate::engine::{Engine, Fault, RoleSnapshot};
+use crate::formats;
+use crate::formats::keeping::Formats;
 use crate::history::noting::Notes;
 use crate::lease::contacts::{Contacts, LastHeard};
 use crate::lease::leadership::{Leadership, Observation, Tenure, Term, assess};
 use crate::log_room::rooms::Rooms;
-use crate::member::config::Timers;
+use crate::member::config::{MemberConfig, Timers};
 use crate::purge_floor::{PurgeFloor, purge_floor};
 use crate::quorum::{RingRules, VoterSets, policy};
 use crate::reconfiguration::membership_step::{MembershipStep, MoveError};
@@ -59,14 +61,13 @@ pub(crate) struct MemberCore {
     pub(crate) rooms: Rooms,
     /// What waits to come into the ring's history.
     pub(crate) notes: Notes,
+    pub(crate) formats: Formats,
 }
 
 impl MemberCore {
     pub(crate) fn new(
         raft: Engine,
-        id: MemberId,
-        timers: Timers,
-        configured: RingRules,
+        config: &MemberConfig,
         mark: CommitMark,
         contacts: Contacts,
         campaigning: Campaigning,
@@ -75,9 +76,9 @@ impl MemberCore {
             raft,
             contacts,
             campaigning,
-            id,
-            timers,
-            configured,
+            id: config.id,
+            timers: config.timers,
+            configured: config.rules.clone(),
             mark,
             heard: LastHeard::never(),
             tenure: Tenure::default(),
@@ -89,6 +90,7 @@ impl MemberCore {
             database: DatabaseSlot::default(),
             rooms: Rooms::default(),
             notes: Notes::default(),
+            formats: Formats::new(config.program.clone()),
         }
     }
 
@@ -164,6 +166,7 @@ impl MemberCore {
         let nodes = role.membership.membership().nodes();
         let mut members = nodes.map(|(id, record)| (*id, record.clone())).collect();
         policy::carry_on(&mut members, &self.configured);
+        formats::carry_on(&mut members);
         members
     }
 

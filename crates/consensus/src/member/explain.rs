@@ -8,6 +8,7 @@ use raft_types::{MemberId, MemberKind, OpId, RingId};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Fault;
+use crate::formats::FormatStatus;
 use crate::lease::leadership::{Leadership, Term};
 use crate::quorum::{QuorumHealth, QuorumPlan, RegionQuorum, RingRules, majority_of, plan};
 use crate::reconfiguration::leader_tasks::LeaderTask;
@@ -225,6 +226,8 @@ pub struct MemberStatus {
     /// Why it neither votes nor campaigns, in words, if it does not.
     #[serde(default)]
     pub stays_out_of_elections: Option<String>,
+    /// Which program runs here, and the ring's format.
+    pub formats: FormatStatus,
     /// Why the engine stopped, if it did.
     pub fault: Option<Fault>,
 }

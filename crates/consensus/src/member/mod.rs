@@ -7,6 +7,7 @@ pub(crate) mod explain;
 mod operations;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,14 +16,16 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::network::NetSnapshot;
 use openraft::storage::RaftLogStorage;
 use raft_types::{
-    AppEntry, CommittedLeaderId, FileStarts, LogIntake, MAX_TRANSACTION_BYTES, MemberId,
-    MemberRecord, OfferedStart, OpId, ProposalResponder, TypeConfig,
+    AppEntry, CommittedLeaderId, FileStarts, FormatMismatch, FormatVersion, LogIntake,
+    MAX_TRANSACTION_BYTES, MemberId, MemberRecord, OfferedStart, OpId, ProposalResponder,
+    TypeConfig,
 };
 use thiserror::Error;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::bootstrap::identity::IdentityBook;
 use crate::calls::MemberCalls;
 use crate::calls::inbound::Inbound;
 use crate::election::campaign::{Campaigning, first_turn};
@@ -30,6 +33,7 @@ use crate::election::doubted_tail;
 use crate::election::vote_gate::ElectionGate;
 use crate::engine;
 use crate::engine::{Engine, Fault};
+use crate::formats;
 use crate::history::noting;
 use crate::lease::contacts::{Contacts, LeaseNetwork};
 use crate::lease::leadership::{Leadership, Term};
@@ -76,6 +80,9 @@ pub enum StartError {
     /// Its log or its network could not be opened.
     #[error("the consensus engine did not start: {0}")]
     Engine(#[from] Fault),
+    /// The ring has gone on to a format that this program does not speak.
+    #[error("the ring's log is in {0}; nothing was changed")]
+    Format(FormatMismatch),
 }
 
 impl Member {
@@ -83,7 +90,7 @@ impl Member {
     /// the same log again, as a row of files with which another member's log may begin.
     ///
     /// # Errors
-    /// [`StartError`] when the configuration cannot work, or the log cannot be read.
+    /// [`StartError`] when the configuration cannot work, or the log cannot be read, or is of a later version.
     pub async fn start<L, N>(
         config: MemberConfig,
         log: L,
@@ -111,11 +118,17 @@ impl Member {
             .await
             .map_err(Fault::from)?;
 
-        let rules = config.rules.clone();
+        // It answers when it has read its log.
         let is_new = !raft.is_initialized().await.map_err(Fault::from)?;
+        let found = formats::of_membership(&engine::role(&raft).membership);
+        let speaks = config.program.formats;
+        if found > speaks.newest() {
+            // It reports how its task ended, and has not begun anything.
+            let _ = raft.shutdown().await;
+            return Err(StartError::Format(FormatMismatch { found, speaks }));
+        }
         let campaigning = Campaigning::new(begun, config.timers.lease, is_new, gate);
-        let (id, timers) = (config.id, config.timers);
-        let core = MemberCore::new(raft, id, timers, rules, mark, contacts, campaigning);
+        let core = MemberCore::new(raft, &config, mark, contacts, campaigning);
         let core = Arc::new(core);
         let waking = tokio::spawn(wake(core.clone()));
         let catching_up = tokio::spawn(catch_up(core.clone()));
@@ -132,6 +145,7 @@ impl Member {
         let supervisor = tokio::spawn(supervise(core.clone(), publish_fault));
         let asking = tokio::spawn(asking::ask_around(core.clone(), calls.clone()));
         let noting = tokio::spawn(noting::write_down(core.clone(), calls.clone()));
+        let programs = tokio::spawn(formats::asking::ask_around(core.clone(), calls.clone()));
         let stewarding = tokio::spawn(leader_tasks::run(
             core.clone(),
             calls.clone(),
@@ -161,6 +175,7 @@ impl Member {
                 settling.abort_handle(),
                 asking.abort_handle(),
                 noting.abort_handle(),
+                programs.abort_handle(),
             ],
         })))
     }
@@ -300,6 +315,7 @@ impl Member {
             quorum,
             proposals_bytes: u64::from(config.bounds.proposals_bytes).saturating_sub(available),
             stays_out_of_elections: self.stays_out_of_elections(),
+            formats: core.formats.status(&role.membership),
             leader_task: self.0.leader_task.borrow().clone(),
             fault: self.0.fault.borrow().clone(),
         }
@@ -330,6 +346,24 @@ impl Member {
     /// behind the start, of the log that the member was started over.
     pub fn take_in_by(&self, log: Arc<dyn LogIntake>) {
         self.0.core.rooms.ask(log);
+    }
+
+    /// From now on the formats that the ring reaches stand in this data directory before anything of them is written there, and
+    /// calls to other members are made in the ring's format: said once, right behind the start.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn keep_formats_in(&self, book: &Arc<IdentityBook>) -> io::Result<()> {
+        let core = &self.0.core;
+        core.formats.keep_in(book.clone());
+        core.formats.note_ring(&core.role().membership);
+        book.raise(self.ring_format())
+    }
+
+    /// The ring's format, as this member's log says it: the newest one that may be used. Whatever needs a newer format than the
+    /// first asks this.
+    pub fn ring_format(&self) -> FormatVersion {
+        formats::of_membership(&self.0.core.role().membership)
     }
 
     /// Whether this member's log has no room for transactions, while a majority of each voter set is not known to lack it: then

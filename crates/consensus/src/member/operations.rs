@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use raft_types::{FilePart, MemberId, MemberRecord, Membership, OpId, TypeConfig};
+use raft_types::{FilePart, FormatRange, MemberId, MemberRecord, Membership, OpId, TypeConfig};
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -14,6 +14,7 @@ use crate::calls::{Answer, CallError, Question};
 use crate::election::mock_election::MockElection;
 use crate::engine;
 use crate::engine::Fault;
+use crate::formats;
 use crate::history;
 use crate::history::noting::entry_now;
 use crate::history::{HistoryEntry, HistoryEvent, Named, noting};
@@ -156,6 +157,14 @@ impl Member {
         record: &MemberRecord,
     ) -> Result<(), ReconfigurationError> {
         members::check_add(&self.0.core.ring_view(), id, record)
+    }
+
+    /// Whether a new member that speaks these formats could take part in the ring. Changes nothing.
+    ///
+    /// # Errors
+    /// [`ReconfigurationError::Format`].
+    pub fn check_new_member_speaks(&self, speaks: FormatRange) -> Result<(), ReconfigurationError> {
+        formats::check_newcomer(self.ring_format(), speaks).map_err(ReconfigurationError::Format)
     }
 
     /// Refuses what [`Member::remove_member`] would refuse, and changes nothing.
@@ -477,6 +486,7 @@ impl Member {
         // The sets are of members of the list, and none is empty.
         let mut members = members;
         policy::write(&mut members, rules);
+        formats::write(&mut members, self.0.config.program.formats.oldest());
         let event = HistoryEvent::Bootstrapped {
             members: members.len(),
         };

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
-use raft_types::{MemberId, MemberKind, UnixSeconds};
+use raft_types::{FormatVersion, MemberId, MemberKind, UnixSeconds};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::calls::MemberCalls;
+use crate::formats;
+use crate::formats::Programs;
 use crate::history::noting::entry_now;
 use crate::history::{HistoryEvent, Named};
 use crate::lease::leadership::Leadership;
@@ -64,12 +66,33 @@ pub(crate) enum NextTask {
     Switchover(ScheduledSwitchover),
     /// A scheduled switchover is done, or its time is over.
     EndSwitchover(ScheduledSwitchover),
+    /// All is as it should be, and every member speaks the next format: it becomes the ring's.
+    RaiseFormat(FormatVersion),
     /// Nothing can be done now.
     Wait(String),
 }
 
-/// What the leader of this view should do, with what the databases say of themselves. Transfer targets in `failed` come last.
+/// What the leader of this view should do, with what the databases and the members say of themselves. Transfer targets in `failed`
+/// come last.
 pub(crate) fn decide(
+    view: &RingView,
+    rules: &RingRules,
+    lease: Duration,
+    failed: &[MemberId],
+    said: &DatabaseStates,
+    programs: &Programs,
+    now: UnixSeconds,
+) -> NextTask {
+    match look_after_quorum(view, rules, lease, failed, said, now) {
+        NextTask::Stay => {
+            formats::to_raise(view, programs).map_or(NextTask::Stay, NextTask::RaiseFormat)
+        }
+        more_urgent => more_urgent,
+    }
+}
+
+/// What is to be done about who leads and who decides a commit.
+fn look_after_quorum(
     view: &RingView,
     rules: &RingRules,
     lease: Duration,
@@ -208,7 +231,17 @@ async fn look_after(
         let reconfiguration_lock = core.reconfiguration_lock.lock().await;
         let (view, lease) = (core.ring_view(), core.timers.lease);
         let rules = core.rules();
-        match decide(&view, &rules, lease, &failed, &said.states, pause::now()) {
+        let programs = core.formats.programs(core.id);
+        let next = decide(
+            &view,
+            &rules,
+            lease,
+            &failed,
+            &said.states,
+            &programs,
+            pause::now(),
+        );
+        match next {
             NextTask::Stay => {
                 drop(reconfiguration_lock);
                 publish(state, None);
@@ -238,6 +271,13 @@ async fn look_after(
                         failed.push(to);
                     }
                     publish_wait(state, why);
+                    drop(reconfiguration_lock);
+                    tokio::time::sleep(core.timers.heartbeat / 4).await;
+                }
+            }
+            NextTask::RaiseFormat(to) => {
+                if let Err(why) = formats::raise(core, to).await {
+                    publish_wait(state, format!("the ring's format stays: {why}"));
                     drop(reconfiguration_lock);
                     tokio::time::sleep(core.timers.heartbeat / 4).await;
                 }
@@ -386,6 +426,7 @@ mod tests {
     use raft_types::PauseMark;
 
     use super::*;
+    use crate::formats::Program;
     use crate::ring_view::tests::LEASE;
     use crate::ring_view::tests::Ring;
 
@@ -398,8 +439,28 @@ mod tests {
             LEASE,
             &[],
             &DatabaseStates::new(),
+            &Programs::new(),
             NOW,
         )
+    }
+
+    #[test]
+    fn the_ring_s_format_rises_when_there_is_nothing_else_to_do() {
+        let speaks = Program {
+            version: "0.2.0".to_owned(),
+            formats: "1-2".parse().unwrap(),
+        };
+        let next = |ring: &Ring| {
+            let view = ring.view();
+            let all = view.members.iter().map(|peer| (peer.id, speaks.clone()));
+            let (rules, nobody) = (RingRules::default(), DatabaseStates::new());
+            decide(&view, &rules, LEASE, &[], &nobody, &all.collect(), NOW)
+        };
+        assert_eq!(next(&ring()), NextTask::RaiseFormat(FormatVersion(2)));
+        let moves = next(&ring().with_sets(&[&[4, 5, 6]]));
+        assert!(matches!(moves, NextTask::Move { .. }), "{moves:?}");
+        let hands_over = next(&ring().led_by(2));
+        assert_eq!(hands_over, NextTask::Transfer(MemberId(1)));
     }
 
     fn sets(of: &[&[u64]]) -> VoterSets {

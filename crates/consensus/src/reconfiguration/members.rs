@@ -50,6 +50,9 @@ pub enum ReconfigurationError {
         /// Name, address or data directory.
         what: String,
     },
+    /// The new one does not speak the ring's format.
+    #[error("{0}")]
+    Format(String),
     /// There is no such member.
     #[error("the ring has no member {0}; see `witness members list`")]
     NoSuchMember(MemberId),

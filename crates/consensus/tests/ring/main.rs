@@ -10,6 +10,7 @@ mod cold_start;
 mod commits_in_order;
 mod failing_log;
 mod forgotten_lease;
+mod formats;
 mod history;
 mod leader_crash;
 mod lost_quorum;

@@ -7,9 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use consensus::log_probe::LogProbe;
 use consensus::quorum::{QuorumPolicy, RingRules};
-use consensus::{AppliedFloor, Bounds, Leadership, Member, MemberConfig, Outcome, Term, Timers};
+use consensus::{
+    AppliedFloor, Bounds, Leadership, Member, MemberConfig, Outcome, Program, StartError, Term,
+    Timers,
+};
 use raft_types::{
-    AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
+    AppEntry, FormatRange, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
     TransactionPayload,
 };
 
@@ -38,6 +41,8 @@ pub(crate) struct Ring {
     pub(crate) searches_locally: bool,
     /// From where members go on whose logs were there before, and do not begin at the beginning.
     pub(crate) floors: BTreeMap<MemberId, AppliedFloor>,
+    /// The formats that members speak which run another version than this one.
+    pub(crate) speaks: BTreeMap<MemberId, FormatRange>,
 }
 
 impl Ring {
@@ -108,6 +113,7 @@ impl Ring {
             rules,
             searches_locally: true,
             floors: BTreeMap::new(),
+            speaks: BTreeMap::new(),
         }
     }
 
@@ -140,10 +146,21 @@ impl Ring {
 
     /// Starts a member over its disk.
     pub(crate) async fn start(&mut self, id: MemberId) {
+        self.try_start(id).await.unwrap();
+    }
+
+    /// The same, where the member may refuse to start.
+    pub(crate) async fn try_start(&mut self, id: MemberId) -> Result<(), StartError> {
+        let this = Program::this();
+        let program = Program {
+            formats: self.speaks.get(&id).copied().unwrap_or(this.formats),
+            ..this
+        };
         let config = MemberConfig {
             timers: TIMERS,
             bounds: self.bounds,
             rules: self.rules.clone(),
+            program,
             ..MemberConfig::new(self.id, id, self.records[&id].kind)
         };
         let port = self.board.port(id);
@@ -165,9 +182,10 @@ impl Ring {
             }
             false => Member::start(config, log, port, calls, floor, starts).await,
         };
-        let member = member.unwrap();
+        let member = member?;
         self.board.connect(id, member.inbound(), disk);
         self.members.insert(id, member);
+        Ok(())
     }
 
     /// Stops a member without a word to the others.

@@ -369,7 +369,9 @@ impl Work {
                 }
             }
             OperatorCommand::AddMember { member: id, record } => {
-                may_be_added(&self.ring()?.member, id, &record)?;
+                let member = self.ring()?.member;
+                may_be_added(&member, id, &record)?;
+                self.speaks_the_ring_s_format(&member, &record).await?;
             }
             OperatorCommand::RemoveMember { member: id } => {
                 self.ring()?.member.check_removal(id)?;
@@ -465,6 +467,24 @@ impl Work {
         Ok(CommandResult::Provisioned(provisioned))
     }
 
+    /// Asks a newcomer which formats its program speaks. One that cannot be asked does not get its ring either, which says why.
+    async fn speaks_the_ring_s_format(
+        &self,
+        member: &Member,
+        record: &MemberRecord,
+    ) -> Result<(), Refusal> {
+        let client = AdminClient::new(
+            &record.address,
+            self.member.state.credentials.tls.as_ref(),
+            self.member.transport,
+        );
+        let Ok(client) = client else { return Ok(()) };
+        match client.identify().await {
+            Ok(introduction) => Ok(member.check_new_member_speaks(introduction.speaks)?),
+            Err(_) => Ok(()),
+        }
+    }
+
     /// Gives the newcomer its ring, then takes it in. What would be refused afterwards is refused before.
     async fn add(
         &self,
@@ -474,6 +494,7 @@ impl Work {
         by: &str,
     ) -> Result<OpId, Refusal> {
         may_be_added(member, id, &record)?;
+        self.speaks_the_ring_s_format(member, &record).await?;
         let party = Party {
             member: id,
             incarnation: record.incarnation,

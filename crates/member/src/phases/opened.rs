@@ -42,7 +42,7 @@ impl Opened {
             member_id: settings.own.id,
             member_name: settings.own.name.clone(),
         };
-        let book = Arc::new(open_identity(data_dir, &claim)?);
+        let book = Arc::new(open_identity(data_dir, &claim, settings.program.formats)?);
         let credentials = Credentials::read(&settings)?;
         let timers = Timers {
             heartbeat: settings.raft.heartbeat,

@@ -121,6 +121,7 @@ async fn begin(
             proposals_bytes: settings.raft.proposals_bytes,
             ..Bounds::default()
         },
+        program: settings.program.clone(),
         ..MemberConfig::new(joined.ring, id, settings.own.kind)
     };
     let member = Member::start(
@@ -133,6 +134,11 @@ async fn begin(
     );
     let member = member.await?;
     member.take_in_by(Arc::new(log.clone()));
+    let kept = member.keep_formats_in(&base.book);
+    kept.map_err(|source| MemberError::DataDir {
+        path: settings.data_dir.clone(),
+        source,
+    })?;
     let ring = started
         .insert(RingHandle {
             member: member.clone(),

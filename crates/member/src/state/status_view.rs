@@ -8,8 +8,9 @@ use raft_types::{MemberId, UnixSeconds};
 
 use crate::settings::{MemberEntry, Settings};
 use crate::status::{
-    ActivityView, ConsumerView, HooksView, LogView, LoggedMember, MemberName, MemberView,
-    MysqlView, PauseView, PeerView, QuorumView, ReplicationRoutesView, RingName, Role,
+    ActivityView, ConsumerView, FormatsView, HooksView, LogView, LoggedMember, MemberName,
+    MemberView, MysqlView, PauseView, PeerView, ProgramView, QuorumView, ReplicationRoutesView,
+    RingName, Role,
 };
 
 /// What the parts of a member say at one moment.
@@ -53,7 +54,7 @@ impl StatusView<'_> {
                 address: own.address.clone(),
                 incarnation: self.identity.incarnation,
             },
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: self.config.program.version.clone(),
             uptime_seconds: self.uptime.as_secs_f64(),
             client_addresses: self.config.client_addresses.clone(),
             role: raft.map_or(Role::Joining, role),
@@ -90,6 +91,15 @@ impl StatusView<'_> {
             pause: raft
                 .and_then(|raft| raft.pause.clone())
                 .map(|paused| PauseView::new(paused, self.now)),
+            formats: Some(FormatsView {
+                speaks: self.config.program.formats,
+                ring: raft.map(|raft| raft.formats.ring),
+                // A leader takes none from others.
+                refused: raft
+                    .filter(|raft| raft.leadership.leading_term().is_none())
+                    .and_then(|raft| raft.formats.refused.clone()),
+                others: raft.map(others_programs).unwrap_or_default(),
+            }),
             scheduled_switchover: raft.and_then(|raft| raft.ring_view.scheduled_switchover()),
             replication_routes: self.routes.map(|routes| match raft.map(role) {
                 Some(Role::Leader) => routes,
@@ -221,6 +231,16 @@ fn members(raft: &MemberStatus) -> Vec<LoggedMember> {
         record: consensus::without_history(peer.record.clone()),
     };
     members.map(logged).collect()
+}
+
+fn others_programs(raft: &MemberStatus) -> Vec<ProgramView> {
+    let others = raft.formats.others.iter();
+    let told = others.map(|(id, program)| ProgramView {
+        id: *id,
+        version: program.version.clone(),
+        speaks: program.formats,
+    });
+    told.collect()
 }
 
 fn peers(raft: &MemberStatus, own: MemberId) -> Vec<PeerView> {

@@ -1,12 +1,15 @@
 //! Views for tests: one of each kind, in order.
 
 use consensus::quorum::{RegionQuorum, RingRules, VoterSetHealth};
-use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
+use raft_types::{
+    FormatRange, FormatVersion, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region,
+    RingId,
+};
 
 use crate::status::replication_routes::{FallbackView, LinkView, ReplicationRoutesView, SentView};
 use crate::status::view::{
-    ActivityView, ClientAddresses, ConsumerView, HooksView, LogView, LoggedMember, MemberName,
-    MemberView, MysqlView, PeerView, QuorumView, RingName, Role, ScrubView,
+    ActivityView, ClientAddresses, ConsumerView, FormatsView, HooksView, LogView, LoggedMember,
+    MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role, ScrubView,
 };
 
 /// A database member that leads, with everything in order.
@@ -172,6 +175,12 @@ pub fn witness_follower() -> MemberView {
         consumers: None,
         hooks: None,
         pause: None,
+        formats: Some(FormatsView {
+            speaks: FormatRange::OF_THIS_PROGRAM,
+            ring: Some(FormatVersion::FIRST),
+            refused: None,
+            others: Vec::new(),
+        }),
         scheduled_switchover: None,
         fault: None,
     }

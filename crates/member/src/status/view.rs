@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 
 use consensus::quorum::{RegionQuorum, RingRules, VoterSetHealth};
 use consensus::{DatabaseState, Explanation, ScheduledSwitchover};
-use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
+use raft_types::{
+    FormatRange, FormatVersion, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region,
+    RingId,
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use uuid::Uuid;
@@ -89,6 +92,9 @@ pub struct MemberView {
     /// The pause of failover, if one stands; nothing where the member does not take part in its ring yet.
     #[serde(default)]
     pub pause: Option<PauseView>,
+    /// The formats of its program and of the ring; nothing from a member of a version that does not know them.
+    #[serde(default)]
+    pub formats: Option<FormatsView>,
     /// The switchover that is scheduled, if one is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_switchover: Option<ScheduledSwitchover>,
@@ -139,6 +145,32 @@ pub struct MemberName {
     pub address: String,
     /// Identity of its data directory.
     pub incarnation: Incarnation,
+}
+
+/// The formats that a member speaks, and that of its ring.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormatsView {
+    /// What its program speaks, such as `1` or `1-2`.
+    pub speaks: FormatRange,
+    /// The ring's format, as its log says it: the newest that members may use. Nothing before it takes part.
+    pub ring: Option<FormatVersion>,
+    /// Why it takes no entries, if the ring's format is the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// What the other members run, as they told the leader last; it asks while the ring's format could rise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<ProgramView>,
+}
+
+/// The program of another member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramView {
+    /// The member's number, unique in the ring.
+    pub id: MemberId,
+    /// Version of the program `witness`; empty where it did not say.
+    pub version: String,
+    /// The formats that it speaks.
+    pub speaks: FormatRange,
 }
 
 /// Where clients reach a member and its mysqld, as its configuration says.

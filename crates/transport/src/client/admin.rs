@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 use consensus::{Identity, Introduction, LogOrigin, Party, RingState};
-use raft_types::{MemberId, RingId};
+use raft_types::{FormatRange, FormatVersion, MemberId, RingId};
 use thiserror::Error;
 use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
@@ -285,5 +285,9 @@ fn introduction(answer: &schema::IdentifyAnswer) -> Option<Introduction> {
             ring,
         },
         log_is_empty: answer.log_is_empty,
+        speaks: match answer.formats.as_str() {
+            "" => FormatRange::only(FormatVersion::FIRST),
+            formats => formats.parse().ok()?,
+        },
     })
 }

@@ -209,6 +209,8 @@ impl Peer {
                 incarnation: own.incarnation,
             },
             to: self.to,
+            format: self.own.calls_in(),
+            speaks: self.own.speaks(),
         };
         let mut request = Request::new(message);
         envelope::seal(&envelope, request.metadata_mut());

@@ -51,6 +51,7 @@ impl Admin for AdminService {
                 .ring()
                 .map_or_else(String::new, |ring| ring.to_string()),
             log_is_empty,
+            formats: self.local.book.speaks().to_string(),
         }))
     }
 

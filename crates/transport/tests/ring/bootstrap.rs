@@ -9,7 +9,7 @@ use consensus::{
     RingState,
 };
 use raft_types::MemberKind::{Database, Witness};
-use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
+use raft_types::{FormatVersion, Incarnation, MemberId, MemberRecord, RingId};
 use transport::{
     AdminClient, AdminError, GrpcNetworkFactory, LocalMember, RingBootstrapError, RunningServer,
     bootstrap_ring, serve,
@@ -23,7 +23,7 @@ use crate::support::memory_log::MemoryDisk;
 struct Kept(Arc<Mutex<Option<Identity>>>);
 
 impl IdentityFile for Kept {
-    fn write(&self, identity: &Identity, _: &LogOrigin) -> std::io::Result<()> {
+    fn write(&self, identity: &Identity, _: &LogOrigin, _: FormatVersion) -> std::io::Result<()> {
         *self.0.lock().unwrap() = Some(*identity);
         Ok(())
     }

@@ -8,7 +8,7 @@ use openraft::errors::RPCError;
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::VoteRequest;
 use raft_types::MemberKind::Database;
-use raft_types::{Incarnation, MemberId, MemberRecord, RingId, Vote};
+use raft_types::{FormatRange, Incarnation, MemberId, MemberRecord, RingId, Vote};
 use transport::GrpcNetworkFactory;
 
 use crate::support::grpc_ring::{GrpcRing, NoFile, PATIENCE, transaction};
@@ -20,11 +20,19 @@ async fn refused(
     to: MemberId,
     record: &MemberRecord,
 ) -> (String, String) {
-    let book = Arc::new(IdentityBook::new(
-        own,
-        LogOrigin::default(),
-        Box::new(NoFile),
-    ));
+    refused_for(ring, own, FormatRange::OF_THIS_PROGRAM, to, record).await
+}
+
+/// The same of a member whose program speaks other formats.
+async fn refused_for(
+    ring: &GrpcRing,
+    own: Identity,
+    speaks: FormatRange,
+    to: MemberId,
+    record: &MemberRecord,
+) -> (String, String) {
+    let book = IdentityBook::new(own, LogOrigin::default(), Box::new(NoFile));
+    let book = Arc::new(book.speaking(speaks, speaks.oldest()));
     let mut factory = GrpcNetworkFactory::new(book, None, ring.config);
     let mut client = factory.new_client(to, record).await;
     // Of a term and a log that everybody would vote for.
@@ -84,6 +92,14 @@ async fn each_kind_of_stranger_is_told_why() {
     assert_eq!(code, "wiped-caller");
     assert!(
         words.contains("member 1 calls with data directory"),
+        "{words}"
+    );
+
+    let later = "2-3".parse().unwrap();
+    let (code, words) = refused_for(&ring, member(1), later, MemberId(2), &record).await;
+    assert_eq!(code, "format");
+    assert!(
+        words.contains("member 1 calls in format 2 of those that it speaks (2-3), and member 2 speaks 1: install a later version of witness at member 2"),
         "{words}"
     );
 

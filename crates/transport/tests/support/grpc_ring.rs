@@ -16,7 +16,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use proxy::{ProxyOptions, ProxyService, Proxying, Records, Relay, RouteTable};
 use raft_types::{
-    AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
+    AppEntry, FormatVersion, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
     TransactionPayload,
 };
 use tokio::net::TcpListener;
@@ -41,7 +41,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct NoFile;
 
 impl IdentityFile for NoFile {
-    fn write(&self, _: &Identity, _: &LogOrigin) -> io::Result<()> {
+    fn write(&self, _: &Identity, _: &LogOrigin, _: FormatVersion) -> io::Result<()> {
         Ok(())
     }
 }

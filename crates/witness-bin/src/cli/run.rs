@@ -205,6 +205,8 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
             Exit::Refused,
             "name the right `data_dir`, or give this member an empty one; a member that lost its data must return under a new number",
         ),
+        MemberError::IdentityFile(IdentityFileError::Format { .. })
+        | MemberError::Start(consensus::StartError::Format(_)) => (Exit::Refused, ""),
         MemberError::IdentityFile(
             IdentityFileError::Damaged { .. } | IdentityFileError::Missing { .. },
         ) => (

@@ -147,6 +147,7 @@ fn settings(
         binlog_server: sections::binlog_server_settings(values)?,
         hooks: hooks(values)?,
         client_addresses: client_addresses(values, &own, http)?,
+        program: consensus::Program::this(),
         own,
         members,
     })

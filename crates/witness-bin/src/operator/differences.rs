@@ -6,11 +6,12 @@ use member::settings::MemberEntry;
 use member::status::{LoggedMember, MemberView};
 
 use crate::operator::asker::{Asked, latest};
+use crate::operator::versions;
 
 /// Each as a sentence that says what to do.
 pub(super) fn differences(asked: &[Asked]) -> Vec<String> {
     let views = || asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
-    let mut told = Vec::new();
+    let mut told: Vec<String> = versions::warning(views()).into_iter().collect();
     let Some(ring) = latest(asked) else {
         return told;
     };

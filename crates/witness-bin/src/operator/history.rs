@@ -138,6 +138,9 @@ pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
             "The data of the mysqld beside `{}` were replaced by a copy of those beside `{}`",
             member.name, donor.name
         ),
+        HistoryEvent::FormatRaised { to } => {
+            format!("Every member speaks format {to}, which is the ring's from now on")
+        }
         HistoryEvent::Unknown => "Something that only a later version knows".to_owned(),
     }
 }

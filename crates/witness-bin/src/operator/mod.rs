@@ -11,6 +11,7 @@ mod hops;
 mod refusal_sentences;
 mod ring_report;
 pub(crate) mod sentences;
+pub(crate) mod versions;
 
 use std::time::Duration;
 

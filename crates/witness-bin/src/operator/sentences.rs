@@ -135,6 +135,10 @@ pub(crate) fn notes(member: &MemberReport) -> Vec<String> {
     if let Some(why) = &view.stays_out_of_elections {
         notes.push(format!("takes part in no election: {why}"));
     }
+    let refused = view.formats.as_ref();
+    if let Some(why) = refused.and_then(|formats| formats.refused.as_ref()) {
+        notes.push(format!("takes no more entries: {why}"));
+    }
     notes.extend(view.log.unreadable.iter().cloned());
     if view.log.disk_full {
         notes.push(

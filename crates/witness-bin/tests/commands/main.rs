@@ -17,6 +17,7 @@ mod log_parallelism_is_told;
 mod log_tells_what_was_trimmed;
 mod member_answers_over_http;
 mod member_refuses_what_is_not_its_own;
+mod members_of_two_versions;
 mod operators_change_a_ring;
 mod operators_follow_and_wait;
 mod operators_repair_a_quorum;

@@ -14,7 +14,9 @@ use member::protocol::{CommandEvent, CommandResult, OperatorCommand, Refusal};
 use member::status::{
     ActivityView, LogView, LoggedMember, MemberName, MemberView, QuorumView, RingName, Role,
 };
-use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
+use raft_types::{
+    FormatVersion, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -99,7 +101,7 @@ impl CommandSource for Player {
 struct NoFile;
 
 impl IdentityFile for NoFile {
-    fn write(&self, _: &Identity, _: &LogOrigin) -> std::io::Result<()> {
+    fn write(&self, _: &Identity, _: &LogOrigin, _: FormatVersion) -> std::io::Result<()> {
         Ok(())
     }
 }
@@ -154,6 +156,7 @@ fn view(id: u64, roster: &[LoggedMember]) -> MemberView {
         consumers: None,
         hooks: None,
         pause: None,
+        formats: None,
         scheduled_switchover: None,
         fault: None,
     }

@@ -368,6 +368,7 @@ mod tests {
                     ..Identity::fresh(MemberId(member))
                 },
                 log_is_empty,
+                speaks: raft_types::FormatRange::OF_THIS_PROGRAM,
             };
             let said = fit(&args(), &introduction, Some(ring));
             let (what, advice) = said.err().unwrap_or_default();

@@ -1,13 +1,16 @@
 //! `witness status --explain`: what a commit waits for, and why each member can or cannot be elected now. Only
-//! a leader knows; without one, what the answers of all members tell.
+//! a leader knows; without one, what the answers of all members tell. Then, which versions run.
 
 use crate::operator::RingReport;
 use crate::operator::sentences::explained;
+use crate::operator::versions;
 
 /// The lines below the table.
 pub(super) fn lines(report: &RingReport) -> String {
     let told = explained(report);
-    let lines = told.commit.iter().chain(&told.elections);
+    let views = report.members.iter().filter_map(|one| one.view.as_ref());
+    let versions = versions::sentence(views);
+    let lines = told.commit.iter().chain(&told.elections).chain(&versions);
     let lines = lines.map(|line| format!("{line}\n"));
     format!("\n{}", lines.collect::<String>())
 }
@@ -53,6 +56,7 @@ A commit waits for member 2 `witness-1`
 Policy majority requires other voters: moving to {1, 2}
 `db-1` can be elected: it leads
 `witness-1` cannot be elected: member 1 `db-1` has a longer log
+Versions: 0.1.0, formats 1: `db-1`, `witness-1`. The ring's format is 1
 ";
         assert_eq!(lines(&report(leader)), expected);
     }

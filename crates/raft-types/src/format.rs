@@ -1,0 +1,193 @@
+//! Formats: what the calls between members, the markers of the log, the hard state and the data directory look like, under one
+//! number for all of them. A program speaks a range of these numbers, so that members of two versions work together. What each
+//! number changed stands in docs/upgrades.md.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// One format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FormatVersion(pub u32);
+
+impl FormatVersion {
+    /// The format of programs that do not know the word, of rings that say nothing of it, and of directories that never met another.
+    pub const FIRST: Self = Self(1);
+
+    /// The one after it.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for FormatVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The formats that a program speaks: all from the oldest to the newest. In text `1`, or `1-2`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct FormatRange {
+    oldest: FormatVersion,
+    newest: FormatVersion,
+}
+
+impl FormatRange {
+    /// What this program speaks.
+    pub const OF_THIS_PROGRAM: Self = Self::only(FormatVersion::FIRST);
+
+    /// One format alone.
+    pub const fn only(format: FormatVersion) -> Self {
+        Self {
+            oldest: format,
+            newest: format,
+        }
+    }
+
+    /// From one to another; nothing where they are the wrong way round.
+    pub fn between(oldest: FormatVersion, newest: FormatVersion) -> Option<Self> {
+        (oldest <= newest).then_some(Self { oldest, newest })
+    }
+
+    /// The lowest of them.
+    pub const fn oldest(self) -> FormatVersion {
+        self.oldest
+    }
+
+    /// The highest of them.
+    pub const fn newest(self) -> FormatVersion {
+        self.newest
+    }
+
+    /// Whether it is one of them.
+    pub fn has(self, format: FormatVersion) -> bool {
+        (self.oldest..=self.newest).contains(&format)
+    }
+
+    /// The one of them that is nearest.
+    #[must_use]
+    pub fn nearest(self, format: FormatVersion) -> FormatVersion {
+        format.clamp(self.oldest, self.newest)
+    }
+
+    /// Whether a program that speaks these reads what was found.
+    ///
+    /// # Errors
+    /// [`FormatMismatch`], which says which version of the program does.
+    pub fn check(self, found: FormatVersion) -> Result<(), FormatMismatch> {
+        let speaks = self;
+        match self.has(found) {
+            true => Ok(()),
+            false => Err(FormatMismatch { found, speaks }),
+        }
+    }
+}
+
+impl fmt::Display for FormatRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.oldest == self.newest {
+            true => self.oldest.fmt(f),
+            false => write!(f, "{}-{}", self.oldest, self.newest),
+        }
+    }
+}
+
+impl FromStr for FormatRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (oldest, newest) = text.split_once('-').unwrap_or((text, text));
+        let number = |text: &str| text.parse().ok().map(FormatVersion);
+        let range = number(oldest).zip(number(newest));
+        range
+            .and_then(|(oldest, newest)| Self::between(oldest, newest))
+            .ok_or_else(|| format!("`{text}` is no range of formats, such as 1 or 1-2"))
+    }
+}
+
+impl TryFrom<String> for FormatRange {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<FormatRange> for String {
+    fn from(range: FormatRange) -> Self {
+        range.to_string()
+    }
+}
+
+/// Something is in a format that a program does not speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FormatMismatch {
+    /// The format that was met.
+    pub found: FormatVersion,
+    /// What the program speaks.
+    pub speaks: FormatRange,
+}
+
+impl fmt::Display for FormatMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { found, speaks } = self;
+        write!(f, "format {found}, and this program speaks {speaks}: ")?;
+        match *found > speaks.newest() {
+            true => f.write_str("install a later version of witness"),
+            false => write!(
+                f,
+                "install an earlier version of witness that speaks both, and this one when `witness status` says that the ring's format is {}",
+                speaks.oldest()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for FormatMismatch {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(text: &str) -> FormatRange {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_range_is_read_as_it_is_written() {
+        for text in ["1", "1-2", "2-13"] {
+            assert_eq!(range(text).to_string(), text);
+            let json = serde_json::to_string(&range(text)).unwrap();
+            assert_eq!(json, format!("\"{text}\""));
+            assert_eq!(
+                serde_json::from_str::<FormatRange>(&json).unwrap(),
+                range(text)
+            );
+        }
+        for text in ["", "x", "2-1", "1-", "-1", "1-2-3"] {
+            assert!(text.parse::<FormatRange>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_outside_of_it_says_which_way_to_go() {
+        let speaks = range("2-3");
+        let format = FormatVersion;
+        assert_eq!(speaks.check(format(2)).and(speaks.check(format(3))), Ok(()));
+        let beyond = speaks.check(format(4)).unwrap_err().to_string();
+        assert_eq!(
+            beyond,
+            "format 4, and this program speaks 2-3: install a later version of witness"
+        );
+        let before = speaks.check(format(1)).unwrap_err().to_string();
+        assert!(before.contains("an earlier version of witness"), "{before}");
+        assert!(before.contains("the ring's format is 2"), "{before}");
+        let nearest = [1, 2, 3, 4].map(|number| speaks.nearest(format(number)).0);
+        assert_eq!(nearest, [2, 2, 3, 3]);
+    }
+}
