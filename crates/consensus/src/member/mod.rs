@@ -68,7 +68,7 @@ struct Running {
     primacy: watch::Receiver<Primacy>,
     leader_task: watch::Receiver<Option<LeaderTask>>,
     fault: watch::Receiver<Option<Fault>>,
-    tasks: [AbortHandle; 8],
+    tasks: [AbortHandle; 9],
 }
 
 /// Why a member could not be started.
