@@ -8,6 +8,7 @@ use mysqld_controller::conversion::ServerLook;
 use mysqld_controller::provision::CloneAccount;
 use raft_types::{MemberId, MemberRecord, OpId, RingId, UnixSeconds};
 use serde::{Deserialize, Serialize};
+use transport::Right;
 
 /// A command to one member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -189,6 +190,18 @@ impl OperatorCommand {
             | Self::AddMember { .. }
             | Self::RemoveMember { .. }
             | Self::RepairQuorum { .. } => true,
+        }
+    }
+}
+
+impl OperatorCommand {
+    /// What giving it takes.
+    pub fn right(&self) -> Right {
+        match self {
+            // Members have each other do these; nobody else needs them.
+            Self::OfferClone { .. } | Self::WithdrawClone { .. } => Right::SpeakAsMember,
+            command if command.changes_something() => Right::Operate,
+            _ => Right::Read,
         }
     }
 }

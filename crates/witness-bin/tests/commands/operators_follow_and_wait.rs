@@ -18,7 +18,9 @@ use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use transport::{CommandSource, LocalMember, RunningServer, StatusSource, TransportConfig, serve};
+use transport::{
+    CommandSource, LocalMember, Right, RunningServer, StatusSource, TransportConfig, serve,
+};
 
 use crate::program::{Run, Scratch, witness};
 
@@ -49,6 +51,10 @@ impl StatusSource for Player {
 }
 
 impl CommandSource for Player {
+    fn right(&self, _: &[u8]) -> Right {
+        Right::Operate
+    }
+
     fn command(&self, _: Option<SocketAddr>, json: Bytes) -> mpsc::Receiver<Bytes> {
         let command: OperatorCommand = serde_json::from_slice(&json).expect("a command");
         let OperatorCommand::Promote { to, .. } = command else {
