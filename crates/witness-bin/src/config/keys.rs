@@ -387,7 +387,7 @@ pub const KEYS: &[Key] = &[
         Kind::Text,
         Value("\"witness\""),
         "",
-        "Account of the member in that mysqld. It needs REPLICATION SLAVE, REPLICATION CLIENT, SYSTEM_VARIABLES_ADMIN and CONNECTION_ADMIN; with `mysql.apply = \"rows\"` ALL PRIVILEGES WITH GRANT OPTION, because it applies whatever the log says.",
+        "Account of the member in that mysqld. With `mysql.apply = \"rows\"` it needs ALL PRIVILEGES WITH GRANT OPTION, because it applies whatever the log says; docs/roles.md has the rights that are enough with `native`. A server that the member initialises gets it.",
     ),
     Key {
         path: "mysql.password",
