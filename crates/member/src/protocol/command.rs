@@ -343,6 +343,39 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_changes_something_takes_an_operator_and_copies_are_between_members() {
+        let promote = OperatorCommand::Promote {
+            to: MemberId(2),
+            force: false,
+        };
+        let dry_run = OperatorCommand::DryRun {
+            of: Box::new(promote.clone()),
+        };
+        let purge = |dry_run| OperatorCommand::PurgeLog {
+            request: PurgeRequest::KeepBytes(1),
+            dry_run,
+        };
+        let mysqld = |order| OperatorCommand::Mysqld { order };
+        let offer = OperatorCommand::OfferClone {
+            recipient: MemberId(3),
+        };
+        for (command, right) in [
+            (promote, Right::Operate),
+            (OperatorCommand::Reload, Right::Operate),
+            (purge(false), Right::Operate),
+            (mysqld(MysqldOrder::Manage), Right::Operate),
+            (dry_run, Right::Read),
+            (purge(true), Right::Read),
+            (mysqld(MysqldOrder::Look), Right::Read),
+            (OperatorCommand::History, Right::Read),
+            (OperatorCommand::Evidence, Right::Read),
+            (offer, Right::SpeakAsMember),
+        ] {
+            assert_eq!(command.right(), right, "{command}");
+        }
+    }
+
+    #[test]
     fn the_form_on_the_wire_stays() {
         let record = MemberRecord {
             name: "db-9".into(),
