@@ -19,4 +19,4 @@ pub use server_contents::{ServerContents, difference, server_contents};
 pub use stock_replica::StockReplica;
 pub use turns::{Turn, Turns};
 pub use writers::{Place, Writers, client_session, connect_to_primary};
-pub use written_rows::{Commit, WrittenRows, make_rows};
+pub use written_rows::{Commit, MAKE_ROWS, WrittenRows, make_rows};

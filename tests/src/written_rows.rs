@@ -10,7 +10,7 @@ use testkit::statistics::longest_gap;
 use testkit::wait::{Patience, eventually};
 
 /// The statements that make the table, if it is not there yet.
-pub(crate) const MAKE_ROWS: &str = "CREATE DATABASE IF NOT EXISTS acked; \
+pub const MAKE_ROWS: &str = "CREATE DATABASE IF NOT EXISTS acked; \
     CREATE TABLE IF NOT EXISTS acked.rows (id BIGINT UNSIGNED PRIMARY KEY, writer INT, note VARCHAR(64))";
 const POLL: Duration = Duration::from_millis(5);
 

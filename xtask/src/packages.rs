@@ -112,7 +112,8 @@ impl Host<'_> {
             "stat -c '%a %U %G' /etc/witness/witness.toml",
             "640 root witness",
         )?;
-        self.says("witness config check", "is valid")?;
+        let missing = "/etc/witness/tls/member.crt cannot be read";
+        self.says("witness config check || true", missing)?;
         self.says("systemctl is-enabled witness || true", "disabled")?;
         self.machine
             .run("zcat /usr/share/man/man1/witness-switchover.1.gz | grep -q switchover")?;

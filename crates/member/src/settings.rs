@@ -1,7 +1,7 @@
 //! What a running member is told by whoever starts it: everything present, checked and typed. How it is read is not its business.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use binlog_store::VerifyAtStart;
@@ -11,7 +11,7 @@ use mysqld_controller::events::EventsWanted;
 use mysqld_controller::write_fence::WriteFenceOptions;
 use proxy::ProxyOptions;
 use raft_types::{MemberId, MemberKind, Region};
-use transport::{Compression, TlsError, TlsFiles, TlsMaterial};
+use transport::{Compression, NamedRoles, TlsError, TlsFiles, TlsMaterial};
 use uuid::Uuid;
 
 use crate::status::ClientAddresses;
@@ -145,19 +145,39 @@ pub struct TlsSettings {
     pub ca_file: PathBuf,
     /// The name that the others' certificates must carry; by default the host in each address.
     pub peer_name: Option<String>,
+    /// Whose certificates say no role, and who are no members all the same.
+    pub roles: NamedRoles,
+    /// The certificate that commands on this host show, and its key; `None`: the member's own.
+    pub operator: Option<(PathBuf, PathBuf)>,
 }
 
 impl TlsSettings {
-    /// Reads the files.
+    /// Reads the files of the member.
     ///
     /// # Errors
     /// When one of them cannot be used.
     pub fn load(&self) -> Result<TlsMaterial, TlsError> {
+        self.load_with(&self.certificate_file, &self.key_file)
+    }
+
+    /// Reads the files of an operator on the member's host.
+    ///
+    /// # Errors
+    /// When one of them cannot be used.
+    pub fn load_for_commands(&self) -> Result<TlsMaterial, TlsError> {
+        match &self.operator {
+            Some((certificate, key)) => self.load_with(certificate, key),
+            None => self.load(),
+        }
+    }
+
+    fn load_with(&self, certificate: &Path, key: &Path) -> Result<TlsMaterial, TlsError> {
         TlsMaterial::load(&TlsFiles {
-            certificate: self.certificate_file.clone(),
-            key: self.key_file.clone(),
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
             authority: self.ca_file.clone(),
             peer_name: self.peer_name.clone(),
+            roles: self.roles.clone(),
         })
     }
 }

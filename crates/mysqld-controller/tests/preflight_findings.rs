@@ -2,8 +2,8 @@
 
 use mysql_link::ServerVersion;
 use mysqld_controller::settings::{
-    Check, Finding, Fix, Grants, Observed, Phase, Plan, Requirements, SemiSyncReplica, Severity,
-    Statement, preflight,
+    Check, Finding, Fix, Grants, NATIVE_RIGHTS, Observed, Phase, Plan, Requirements,
+    SemiSyncReplica, Severity, Statement, native_grants, preflight,
 };
 use uuid::Uuid;
 
@@ -442,6 +442,36 @@ fn missing_privileges_are_named_with_their_grant() {
         findings.is_sorted_by_key(|finding| std::cmp::Reverse(finding.severity)),
         "the worst comes first"
     );
+}
+
+#[test]
+fn replica_threads_need_the_listed_rights_and_applying_rows_is_not_asked_for_them() {
+    let attached = [
+        "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `w`@`%`",
+        "GRANT SYSTEM_VARIABLES_ADMIN,CONNECTION_ADMIN ON *.* TO `w`@`%`",
+        "GRANT SELECT ON `performance_schema`.* TO `w`@`%`",
+    ];
+    let native = Requirements {
+        native: true,
+        ..requirements()
+    };
+    let mut observed = perfect(NEW);
+    observed.grants = Some(Grants::parse("w@%", attached));
+    assert_eq!(preflight(&observed, &requirements()), []);
+    let missing = preflight(&observed, &native);
+    let fixes: Vec<String> = missing.iter().map(|finding| sql(&finding.fix)).collect();
+    assert!(
+        fixes.contains(&"GRANT BACKUP_ADMIN ON *.* TO 'w'@'%' WITH GRANT OPTION".to_owned()),
+        "{fixes:?}"
+    );
+    assert_eq!(fixes.len() + 5, NATIVE_RIGHTS.len(), "{fixes:?}");
+    let lines = native_grants("`w`@`%`");
+    let lines: Vec<String> = lines
+        .iter()
+        .map(|line| line.replace("/*!80200 ,", ",").replace("*/", ""))
+        .collect();
+    observed.grants = Some(Grants::parse("w@%", lines.iter().map(String::as_str)));
+    assert_eq!(preflight(&observed, &native), []);
 }
 
 fn statements(observed: &Observed, requirements: &Requirements, phase: Phase) -> Vec<String> {

@@ -17,6 +17,8 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
+use crate::callers::{Holder, NamedRoles};
+
 // TLS between members: one certificate and key for both roles, and the authority that signed everybody's. Each side verifies
 // the other's certificate against it, the caller also the name. Files are checked when they are loaded, so that a mistake names
 // its file instead of showing up later as a failed handshake.
@@ -33,6 +35,8 @@ pub struct TlsFiles {
     /// The name that the other members' certificates must carry; by default the host in the address
     /// of each.
     pub peer_name: Option<String>,
+    /// Who is an operator or a reader by name.
+    pub roles: NamedRoles,
 }
 
 /// Certificates and key of a member, read and checked. Clones share them: renewed in one place, they are those of every
@@ -45,6 +49,7 @@ struct Ends {
     accepting: TlsAcceptor,
     calling: TlsConnector,
     peer_name: Option<String>,
+    roles: NamedRoles,
 }
 
 /// What is wrong with one of the files.
@@ -136,6 +141,7 @@ impl TlsMaterial {
             accepting: Arc::new(accepting).into(),
             calling: Arc::new(calling).into(),
             peer_name: files.peer_name.clone(),
+            roles: files.roles.clone(),
         })))))
     }
 
@@ -164,6 +170,11 @@ impl TlsMaterial {
         let name = name.unwrap_or_else(|| host.trim_matches(['[', ']']));
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         now.calling.connect(name, stream).await
+    }
+
+    /// Whom a caller's certificate is of, in DER.
+    pub(crate) fn holder(&self, certificate: &[u8]) -> Holder {
+        Holder::of(certificate, &self.now().roles)
     }
 
     fn now(&self) -> Arc<Ends> {

@@ -4,10 +4,12 @@
 //! bounded messages and a bounded window; heartbeats, votes and transfers on another, so that they
 //! never wait behind entries. The receiving end is [`serve`] over a [`LocalMember`]. Every call names
 //! the ring and both data directories, and is refused with its reason when they do not fit.
+//! With TLS, the caller's certificate decides what it may call.
 //! [`bootstrap_ring`] makes a ring; [`AdminClient`] asks a member about itself and
 //! gives it an operator's commands.
 
 mod bootstrap;
+mod callers;
 mod client;
 mod compression;
 mod config;
@@ -19,6 +21,7 @@ mod together;
 mod wire;
 
 pub use crate::bootstrap::{RingBootstrapError, bootstrap_ring};
+pub use crate::callers::{NamedRoles, Right};
 pub use crate::client::{
     AddressError, AdminClient, AdminError, CommandEvents, GrpcNetworkFactory, LinkBytes, LogPieces,
     PeerClient, PeerTrouble,

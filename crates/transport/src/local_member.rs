@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
+use crate::callers::Right;
 use crate::envelope;
 
 /// Makes the answer to a status call. The binary decides what an operator sees.
@@ -23,6 +24,9 @@ pub trait StatusSource: Send + Sync + 'static {
 
 /// Carries out an operator's commands. The binary decides what they are.
 pub trait CommandSource: Send + Sync + 'static {
+    /// What giving this command takes.
+    fn right(&self, json: &[u8]) -> Right;
+
     /// Begins a command, and tells what happens, as JSON documents; the channel ends with the command.
     /// The command goes on when nobody receives any more. `caller` is where it comes from, if that is known.
     fn command(&self, caller: Option<SocketAddr>, json: Bytes) -> mpsc::Receiver<Bytes>;

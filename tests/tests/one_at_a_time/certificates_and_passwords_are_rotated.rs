@@ -16,6 +16,8 @@ use witness_tests::{Writers, replicaset_with};
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
+/// Of whoever gives commands on the members' hosts.
+const OPERATOR: [&str; 2] = ["operator-test.crt", "operator-test.key"];
 const TOKEN: &str = "reload-me";
 /// Longer than members and mysqlds are connected with what they have, at most.
 const A_WHILE: Duration = Duration::from_secs(4);
@@ -37,7 +39,8 @@ impl Files<'_> {
         let init = std::process::Command::new(
             testkit::cluster::witness_binary(testkit::cluster::Profile::Dev).unwrap(),
         )
-        .args(["tls", "init", "--days", days, "--directory"])
+        .args(["tls", "init", "--operator", "test", "--days", days])
+        .arg("--directory")
         .arg(folder)
         .arg("--config")
         .arg(config)
@@ -49,11 +52,10 @@ impl Files<'_> {
         fs::read_to_string(self.0.join(authority).join(name)).unwrap()
     }
 
-    /// Has the members use the certificate of one authority.
-    fn use_certificate(&self, authority: &str) {
-        for kind in ["crt", "key"] {
-            let text = self.read(authority, &format!("member.{kind}"));
-            self.write(&format!("member.{kind}"), text);
+    /// Has the members and their operator use the certificates of one authority.
+    fn use_certificates(&self, authority: &str) {
+        for name in ["member.crt", "member.key", OPERATOR[0], OPERATOR[1]] {
+            self.write(name, self.read(authority, name));
         }
     }
 
@@ -88,7 +90,7 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
     let files = Files(scratch.path());
     files.make("old", "30");
     files.make("new", "60");
-    files.use_certificate("old");
+    files.use_certificates("old");
     files.believe(&["old"]);
     files.write("token", TOKEN);
     files.write("password", "");
@@ -98,6 +100,11 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
             .with("tls", format!("certificate_file = {}", path("member.crt")))
             .with("tls", format!("key_file = {}", path("member.key")))
             .with("tls", format!("ca_file = {}", path("ca.crt")))
+            .with(
+                "tls",
+                format!("operator_certificate_file = {}", path(OPERATOR[0])),
+            )
+            .with("tls", format!("operator_key_file = {}", path(OPERATOR[1])))
             .with("http", "tls = false")
             .with("http", format!("token_file = {}", path("token")))
             .with("mysql", format!("password_file = {}", path("password")))
@@ -147,7 +154,7 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
     files.believe(&["old", "new"]);
     reload(&set);
     go_on(&set);
-    files.use_certificate("new");
+    files.use_certificates("new");
     reload(&set);
     go_on(&set);
     assert_ne!(expiry(&set, primary), expired_at);

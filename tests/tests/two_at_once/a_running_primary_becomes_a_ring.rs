@@ -30,6 +30,19 @@ struct Scene {
     folder: tempfile::TempDir,
 }
 
+/// One certificate for all members, who are on one host, and an operator's; says where they are.
+fn certificates(folder: &Path) -> Result<PathBuf> {
+    let configuration = "data_dir = \"data\"\nring.name = \"test\"\nmember.id = 1\n\
+         members = [{ id = 1, name = \"member\", region = \"here\", kind = \"witness\", address = \"127.0.0.1:7400\" }]\n";
+    let (config, directory) = (folder.join("init.toml"), folder.join("ring-tls"));
+    std::fs::write(&config, configuration)?;
+    let mut init = Command::new(witness_binary(Profile::Dev)?);
+    init.args(["tls", "init", "--operator", "ana", "--directory"]);
+    let made = init.arg(&directory).arg("--config").arg(config).output()?;
+    ensure!(made.status.success(), "{made:?}");
+    Ok(directory)
+}
+
 impl Scene {
     fn launch() -> Result<Self> {
         let tree = MysqlTree::require();
@@ -63,18 +76,27 @@ impl Scene {
         let attached = Beside::Attached {
             socket: replica.socket(),
         };
+        let folder = tempfile::tempdir()?;
+        let tls = certificates(folder.path())?;
+        let tls = |key: &str, file: &str| format!("{key} = {:?}", tls.join(file));
         let options = ClusterOptions {
             // The commands are for the member that leads: no election may come because the machine is busy.
             heartbeat: Some(Duration::from_millis(500)),
             ..ClusterOptions::around(&primary)
                 .with_more([attached])
                 .with_binlog_servers()
+                .with("tls", tls("certificate_file", "member.crt"))
+                .with("tls", tls("key_file", "member.key"))
+                .with("tls", tls("ca_file", "ca.crt"))
+                .with("tls", tls("operator_certificate_file", "operator-ana.crt"))
+                .with("tls", tls("operator_key_file", "operator-ana.key"))
+                // The test asks without.
+                .with("http", "tls = false")
         };
         let mut ring = Cluster::prepare(&witness_binary(Profile::Dev)?, options)?;
         for member in 0..ring.size() {
             ring.start(member)?;
         }
-        let folder = tempfile::tempdir()?;
         for (name, password) in [
             ("replication-password", REPLICATION_PASSWORD),
             ("admin-password", "admin-password"),

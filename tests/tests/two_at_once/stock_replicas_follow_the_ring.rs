@@ -30,6 +30,8 @@ fn replicas_of_every_kind_equal_the_primary_after_their_sources_were_killed() {
                 format!("tls_certificate_file = {certificate:?}"),
             )
             .with("binlog_server", format!("tls_key_file = {key:?}"))
+            // Some attach without.
+            .with("binlog_server", "require_tls = false")
             .with("log", "max_file_bytes = \"256KiB\"")
     })
     .unwrap();

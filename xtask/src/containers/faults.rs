@@ -146,9 +146,9 @@ impl<'e> Faults<'e> {
     }
 
     fn region_lost_and_writes_go_on(&self) -> Result<()> {
-        let primary = self.calm()?;
+        self.calm()?;
         self.stack
-            .witness(primary, &["quorum", "set", "--policy", "majority", "--yes"])?;
+            .order_ring(&["quorum", "set", "--policy", "majority", "--yes"])?;
         let primary = self.calm()?;
         let region = of_region(primary);
         let what = "the primary's region was lost under the policy majority";
@@ -171,7 +171,7 @@ impl<'e> Faults<'e> {
             if member == primary {
                 let next = databases().find(|other| *other != primary);
                 let next = next.context("there is no other mysqld")?.name;
-                self.stack.witness(member, &["switchover", next, "--yes"])?;
+                self.stack.order_ring(&["switchover", next, "--yes"])?;
             }
             self.stack.replace(member)?;
             self.stack.is_back(member, RETURN)?;

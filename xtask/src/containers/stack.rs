@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,6 +14,8 @@ use testkit::cluster::http_get;
 use testkit::documentation::shell_blocks;
 use testkit::ports::free_addresses;
 use testkit::wait::{Patience, eventually};
+use ureq::Agent;
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::containers::say;
 use crate::docker::Engine;
@@ -24,6 +27,7 @@ const PAGE: &str = "docs/containers.md";
 const UPGRADED: &str = "north-w1";
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const HTTP: u16 = 7480;
 /// Until all members answer, on a machine that initialises three mysqlds at once.
 const START_LIMIT: Duration = Duration::from_secs(180);
@@ -62,16 +66,36 @@ impl Member {
         self.name.ends_with("-db")
     }
 
-    /// Asks it over HTTP; `None` when it does not answer.
-    pub(super) fn ask(self, path: &str) -> Option<(u16, String)> {
+    /// Asks it over HTTPS; `None` when it does not answer.
+    fn ask(self, path: &str, agent: &Agent) -> Option<(u16, String)> {
         let address = SocketAddr::from((self.address, HTTP));
-        let answer = http_get(address, path).ok()?;
-        Some((answer.status, answer.body))
+        let answer = agent.get(format!("https://{address}{path}")).call();
+        let mut answer = answer.ok()?;
+        let body = answer.body_mut().read_to_string().ok()?;
+        Some((answer.status().as_u16(), body))
     }
 
-    pub(super) fn says_yes(self, path: &str) -> bool {
-        self.ask(path).is_some_and(|(status, _)| status == 200)
+    fn says_yes(self, path: &str, agent: &Agent) -> bool {
+        let answer = self.ask(path, agent);
+        answer.is_some_and(|(status, _)| status == 200)
     }
+}
+
+/// Somebody who believes an authority; each question is asked on a connection of its own.
+fn agent_of(authority: &Path) -> Result<Agent> {
+    let authority = fs::read(authority).context("there is no authority")?;
+    let tls = TlsConfig::builder()
+        .root_certs(RootCerts::Specific(Arc::new(vec![Certificate::from_pem(
+            &authority,
+        )?])))
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()));
+    let config = Agent::config_builder()
+        .timeout_global(Some(ANSWER_LIMIT))
+        .http_status_as_error(false)
+        .max_idle_connections(0)
+        .proxy(None)
+        .tls_config(tls.build());
+    Ok(config.build().into())
 }
 
 pub(super) fn databases() -> impl Iterator<Item = Member> {
@@ -86,6 +110,8 @@ pub(super) struct Stack<'e> {
     variables: Vec<(&'static str, String)>,
     pub(super) writes: SocketAddr,
     prometheus: SocketAddr,
+    /// Once there are certificates.
+    agent: OnceLock<Agent>,
 }
 
 impl<'e> Stack<'e> {
@@ -111,12 +137,13 @@ impl<'e> Stack<'e> {
             ],
             writes,
             prometheus,
+            agent: OnceLock::new(),
         };
         fs::write(stack.place().join(OVERRIDES), delay_without_netem()?)?;
         // Of a run that was killed.
         stack.down()?;
         let blocks = shell_blocks(PAGE, "Quick start")?;
-        let [images, start, create, clients] = &blocks[..] else {
+        let [images, certificates, start, create, clients] = &blocks[..] else {
             bail!("{PAGE} has another quick start than this test");
         };
         let begun = Instant::now();
@@ -125,11 +152,18 @@ impl<'e> Stack<'e> {
         stack.shell(stack.folder.path(), &images)?;
         say("images", begun);
         let begun = Instant::now();
+        stack.shell(&stack.place(), certificates)?;
+        let agent = agent_of(&stack.place().join("tls/ca.crt"))?;
+        let agent = stack.agent.get_or_init(|| agent);
         stack.shell(&stack.place(), start)?;
         eventually(
             "all members answer",
             Patience::every(LOOK, START_LIMIT),
-            || MEMBERS.iter().all(|member| member.says_yes("/liveness")),
+            || {
+                MEMBERS
+                    .iter()
+                    .all(|member| member.says_yes("/liveness", agent))
+            },
         )
         .with_context(|| stack.last_words())?;
         println!("containers: {}", stack.distance()?);
@@ -154,8 +188,9 @@ impl<'e> Stack<'e> {
     /// # Errors
     /// When there is none within the limit.
     pub(super) fn primary(&self, limit: Duration) -> Result<Member> {
+        let agent = self.agent()?;
         eventually("there is a primary", Patience::every(LOOK, limit), || {
-            databases().find(|member| member.says_yes("/primary"))
+            databases().find(|member| member.says_yes("/primary", agent))
         })
         .with_context(|| self.last_words())
     }
@@ -170,23 +205,29 @@ impl<'e> Stack<'e> {
             false => "/readiness",
         };
         let what = format!("{} is back", member.name);
+        let agent = self.agent()?;
         eventually(&what, Patience::every(LOOK, limit), || {
-            member.says_yes(path)
+            member.says_yes(path, agent)
         })
-        .with_context(|| format!("{path}: {:?}", member.ask(path)))
+        .with_context(|| format!("{path}: {:?}", member.ask(path, agent)))
         .with_context(|| self.last_words())
     }
 
-    /// Runs the program in a member's container; returns what it printed.
+    fn agent(&self) -> Result<&Agent> {
+        self.agent.get().context("there are no certificates yet")
+    }
+
+    /// Gives a command as an operator; returns what it printed.
     ///
     /// # Errors
     /// When it fails.
-    pub(super) fn witness(&self, member: Member, arguments: &[&str]) -> Result<String> {
-        let what = format!("witness {}", arguments.join(" "));
-        self.try_witness(member, arguments)?.into_text(&what)
+    pub(super) fn order_ring(&self, arguments: &[&str]) -> Result<String> {
+        let words = arguments.join(" ");
+        let command = format!("docker compose run --rm --no-deps -T operator {words}");
+        self.shell(&self.place(), &command)
     }
 
-    /// The same with any end.
+    /// Runs the program in a member's container, whatever comes of it.
     ///
     /// # Errors
     /// When it cannot be run.

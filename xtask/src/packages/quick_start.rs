@@ -1,5 +1,5 @@
-//! Does what docs/quick-start.md says, with its commands as they stand there, on three hosts that are containers. Only the addresses are
-//! other ones.
+//! Does what docs/quick-start.md says, with its commands as they stand there, on hosts that are containers. Only the addresses are
+//! other ones, and files go from one to another by way of this machine.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,23 +16,33 @@ const PAGE: &str = "docs/quick-start.md";
 const NETWORK: &str = "witness-quick-start";
 /// Of the page, and here.
 const SUBNET: [&str; 2] = ["10.0.0.", "10.91.0."];
-const HOSTS: [(&str, &str); 3] = [("db-1", "11"), ("witness-1", "12"), ("witness-2", "13")];
-/// The page's headings in their order, and the hosts that their commands are for; none: all.
-const PARTS: [(&str, Option<&str>); 6] = [
-    ("On every host", None),
-    ("On witness-1", Some("witness-1")),
-    ("On witness-2", Some("witness-2")),
-    ("Start them, on every host", None),
-    ("Create the ring, on db-1", Some("db-1")),
-    ("Look at it, on witness-1", Some("witness-1")),
+const MEMBERS: [(&str, &str); 3] = [("db-1", "11"), ("witness-1", "12"), ("witness-2", "13")];
+const ADMIN: (&str, &str) = ("admin", "10");
+/// The page's headings in their order, and the hosts that their commands are for.
+const PARTS: [(&str, &[&str]); 7] = [
+    (
+        "On every host, and on admin",
+        &["admin", "db-1", "witness-1", "witness-2"],
+    ),
+    ("Make certificates, on admin", &["admin"]),
+    ("On witness-1", &["witness-1"]),
+    ("On witness-2", &["witness-2"]),
+    (
+        "Start them, on every host",
+        &["db-1", "witness-1", "witness-2"],
+    ),
+    ("Create the ring, on db-1", &["db-1"]),
+    ("Look at it, on witness-1", &["witness-1"]),
 ];
+/// In the place of `scp`: puts a file where the hosts' own are fetched from, with the rights that it has.
+const SCP: &str = r#"scp() { to="/root/outbox/${2#root@}"; to="${to%%:*}${to#*:}"; mkdir -p "${to%/*}"; cp -p "$1" "$to"; }"#;
 
 /// Runs it with these packages.
 pub(super) fn run(engine: &Engine, image: &str, tree: &MysqlTree, packages: &Path) -> Result<()> {
     let network = Network::make(engine)?;
     let shared = (&*MysqlTree::folder(), MYSQL_PLACE);
     let mut hosts = BTreeMap::new();
-    for (name, last) in HOSTS {
+    for (name, last) in MEMBERS.into_iter().chain([ADMIN]) {
         let address = format!("{}{last}", SUBNET[1]);
         let place = Some((NETWORK, &*address));
         let host = Machine::boot(engine, image, name, shared, place)?;
@@ -43,18 +53,18 @@ pub(super) fn run(engine: &Engine, image: &str, tree: &MysqlTree, packages: &Pat
     install_mysql(database, tree)?;
     // What the page begins with is there.
     let begun = Instant::now();
-    for (heading, only) in PARTS {
+    for (heading, names) in PARTS {
         let commands = shell_blocks(PAGE, heading)?.join("\n");
         let commands = commands.replace(SUBNET[0], SUBNET[1]);
-        for (name, host) in &hosts {
-            if only.is_none_or(|only| only == *name) {
-                host.run(&format!("set -eu\n{commands}"))
-                    .with_context(|| format!("{heading}, on {name}"))?;
-            }
+        for name in names {
+            let host = hosts.get(name).context("there is no such host")?;
+            host.run(&format!("set -eu\n{SCP}\n{commands}"))
+                .with_context(|| format!("{heading}, on {name}"))?;
         }
+        deliver(&hosts)?;
     }
     println!(
-        "packages: the quick start took {:.0} s on three hosts",
+        "packages: the quick start took {:.0} s on three hosts and admin",
         begun.elapsed().as_secs_f64()
     );
     let rows = database.run(
@@ -64,6 +74,23 @@ pub(super) fn run(engine: &Engine, image: &str, tree: &MysqlTree, packages: &Pat
     ensure!(rows.trim() == "1", "the row is not there: {rows}");
     drop(hosts);
     drop(network);
+    Ok(())
+}
+
+/// Takes what `admin` has sent to the members' hosts there.
+fn deliver(hosts: &BTreeMap<&str, Machine<'_>>) -> Result<()> {
+    let admin = hosts.get(ADMIN.0).context("there is no admin")?;
+    for (name, _) in MEMBERS {
+        let outbox = format!("/root/outbox/{name}");
+        let pack = format!("test ! -d {outbox} || tar -C {outbox} -cz . | base64 -w0");
+        let sent = admin.run(&pack)?;
+        if !sent.is_empty() {
+            let host = hosts.get(name).context("there is no such host")?;
+            let unpack = "base64 -d | tar -C / --no-overwrite-dir -xz";
+            host.run(&format!("printf %s {sent} | {unpack}"))?;
+            admin.run(&format!("rm -r {outbox}"))?;
+        }
+    }
     Ok(())
 }
 

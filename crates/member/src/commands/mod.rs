@@ -16,7 +16,7 @@ use consensus::{
 use raft_types::{MemberId, MemberKind, MemberRecord, OpId};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use transport::{AdminClient, AdminError, CommandSource, TransportConfig};
+use transport::{AdminClient, AdminError, CommandSource, Right, TransportConfig};
 
 use crate::commands::mysqld_orders::fitness;
 use crate::log_keeping;
@@ -111,6 +111,12 @@ fn unknown(why: &str) -> Refusal {
 }
 
 impl CommandSource for Commands {
+    fn right(&self, json: &[u8]) -> Right {
+        let order = serde_json::from_slice::<Order>(json);
+        // What it does not know it does not carry out either.
+        order.map_or(Right::Read, |order| order.command.right())
+    }
+
     fn command(&self, caller: Option<SocketAddr>, json: Bytes) -> mpsc::Receiver<Bytes> {
         let (events, receiver) = mpsc::channel(WAITING_EVENTS);
         let work = self.work(CommandProgress(events));

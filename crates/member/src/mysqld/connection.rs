@@ -10,7 +10,9 @@ use mysql_link::{
 };
 use mysqld_controller::ReplicationSource;
 use mysqld_controller::settings::Requirements;
-use mysqld_controller::supervisor::{ExternalCommands, ServerCommand, SupervisorOptions};
+use mysqld_controller::supervisor::{
+    AccountRights, ExternalCommands, ServerCommand, SupervisorOptions,
+};
 use raft_types::{Incarnation, MemberId};
 use uuid::Uuid;
 
@@ -64,6 +66,7 @@ pub(crate) fn requirements(
         manage_settings: settings.manage_settings,
         accept_unproven: settings.accept_unproven,
         may_install_plugin: settings.manage_settings,
+        native: settings.native,
         ..Requirements::new(server_id, uuid)
     }
 }
@@ -115,6 +118,10 @@ pub(crate) fn supervisor_options(
     };
     Some(SupervisorOptions {
         may_initialise: settings.initialize && external.is_none(),
+        rights: match settings.native {
+            true => AccountRights::Native,
+            false => AccountRights::All,
+        },
         external: external.map(|external| ExternalCommands {
             start: external.start.clone(),
             stop: external.stop.clone(),

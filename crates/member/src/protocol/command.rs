@@ -8,6 +8,7 @@ use mysqld_controller::conversion::ServerLook;
 use mysqld_controller::provision::CloneAccount;
 use raft_types::{MemberId, MemberRecord, OpId, RingId, UnixSeconds};
 use serde::{Deserialize, Serialize};
+use transport::Right;
 
 /// A command to one member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -193,6 +194,18 @@ impl OperatorCommand {
     }
 }
 
+impl OperatorCommand {
+    /// What giving it takes.
+    pub fn right(&self) -> Right {
+        match self {
+            // Members have each other do these; nobody else needs them.
+            Self::OfferClone { .. } | Self::WithdrawClone { .. } => Right::SpeakAsMember,
+            command if command.changes_something() => Right::Operate,
+            _ => Right::Read,
+        }
+    }
+}
+
 /// As it is named in sentences: "the promotion of member 2".
 impl fmt::Display for OperatorCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -328,6 +341,39 @@ pub struct MysqldAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_changes_something_takes_an_operator_and_copies_are_between_members() {
+        let promote = OperatorCommand::Promote {
+            to: MemberId(2),
+            force: false,
+        };
+        let dry_run = OperatorCommand::DryRun {
+            of: Box::new(promote.clone()),
+        };
+        let purge = |dry_run| OperatorCommand::PurgeLog {
+            request: PurgeRequest::KeepBytes(1),
+            dry_run,
+        };
+        let mysqld = |order| OperatorCommand::Mysqld { order };
+        let offer = OperatorCommand::OfferClone {
+            recipient: MemberId(3),
+        };
+        for (command, right) in [
+            (promote, Right::Operate),
+            (OperatorCommand::Reload, Right::Operate),
+            (purge(false), Right::Operate),
+            (mysqld(MysqldOrder::Manage), Right::Operate),
+            (dry_run, Right::Read),
+            (purge(true), Right::Read),
+            (mysqld(MysqldOrder::Look), Right::Read),
+            (OperatorCommand::History, Right::Read),
+            (OperatorCommand::Evidence, Right::Read),
+            (offer, Right::SpeakAsMember),
+        ] {
+            assert_eq!(command.right(), right, "{command}");
+        }
+    }
 
     #[test]
     fn the_form_on_the_wire_stays() {

@@ -56,7 +56,8 @@ pub async fn offer(
     let version = value(&mut connection, "SELECT VERSION()", "the version").await?;
     let bytes = number(
         &mut connection,
-        "SELECT CAST(IFNULL(SUM(data_length + index_length), 0) AS UNSIGNED) FROM information_schema.tables",
+        // Tables are listed to those alone who may read them, and a copy has InnoDB's files in it.
+        "SELECT CAST(IFNULL(SUM(file_size), 0) AS UNSIGNED) FROM information_schema.innodb_tablespaces",
         "the size of the data",
     )
     .await?;

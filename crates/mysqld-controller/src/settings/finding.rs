@@ -142,6 +142,10 @@ pub struct Requirements {
     pub accept_unproven: bool,
     /// Whether a missing semi-sync plugin may be installed, which needs `super_read_only` off for a moment.
     pub may_install_plugin: bool,
+    /// Whether mysqld's own replica threads follow the ring, for which the account needs no more than [`NATIVE_RIGHTS`].
+    ///
+    /// [`NATIVE_RIGHTS`]: crate::settings::NATIVE_RIGHTS
+    pub native: bool,
 }
 
 impl Requirements {
@@ -155,6 +159,7 @@ impl Requirements {
             manage_settings: true,
             accept_unproven: false,
             may_install_plugin: true,
+            native: false,
         }
     }
 

@@ -12,43 +12,139 @@ pub enum Privilege {
     ReplicationClient,
     /// To set global variables, `super_read_only` among them.
     SystemVariablesAdmin,
-    /// To get in when all connections are taken.
+    /// To get in when all connections are taken, and to end sessions.
     ConnectionAdmin,
     /// To see who else acknowledges; on `performance_schema.*`.
     SelectPerformanceSchema,
-    /// To install the semi-sync plugin; on `mysql.plugin`.
+    /// To install the plugins for semi-sync and for copies; on `mysql.plugin`.
     InsertMysqlPlugin,
+    /// To have mysqld's replica threads follow the ring.
+    ReplicationSlaveAdmin,
+    /// To begin a new binlog file.
+    Reload,
+    /// To remove binlog files.
+    BinlogAdmin,
+    /// To see all sessions, and the size of the data.
+    Process,
+    /// To keep the event scheduler off through restarts.
+    PersistRoVariablesAdmin,
+    /// To enable events that came by replication.
+    Event,
+    /// The same for events of other accounts.
+    SetAnyDefiner,
+    /// To copy another member's data.
+    CloneAdmin,
+    /// To make an account for a copy of this one's data.
+    CreateUser,
+    /// To give that account what it needs; with the grant option.
+    BackupAdmin,
+    /// To look for such accounts, and for those that may shut mysqld down; on `mysql.*`.
+    SelectMysql,
+}
+
+use Privilege::{
+    BackupAdmin, BinlogAdmin, CloneAdmin, ConnectionAdmin, CreateUser, Event, InsertMysqlPlugin,
+    PersistRoVariablesAdmin, Process, Reload, ReplicationClient, ReplicationSlave,
+    ReplicationSlaveAdmin, SelectMysql, SelectPerformanceSchema, SetAnyDefiner,
+    SystemVariablesAdmin,
+};
+
+/// All that the member needs whose mysqld applies by its own replica threads.
+pub const NATIVE_RIGHTS: [Privilege; 17] = [
+    ReplicationSlave,
+    ReplicationClient,
+    Reload,
+    Process,
+    Event,
+    CreateUser,
+    SystemVariablesAdmin,
+    PersistRoVariablesAdmin,
+    ConnectionAdmin,
+    ReplicationSlaveAdmin,
+    BinlogAdmin,
+    CloneAdmin,
+    SetAnyDefiner,
+    BackupAdmin,
+    SelectPerformanceSchema,
+    SelectMysql,
+    InsertMysqlPlugin,
+];
+
+/// The statements that give an account all of [`NATIVE_RIGHTS`]. `account` is quoted already.
+pub fn native_grants(account: &str) -> Vec<String> {
+    let everywhere: Vec<&str> = NATIVE_RIGHTS
+        .into_iter()
+        .filter(|right| right.clause().1 == "*.*" && !matches!(right, BackupAdmin | SetAnyDefiner))
+        .map(|right| right.clause().0)
+        .collect();
+    // Before 8.2 it has another name.
+    let definer = SetAnyDefiner.clause().0;
+    let everywhere = everywhere.join(", ");
+    let mut statements = vec![format!(
+        "GRANT {everywhere} /*!80200 , {definer} */ ON *.* TO {account}"
+    )];
+    let others = NATIVE_RIGHTS
+        .into_iter()
+        .filter(|right| right.clause().1 != "*.*" || *right == BackupAdmin);
+    statements.extend(others.map(|right| right.grant(account)));
+    statements
 }
 
 impl Privilege {
-    /// How `GRANT` names it, with what it is granted on.
-    pub fn clause(self) -> &'static str {
+    /// How `GRANT` names it, and what it is granted on.
+    fn clause(self) -> (&'static str, &'static str) {
         match self {
-            Self::ReplicationSlave => "REPLICATION SLAVE ON *.*",
-            Self::ReplicationClient => "REPLICATION CLIENT ON *.*",
-            Self::SystemVariablesAdmin => "SYSTEM_VARIABLES_ADMIN ON *.*",
-            Self::ConnectionAdmin => "CONNECTION_ADMIN ON *.*",
-            Self::SelectPerformanceSchema => "SELECT ON performance_schema.*",
-            Self::InsertMysqlPlugin => "INSERT ON mysql.plugin",
+            ReplicationSlave => ("REPLICATION SLAVE", "*.*"),
+            ReplicationClient => ("REPLICATION CLIENT", "*.*"),
+            SystemVariablesAdmin => ("SYSTEM_VARIABLES_ADMIN", "*.*"),
+            ConnectionAdmin => ("CONNECTION_ADMIN", "*.*"),
+            SelectPerformanceSchema => ("SELECT", "performance_schema.*"),
+            InsertMysqlPlugin => ("INSERT", "mysql.plugin"),
+            ReplicationSlaveAdmin => ("REPLICATION_SLAVE_ADMIN", "*.*"),
+            Reload => ("RELOAD", "*.*"),
+            BinlogAdmin => ("BINLOG_ADMIN", "*.*"),
+            Process => ("PROCESS", "*.*"),
+            PersistRoVariablesAdmin => ("PERSIST_RO_VARIABLES_ADMIN", "*.*"),
+            Event => ("EVENT", "*.*"),
+            SetAnyDefiner => ("SET_ANY_DEFINER", "*.*"),
+            CloneAdmin => ("CLONE_ADMIN", "*.*"),
+            CreateUser => ("CREATE USER", "*.*"),
+            BackupAdmin => ("BACKUP_ADMIN", "*.*"),
+            SelectMysql => ("SELECT", "mysql.*"),
         }
     }
 
-    /// The privilege's name, the schema that suffices, and older or wider privileges that include it.
-    fn accepted(self) -> (&'static str, Option<&'static str>, &'static [&'static str]) {
+    /// The statement that grants it to an account, which is quoted already.
+    pub fn grant(self, account: &str) -> String {
+        let option = match self.is_given_on() {
+            true => " WITH GRANT OPTION",
+            false => "",
+        };
+        format!("GRANT {self} TO {account}{option}")
+    }
+
+    fn is_given_on(self) -> bool {
+        self == BackupAdmin
+    }
+
+    /// Older or wider privileges that include it.
+    fn included_in(self) -> &'static [&'static str] {
         match self {
-            Self::ReplicationSlave => ("REPLICATION SLAVE", None, &[]),
-            Self::ReplicationClient => ("REPLICATION CLIENT", None, &["SUPER"]),
-            Self::SystemVariablesAdmin => ("SYSTEM_VARIABLES_ADMIN", None, &["SUPER"]),
-            Self::ConnectionAdmin => ("CONNECTION_ADMIN", None, &["SUPER"]),
-            Self::SelectPerformanceSchema => ("SELECT", Some("performance_schema"), &[]),
-            Self::InsertMysqlPlugin => ("INSERT", Some("mysql"), &[]),
+            ReplicationClient
+            | SystemVariablesAdmin
+            | ConnectionAdmin
+            | ReplicationSlaveAdmin
+            | BinlogAdmin => &["SUPER"],
+            SetAnyDefiner => &["SET_USER_ID", "SUPER"],
+            _ => &[],
         }
     }
 }
 
 impl fmt::Display for Privilege {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.clause())
+        let (name, on) = self.clause();
+        write!(f, "{name} ON {on}")
     }
 }
 
@@ -59,13 +155,15 @@ pub struct Grants {
     account: String,
     /// (schema or `*`, privilege), upper case.
     held: BTreeSet<(String, String)>,
+    /// Those of them that it may give to others.
+    given_on: BTreeSet<(String, String)>,
 }
 
 impl Grants {
     /// Reads the lines of `SHOW GRANTS`. What is no grant of privileges (roles, proxies) is passed over:
     /// the privileges of active roles are in lines of their own.
     pub fn parse<'a>(account: &str, lines: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut held = BTreeSet::new();
+        let (mut held, mut given_on) = (BTreeSet::new(), BTreeSet::new());
         for line in lines {
             let Some((privileges, rest)) = line
                 .strip_prefix("GRANT ")
@@ -80,12 +178,17 @@ impl Grants {
                 .replace('`', "");
             let schema = target.split('.').next().unwrap_or_default().to_lowercase();
             for privilege in privileges.split(',') {
-                held.insert((schema.clone(), privilege.trim().to_uppercase()));
+                let privilege = (schema.clone(), privilege.trim().to_uppercase());
+                if rest.ends_with(" WITH GRANT OPTION") {
+                    given_on.insert(privilege.clone());
+                }
+                held.insert(privilege);
             }
         }
         Self {
             account: account.to_owned(),
             held,
+            given_on,
         }
     }
 
@@ -96,14 +199,18 @@ impl Grants {
 
     /// Whether the account has a privilege.
     pub fn has(&self, privilege: Privilege) -> bool {
-        let (name, schema, wider) = privilege.accepted();
-        let names = || {
-            [name, "ALL PRIVILEGES", "ALL"]
-                .into_iter()
-                .chain(wider.iter().copied())
+        let (name, on) = privilege.clause();
+        let wider = privilege.included_in();
+        let held = match privilege.is_given_on() {
+            true => &self.given_on,
+            false => &self.held,
         };
+        let schema = on.split('.').next();
         ["*"].into_iter().chain(schema).any(|schema| {
-            names().any(|name| self.held.contains(&(schema.to_owned(), name.to_owned())))
+            [name, "ALL PRIVILEGES", "ALL"]
+                .iter()
+                .chain(wider)
+                .any(|name| held.contains(&(schema.to_owned(), (*name).to_owned())))
         })
     }
 }
@@ -130,6 +237,55 @@ mod tests {
         assert!(grants.has(Privilege::SelectPerformanceSchema));
         assert!(!grants.has(Privilege::ReplicationClient));
         assert!(!grants.has(Privilege::InsertMysqlPlugin));
+    }
+
+    #[test]
+    fn what_is_granted_is_found() {
+        let account = "'w'@'%'";
+        let lines = native_grants(account);
+        let lines = lines.iter().map(|line| {
+            // As the server lists it.
+            line.replace(" /*!80200 ,", ",").replace(" */", "")
+        });
+        let lines: Vec<String> = lines.collect();
+        let all = Grants::parse("w@%", lines.iter().map(String::as_str));
+        for right in NATIVE_RIGHTS {
+            assert!(all.has(right), "{right}");
+            let single = right.grant(account);
+            assert!(Grants::parse("w@%", [&*single]).has(right), "{single}");
+        }
+        let not_given_on = Grants::parse("w@%", ["GRANT BACKUP_ADMIN ON *.* TO `w`@`%`"]);
+        assert!(!not_given_on.has(BackupAdmin));
+    }
+
+    #[test]
+    fn the_page_lists_these_rights_and_no_others() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/roles.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let (_, section) = page.split_once("## The member's account").unwrap();
+        let (_, block) = section.split_once("```sql\n").unwrap();
+        let (block, _) = block.split_once("```").unwrap();
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut statements = vec!["CREATE USER witness@localhost IDENTIFIED BY '…'".to_owned()];
+        statements.extend(native_grants("witness@localhost"));
+        let statements: String = statements
+            .iter()
+            .map(|statement| {
+                format!(
+                    "{};\n",
+                    statement.replace(" /*!80200 ,", ",").replace(" */", "")
+                )
+            })
+            .collect();
+        assert_eq!(words(block), words(&statements));
+        for right in NATIVE_RIGHTS {
+            let (name, on) = right.clause();
+            let row = match on {
+                "*.*" => format!("| `{name}` |"),
+                on => format!("| `{name}` on `{on}` |"),
+            };
+            assert!(section.contains(&row), "{row}");
+        }
     }
 
     #[test]

@@ -245,7 +245,9 @@ impl Findings<'_> {
                 "the member cannot see who else acknowledges commits",
             ),
         ];
-        if self.observed.semi_sync().is_none()
+        if requirements.native {
+            needed.extend(FOR_NATIVE.map(|(privilege, why)| (privilege, Severity::Advice, why)));
+        } else if self.observed.semi_sync().is_none()
             && requirements.manage_settings
             && requirements.may_install_plugin
         {
@@ -266,11 +268,63 @@ impl Findings<'_> {
                 severity,
                 format!("the account {account} lacks {privilege}"),
                 why,
-                Fix::sql(format!("GRANT {privilege} TO {account}")),
+                Fix::sql(privilege.grant(&account)),
             );
         }
     }
 }
+
+/// What else a member needs whose mysqld applies by its own replica threads, and what it cannot do without.
+const FOR_NATIVE: [(Privilege, &str); 12] = [
+    (
+        Privilege::ReplicationSlaveAdmin,
+        "the member cannot have mysqld follow the ring",
+    ),
+    (
+        Privilege::Reload,
+        "the member cannot begin a new binlog file when mysqld becomes the primary",
+    ),
+    (
+        Privilege::BinlogAdmin,
+        "the member cannot remove binlog files that nobody may follow",
+    ),
+    (
+        Privilege::Process,
+        "the member cannot see what holds a switchover up",
+    ),
+    (
+        Privilege::PersistRoVariablesAdmin,
+        "the member cannot keep the event scheduler off through restarts",
+    ),
+    (
+        Privilege::Event,
+        "the member cannot enable events that came by replication",
+    ),
+    (
+        Privilege::SetAnyDefiner,
+        "the member cannot enable events of other accounts that came by replication",
+    ),
+    (
+        Privilege::CloneAdmin,
+        "the member cannot copy another member's data to this mysqld",
+    ),
+    (
+        Privilege::CreateUser,
+        "the member cannot make the account for a copy of this mysqld's data",
+    ),
+    (
+        Privilege::BackupAdmin,
+        "the member cannot give the account for a copy what it needs",
+    ),
+    (
+        Privilege::SelectMysql,
+        "the member cannot look for accounts of copies, and for those that may shut mysqld down",
+    ),
+    (
+        Privilege::InsertMysqlPlugin,
+        "the member cannot install the plugins for semi-sync and for copies",
+    ),
+];
 
 impl Findings<'_> {
     fn shutdowns(&mut self) {

@@ -8,7 +8,7 @@ use std::{fs, io};
 
 use mysql_link::{ConnectOptions, ServerVersion};
 
-use crate::settings::{SemiSyncNames, TIMEOUT_MS};
+use crate::settings::{SemiSyncNames, TIMEOUT_MS, native_grants};
 use crate::supervisor::decision::DataDir;
 
 /// What mysqld is started with.
@@ -239,7 +239,11 @@ pub(super) fn finish(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// When the file cannot be written.
-pub(super) fn write_account(file: &Path, account: &ConnectOptions) -> io::Result<bool> {
+pub(super) fn write_account(
+    file: &Path,
+    account: &ConnectOptions,
+    rights: AccountRights,
+) -> io::Result<bool> {
     if account.user == "root" {
         return Ok(false);
     }
@@ -249,23 +253,40 @@ pub(super) fn write_account(file: &Path, account: &ConnectOptions) -> io::Result
         .truncate(true)
         .mode(0o600)
         .open(file)?;
-    out.write_all(account_statements(&account.user, &account.password.reveal()).as_bytes())?;
+    let statements = account_statements(&account.user, &account.password.reveal(), rights);
+    out.write_all(statements.as_bytes())?;
     out.sync_all()?;
     Ok(true)
 }
 
-fn account_statements(user: &str, password: &str) -> String {
-    let mut statements = String::new();
+/// What the member's account in a new server may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccountRights {
+    /// Everything: it applies whatever the ring's log says, which may be any statement of an administrator, GRANT included.
+    All,
+    /// What a member does itself; mysqld's own threads apply.
+    Native,
+}
+
+fn account_statements(user: &str, password: &str, rights: AccountRights) -> String {
+    // `log_bin` among the arguments turns the binlog on here, too, and the ring knows nothing of these transactions.
+    let mut statements = "SET SESSION sql_log_bin = 0;\n".to_owned();
     for host in ["localhost", "127.0.0.1", "::1"] {
         let account = format!("{}@'{host}'", literal(user));
         statements.push_str(&format!(
             "CREATE USER {account} IDENTIFIED BY {};\n",
             literal(password)
         ));
-        // It applies whatever the ring's log says, which may be any statement of an administrator, GRANT included.
-        statements.push_str(&format!(
-            "GRANT ALL PRIVILEGES ON *.* TO {account} WITH GRANT OPTION;\n"
-        ));
+        let grants = match rights {
+            AccountRights::All => vec![format!(
+                "GRANT ALL PRIVILEGES ON *.* TO {account} WITH GRANT OPTION"
+            )],
+            AccountRights::Native => native_grants(&account),
+        };
+        for grant in grants {
+            statements.push_str(&grant);
+            statements.push_str(";\n");
+        }
     }
     statements
 }
@@ -392,8 +413,12 @@ mod data_dir_tests {
     #[test]
     fn literals_are_safe() {
         assert_eq!(literal("a'b\\c\nd"), "'a''b\\\\c\\nd'");
-        let statements = account_statements("w", "p'; DROP USER root; --");
+        let statements = account_statements("w", "p'; DROP USER root; --", AccountRights::All);
         assert!(statements.contains("IDENTIFIED BY 'p''; DROP USER root; --';"));
-        assert_eq!(statements.lines().count(), 6);
+        // Three hosts, and nothing of it in a binlog.
+        assert_eq!(statements.lines().count(), 1 + 3 * 2);
+        assert!(statements.starts_with("SET SESSION sql_log_bin = 0;\n"));
+        let native = account_statements("w", "p", AccountRights::Native);
+        assert!(!native.contains("ALL PRIVILEGES") && native.contains("CLONE_ADMIN"));
     }
 }

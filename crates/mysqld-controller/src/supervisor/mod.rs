@@ -15,7 +15,7 @@ mod process;
 mod starting;
 mod supervisor_task;
 
-pub use crate::supervisor::command_line::ServerCommand;
+pub use crate::supervisor::command_line::{AccountRights, ServerCommand};
 pub use crate::supervisor::decision::{
     Action, DataDir, Found, ProcessId, Restart, Situation, Stopping, Wanted, decide,
 };

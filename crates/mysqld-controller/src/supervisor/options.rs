@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::STATEMENT_LIMIT;
-use crate::supervisor::command_line::ServerCommand;
+use crate::supervisor::command_line::{AccountRights, ServerCommand};
 use crate::supervisor::decision::{Found, ProcessId, Restart, Wanted};
 use crate::supervisor::external::ExternalCommands;
 use crate::supervisor::process;
@@ -26,6 +26,8 @@ pub struct SupervisorOptions {
     pub external: Option<ExternalCommands>,
     /// The member's account. It is created when the data directory is initialised.
     pub account: ConnectOptions,
+    /// What it may do then.
+    pub rights: AccountRights,
     /// Whether an empty data directory is initialised.
     pub may_initialise: bool,
     /// How long commits may take to drain before a stop.
@@ -45,6 +47,7 @@ impl SupervisorOptions {
             server,
             external: None,
             account: account.bounded("witness-supervisor", STATEMENT_LIMIT),
+            rights: AccountRights::All,
             may_initialise: false,
             drain_limit: Duration::from_secs(10),
             stop_limit: Duration::from_secs(120),

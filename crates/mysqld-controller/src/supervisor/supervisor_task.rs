@@ -255,7 +255,8 @@ impl Supervisor {
         command_line::prepare(&data_dir).map_err(told)?;
         let statements = self.init_file();
         let has_account =
-            command_line::write_account(&statements, &self.options.account).map_err(told)?;
+            command_line::write_account(&statements, &self.options.account, self.options.rights)
+                .map_err(told)?;
         let words = self
             .options
             .server

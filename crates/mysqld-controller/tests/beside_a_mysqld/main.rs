@@ -5,6 +5,7 @@
 mod a_commit_waits_for_the_ring;
 mod after_a_break;
 mod drift_closes_it_for_writes;
+mod each_right_is_needed;
 mod external;
 mod guarded_starts;
 mod no_room;

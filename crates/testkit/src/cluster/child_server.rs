@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::mysql_tree::MysqlTree;
 use crate::mysqld::{MysqlClient, Mysqld, MysqldOptions};
 
+const ROOT: &str = "root";
 /// Small enough that three servers and what runs beside them fit into the memory of a small machine.
 const SMALL: [&str; 2] = [
     "--innodb-buffer-pool-size=64M",
@@ -22,6 +23,8 @@ const SMALL: [&str; 2] = [
 #[derive(Debug)]
 pub struct ChildServer {
     prepared: Mysqld,
+    /// The member's account.
+    user: String,
 }
 
 impl ChildServer {
@@ -36,6 +39,7 @@ impl ChildServer {
         };
         Ok(Self {
             prepared: Mysqld::prepare(tree, options)?,
+            user: ROOT.to_owned(),
         })
     }
 
@@ -43,14 +47,22 @@ impl ChildServer {
     ///
     /// # Errors
     /// When there is no place for its socket.
-    pub fn to_be_made(tree: &MysqlTree, data_dir: PathBuf) -> Result<Self> {
+    pub fn to_be_made(tree: &MysqlTree, server_id: u32, data_dir: PathBuf) -> Result<Self> {
         let options = MysqldOptions {
             data_dir: Some(data_dir),
-            ..MysqldOptions::default()
+            ..MysqldOptions::with_server_id(server_id)
         };
         Ok(Self {
             prepared: Mysqld::without_data(tree, options)?,
+            user: ROOT.to_owned(),
         })
+    }
+
+    /// With another account for the member than `root`, which the member makes with the data.
+    #[must_use]
+    pub fn with_account(mut self, user: &str) -> Self {
+        user.clone_into(&mut self.user);
+        self
     }
 
     /// The lines of `[mysql]` by which the member runs it.
@@ -74,7 +86,7 @@ impl ChildServer {
             .map(|word| word.to_string_lossy().into_owned())
             .collect();
         vec![
-            "user = \"root\"".to_owned(),
+            format!("user = {:?}", self.user),
             "mode = \"child\"".to_owned(),
             format!("mysqld = {mysqld:?}"),
             format!("extra_args = {extra_args:?}"),

@@ -226,6 +226,11 @@ impl Cluster {
                 None => sections.push((section, vec![line.clone()])),
             }
         }
+        let has_tls = sections.iter().any(|(section, _)| *section == "tls");
+        if options.distance.is_some() && !has_tls {
+            // Their addresses are not loopback's.
+            sections.push(("tls", vec!["plaintext = true".to_owned()]));
+        }
         let mut text = String::new();
         for (section, lines) in sections {
             if !section.is_empty() {

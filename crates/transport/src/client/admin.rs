@@ -46,6 +46,14 @@ pub enum AdminError {
         /// The reason that the member gives.
         reason: String,
     },
+    /// The member answers, and the certificate that was shown may not make this call.
+    #[error("the member at {address} refuses: {reason}")]
+    NotAllowed {
+        /// The address that was called.
+        address: String,
+        /// Whose certificate it is, and what the call takes.
+        reason: String,
+    },
     /// Its answer has no meaning.
     #[error(
         "the member at {address} gave an answer that cannot be read ({reason}); run the same version on all members"
@@ -167,6 +175,12 @@ impl AdminClient {
         let address = self.address.clone();
         match tokio::time::timeout(self.config.call_deadline, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) if status.code() == tonic::Code::PermissionDenied => {
+                Err(AdminError::NotAllowed {
+                    address,
+                    reason: status.message().to_owned(),
+                })
+            }
             Ok(Err(status)) if is_refusal(&status) => Err(AdminError::Refused {
                 address,
                 reason: status.message().to_owned(),
@@ -266,7 +280,7 @@ fn is_refusal(status: &Status) -> bool {
     use tonic::Code;
     matches!(
         status.code(),
-        Code::FailedPrecondition | Code::InvalidArgument | Code::PermissionDenied
+        Code::FailedPrecondition | Code::InvalidArgument
     )
 }
 

@@ -11,11 +11,14 @@ use raft_types::{Incarnation, MemberId, RingId};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
+use crate::callers::Right;
 use crate::local_member::{LocalMember, LogPiece};
 use crate::schema::{self, admin_server::Admin};
+use crate::server::Callers;
 
 pub(crate) struct AdminService {
     pub(crate) local: Arc<LocalMember>,
+    pub(super) callers: Callers,
     /// Ends what is told of commands under way.
     pub(crate) shutdown: CancellationToken,
 }
@@ -27,8 +30,9 @@ impl Admin for AdminService {
 
     async fn identify(
         &self,
-        _: Request<schema::IdentifyRequest>,
+        request: Request<schema::IdentifyRequest>,
     ) -> Result<Response<schema::IdentifyAnswer>, Status> {
+        self.callers.allow(&request, Right::Read)?;
         let identity = self.local.book.identity();
         let ring_state = match identity.ring {
             RingState::Fresh => schema::RingState::Fresh,
@@ -59,6 +63,7 @@ impl Admin for AdminService {
         &self,
         request: Request<schema::AdoptRequest>,
     ) -> Result<Response<schema::AdoptAnswer>, Status> {
+        self.callers.allow(&request, Right::SpeakAsMember)?;
         let request = request.into_inner();
         let unreadable = |_| Status::invalid_argument("the ring or the data directory is no UUID");
         let ring: RingId = request.ring.parse().map_err(unreadable)?;
@@ -87,8 +92,9 @@ impl Admin for AdminService {
 
     async fn status(
         &self,
-        _: Request<schema::StatusRequest>,
+        request: Request<schema::StatusRequest>,
     ) -> Result<Response<schema::StatusAnswer>, Status> {
+        self.callers.allow(&request, Right::Read)?;
         let json = self.local.status.status().await;
         Ok(Response::new(schema::StatusAnswer { json: json.into() }))
     }
@@ -101,6 +107,8 @@ impl Admin for AdminService {
         let commands = self.local.commands().ok_or_else(|| {
             Status::unavailable("this member is still starting; try again in a moment")
         })?;
+        self.callers
+            .allow(&request, commands.right(&request.get_ref().json))?;
         let mut events = commands.command(caller, request.into_inner().json);
         let shutdown = self.shutdown.clone();
         let events = stream::poll_fn(move |context| events.poll_recv(context))
@@ -113,6 +121,7 @@ impl Admin for AdminService {
         &self,
         request: Request<schema::ReadLogRequest>,
     ) -> Result<Response<Self::ReadLogStream>, Status> {
+        self.callers.allow(&request, Right::ReadLog)?;
         let log = self.local.readable().ok_or_else(|| {
             Status::unavailable("this member is still opening its log; try again in a moment")
         })?;

@@ -17,8 +17,10 @@ use tokio::task::JoinHandle;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
+use tonic::transport::server::{Connected, TcpIncoming};
+use tonic::{Request, Status};
 
+use crate::callers::Right;
 use crate::config::{
     CONNECTION_WINDOW_BYTES, FRAME_BYTES, STREAM_WINDOW_BYTES, TlsMaterial, TransportConfig,
 };
@@ -85,13 +87,16 @@ pub fn serve(
 ) -> Result<RunningServer, ServeError> {
     let address = listener.local_addr()?;
     let shutdown = CancellationToken::new();
+    let callers = Callers(tls.cloned());
     let raft = RaftServer::new(RaftService {
         local: local.clone(),
+        callers: callers.clone(),
         shutdown: shutdown.clone(),
     })
     .max_decoding_message_size(MAX_MESSAGE_BYTES);
     let admin = AdminServer::new(AdminService {
         local,
+        callers,
         shutdown: shutdown.clone(),
     });
 
@@ -118,6 +123,28 @@ pub fn serve(
         shutdown,
         serving,
     })
+}
+
+/// What tonic keeps of a connection with TLS.
+type Secured = <TlsStream<TcpStream> as Connected>::ConnectInfo;
+
+/// Decides who may call what: with TLS by their certificates, without by nothing.
+#[derive(Clone)]
+struct Callers(Option<TlsMaterial>);
+
+impl Callers {
+    fn allow<T>(&self, request: &Request<T>, right: Right) -> Result<(), Status> {
+        let Some(tls) = &self.0 else { return Ok(()) };
+        let connection = request.extensions().get::<Secured>();
+        let certificates = connection.and_then(Secured::peer_certs);
+        let first = certificates.iter().flat_map(|chain| chain.first()).next();
+        let holder = tls.holder(first.map_or(&[], |certificate| certificate.as_ref()));
+        holder.may(right).map_err(|refusal| {
+            let caller = request.remote_addr();
+            tracing::warn!(target: "audit", ?caller, %refusal, "a call is refused");
+            Status::permission_denied(refusal.to_string())
+        })
+    }
 }
 
 /// How many handshakes may be under way; others wait.

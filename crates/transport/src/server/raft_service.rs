@@ -13,21 +13,25 @@ use raft_types::{MemberId, TypeConfig};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::callers::Right;
 use crate::local_member::LocalMember;
 use crate::schema::AppendPart;
 use crate::schema::raft_server::Raft;
+use crate::server::Callers;
 use crate::server::proxy_sessions::serve_line;
 use crate::wire::{Assembly, WireError};
 use crate::{schema, wire};
 
 pub(crate) struct RaftService {
     pub(crate) local: Arc<LocalMember>,
+    pub(super) callers: Callers,
     pub(crate) shutdown: CancellationToken,
 }
 
 impl RaftService {
     /// The engine, the caller and the message, when the call is one to listen to.
     fn admitted<T>(&self, request: Request<T>) -> Result<(&Inbound, MemberId, T), Status> {
+        self.callers.allow(&request, Right::SpeakAsMember)?;
         let (inbound, caller) = self.local.admitted(request.metadata())?;
         Ok((inbound, caller, request.into_inner()))
     }

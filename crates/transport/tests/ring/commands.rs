@@ -9,7 +9,8 @@ use consensus::{Identity, IdentityBook, LogOrigin};
 use raft_types::MemberId;
 use tokio::sync::{Notify, mpsc};
 use transport::{
-    AdminClient, AdminError, CommandSource, LocalMember, RunningServer, TransportConfig, serve,
+    AdminClient, AdminError, CommandSource, LocalMember, Right, RunningServer, TransportConfig,
+    serve,
 };
 
 use crate::support::grpc_ring::{NoFile, NoStatus, TIMERS, listener, within};
@@ -21,6 +22,10 @@ struct Parrot {
 }
 
 impl CommandSource for Parrot {
+    fn right(&self, _: &[u8]) -> Right {
+        Right::Operate
+    }
+
     fn command(&self, caller: Option<SocketAddr>, json: Bytes) -> mpsc::Receiver<Bytes> {
         let (events, receiver) = mpsc::channel(4);
         let (may_end, ended) = (self.may_end.clone(), self.ended.clone());

@@ -1,10 +1,24 @@
 //! mTLS: members of one authority talk; nobody else gets in, and a wrong file is named.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use consensus::{Identity, IdentityBook, LogOrigin};
+use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
+use openraft::raft::VoteRequest;
 use raft_types::MemberKind::Database;
-use transport::{AdminClient, TlsError, TlsFiles, TlsMaterial};
+use raft_types::{MemberId, Vote};
+use tokio::sync::mpsc;
+use transport::{
+    AdminClient, AdminError, CommandSource, GrpcNetworkFactory, LocalMember, NamedRoles, Right,
+    TlsError, TlsFiles, TlsMaterial, serve,
+};
 
 use crate::support::certificates::Authority;
-use crate::support::grpc_ring::{GrpcRing, TIMERS, transaction};
+use crate::support::grpc_ring::{
+    GrpcRing, NoFile, NoStatus, PATIENCE, TIMERS, listener, transaction,
+};
 
 fn load(files: &TlsFiles) -> TlsMaterial {
     TlsMaterial::load(files).unwrap()
@@ -47,6 +61,108 @@ async fn only_members_of_the_authority_are_heard() {
     });
     let words = status(Some(&elsewhere)).await.unwrap_err();
     assert!(words.contains("not valid for"), "{words}");
+}
+
+/// Only whoever speaks as a member is asked for a vote, only an operator's commands begin, and a reader reads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_certificate_may_do_what_its_role_says_and_nothing_else() {
+    let authority = Authority::new();
+    let member = TlsFiles {
+        roles: NamedRoles {
+            operators: vec!["ben".to_owned()],
+            readers: vec!["dashboard".to_owned()],
+        },
+        ..authority.sign_with_role("n-1", &["127.0.0.1"], Some("member"))
+    };
+    let tls = load(&member);
+    let ring = GrpcRing::with(&[Database; 3], TIMERS, Some(tls.clone())).await;
+    // Members are heard by the others.
+    let last = ring.commit(transaction("one")).await;
+    ring.committed_everywhere(last).await;
+    let second = MemberId(2);
+    let record = ring.records[&second].clone();
+
+    let (listener, address) = listener().await;
+    let book = IdentityBook::new(
+        Identity::fresh(MemberId(9)),
+        LogOrigin::default(),
+        Box::new(NoFile),
+    );
+    let local = Arc::new(LocalMember::new(Arc::new(book), Arc::new(NoStatus)));
+    local.take_commands(Arc::new(Taker));
+    let _server = serve(listener, local, Some(&tls), &ring.config).unwrap();
+
+    // To read, to order, what a member alone asks of another, and to speak as a member.
+    let allowed = async |files: &TlsFiles| {
+        let tls = load(files);
+        let client = AdminClient::new(&address.to_string(), Some(&tls), ring.config).unwrap();
+        client.identify().await.unwrap();
+        let command = async |word: &'static [u8]| match client.command(word.into()).await {
+            Ok(_) => true,
+            Err(AdminError::NotAllowed { .. }) => false,
+            Err(error) => panic!("{error}"),
+        };
+        let (reads, orders) = (command(b"read").await, command(b"order").await);
+        let member_asks = command(b"member").await;
+        let log = client.read_log(String::new(), 1).await.unwrap_err();
+        let reads_log = !matches!(log, AdminError::NotAllowed { .. });
+        let mut factory = GrpcNetworkFactory::new(ring.book(MemberId(1)), Some(tls), ring.config);
+        let mut caller = factory.new_client(second, &record).await;
+        let request = VoteRequest::new(Vote::new(0, MemberId(1)), None);
+        let asked = RaftNetworkV2::pre_vote(&mut caller, request, RPCOption::new(PATIENCE)).await;
+        if let Err(error) = &asked {
+            let words = error.to_string();
+            assert!(words.contains("this takes a member's"), "{words}");
+        }
+        [reads, reads_log, orders, member_asks, asked.is_ok()]
+    };
+    let of = |name, role| authority.sign_with_role(name, &[], role);
+    let a_member = [true, true, false, true, true];
+    let an_operator = [true, true, true, false, false];
+    let a_reader = [true, false, false, false, false];
+    for (name, role, rights) in [
+        ("n-1", Some("member"), a_member),
+        ("ana", Some("operator"), an_operator),
+        ("grafana", Some("reader"), a_reader),
+        // Of an authority that says no roles.
+        ("db-1", None, a_member),
+        ("ben", None, an_operator),
+        ("dashboard", None, a_reader),
+    ] {
+        assert_eq!(allowed(&of(name, role)).await, rights, "{name} {role:?}");
+    }
+
+    // Who is an operator is taken with a reload, also for those that are connected.
+    let ben = load(&of("ben", None));
+    let client = AdminClient::new(&address.to_string(), Some(&ben), ring.config).unwrap();
+    client.command(b"order"[..].into()).await.unwrap();
+    tls.renew(&load(&TlsFiles {
+        roles: NamedRoles::default(),
+        ..member
+    }));
+    let refused = client.command(b"order"[..].into()).await.unwrap_err();
+    let words = refused.to_string();
+    assert!(
+        words.contains("the certificate of `ben` is a member's: it gives no commands"),
+        "{words}"
+    );
+}
+
+/// Takes every command, and says what each takes by its first letter.
+struct Taker;
+
+impl CommandSource for Taker {
+    fn right(&self, json: &[u8]) -> Right {
+        match json.first() {
+            Some(b'r') => Right::Read,
+            Some(b'm') => Right::SpeakAsMember,
+            _ => Right::Operate,
+        }
+    }
+
+    fn command(&self, _: Option<SocketAddr>, _: Bytes) -> mpsc::Receiver<Bytes> {
+        mpsc::channel(1).1
+    }
 }
 
 /// First everybody believes both authorities, then come the new certificates, then the old authority goes.

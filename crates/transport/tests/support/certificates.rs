@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
 use tempfile::TempDir;
-use transport::TlsFiles;
+use transport::{NamedRoles, TlsFiles};
 
 /// An authority and a folder for what it signs.
 pub(crate) struct Authority {
@@ -27,10 +27,27 @@ impl Authority {
         authority
     }
 
-    /// A certificate for these names, with its key.
+    /// A certificate for these names, with its key. Its common name is that of the file.
     pub(crate) fn sign(&self, file: &str, names: &[&str]) -> TlsFiles {
+        self.sign_with_role(file, names, None)
+    }
+
+    /// The same with a URI that says a role.
+    pub(crate) fn sign_with_role(
+        &self,
+        file: &str,
+        names: &[&str],
+        role: Option<&str>,
+    ) -> TlsFiles {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let params = CertificateParams::new(names).unwrap();
+        let mut params = CertificateParams::new(names).unwrap();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, file.to_owned());
+        if let Some(role) = role {
+            let uri = format!("witness:{role}/{file}").try_into().unwrap();
+            params.subject_alt_names.push(SanType::URI(uri));
+        }
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         TlsFiles {
@@ -38,6 +55,7 @@ impl Authority {
             key: self.write(&format!("{file}.key"), &key.serialize_pem()),
             authority: self.path("authority.pem"),
             peer_name: None,
+            roles: NamedRoles::default(),
         }
     }
 

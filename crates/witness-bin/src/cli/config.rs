@@ -9,7 +9,7 @@ use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 /// Subcommands of `witness config`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Print a commented configuration that validates: `witness config init > witness.toml`
+    /// Print a commented configuration to begin with: `witness config init > witness.toml`
     Init,
     /// Check a configuration and name every mistake with its line
     Check(ConfigArgs),
@@ -20,7 +20,7 @@ pub(crate) enum ConfigCommand {
 /// Arguments of `witness check`, as this command was called before version 0.2.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// Print a commented configuration that validates, and nothing else
+    /// Print a commented configuration to begin with, and nothing else
     #[arg(long, conflicts_with = "reference")]
     example: bool,
     /// Print the reference of every key, as Markdown

@@ -195,7 +195,7 @@ impl ConfigArgs {
                     "the configuration has {}:\n{problems}",
                     counted(problems.error_count())
                 ),
-                "`witness config check` names them too; `witness config init` prints a valid file",
+                "`witness config check` names them too; `witness config init` prints a file to begin with",
             )),
         }
     }

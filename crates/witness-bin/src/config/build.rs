@@ -13,6 +13,7 @@ use member::settings::{
 use member::status::ClientAddresses;
 use mysqld_controller::events::EventsWanted;
 use raft_types::{MemberId, MemberKind, Region};
+use transport::NamedRoles;
 
 use crate::config::restart::KeyValues;
 use crate::config::sections;
@@ -255,6 +256,13 @@ pub(super) fn tls(values: &Values) -> Option<Option<TlsSettings>> {
         key_file: values.text("tls.key_file")?.into(),
         ca_file: values.text("tls.ca_file")?.into(),
         peer_name: non_empty(values.text("tls.peer_name")?),
+        roles: NamedRoles {
+            operators: values.list("tls.operators")?,
+            readers: values.list("tls.readers")?,
+        },
+        operator: non_empty(values.text("tls.operator_certificate_file")?)
+            .map(PathBuf::from)
+            .zip(non_empty(values.text("tls.operator_key_file")?).map(PathBuf::from)),
     }))
 }
 

@@ -6,10 +6,16 @@ use crate::config::key::Key;
 use crate::config::keys::{KEYS, MEMBER_KEYS, MEMBERS, SECTIONS};
 use crate::config::validation::default_text;
 
-/// Keys with a default that a member beside a mysqld nevertheless needs.
-const SHOWN: [&str; 2] = ["mysql.datadir", "http.listen"];
+/// Keys with a default that a member beside a mysqld, reached by members on other hosts, nevertheless needs.
+const SHOWN: [&str; 5] = [
+    "tls.certificate_file",
+    "tls.key_file",
+    "tls.ca_file",
+    "mysql.datadir",
+    "http.listen",
+];
 
-/// A configuration file that validates, with every key in it; keys at their default are comments.
+/// A configuration file with every key in it; keys at their default are comments. It validates where its certificates are.
 pub fn example() -> String {
     let mut out = String::from(
         "# Configuration of one ring member. Every key can also be given by its variable\n\

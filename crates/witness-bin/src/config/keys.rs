@@ -277,15 +277,15 @@ pub const KEYS: &[Key] = &[
         "tls.certificate_file",
         Kind::File,
         Value("\"\""),
-        "\"/etc/witness/member.pem\"",
-        "Certificate that this member shows to the others, PEM. Empty: members talk without TLS.",
+        "\"/etc/witness/tls/member.crt\"",
+        "Certificate that this member shows to the others, PEM. Needed as soon as something listens, or a member is, beyond loopback, unless `tls.plaintext` is set.",
     )
     .reloaded(),
     key(
         "tls.key_file",
         Kind::File,
         Value("\"\""),
-        "\"/etc/witness/member.key\"",
+        "\"/etc/witness/tls/member.key\"",
         "Private key of that certificate, PEM.",
     )
     .reloaded(),
@@ -293,7 +293,7 @@ pub const KEYS: &[Key] = &[
         "tls.ca_file",
         Kind::File,
         Value("\"\""),
-        "\"/etc/witness/ca.pem\"",
+        "\"/etc/witness/tls/ca.crt\"",
         "Authorities that may have signed the other members' certificates, PEM. Both sides are checked.",
     )
     .reloaded(),
@@ -305,6 +305,45 @@ pub const KEYS: &[Key] = &[
         "Name that the other members' certificates must carry. Empty: the host in the address of each.",
     )
     .reloaded(),
+    key(
+        "tls.operator_certificate_file",
+        Kind::Text,
+        Value("\"\""),
+        "\"/etc/witness/tls/operator-ana.crt\"",
+        "Certificate that commands on this host show, PEM; the member itself does not use it. Empty: the member's own, which may only read.",
+    )
+    .reloaded(),
+    key(
+        "tls.operator_key_file",
+        Kind::Text,
+        Value("\"\""),
+        "\"/etc/witness/tls/operator-ana.key\"",
+        "Private key of that certificate, PEM.",
+    )
+    .reloaded(),
+    key(
+        "tls.operators",
+        Kind::List,
+        Value("[]"),
+        "[\"ana\"]",
+        "Common names of operators whose certificates say no role, as those of an authority of your own. Any other certificate without a role is a member's.",
+    )
+    .reloaded(),
+    key(
+        "tls.readers",
+        Kind::List,
+        Value("[]"),
+        "[\"dashboard\"]",
+        "The same for those who may only read.",
+    )
+    .reloaded(),
+    key(
+        "tls.plaintext",
+        Kind::Bool,
+        Value("false"),
+        "",
+        "`true`: members, operators' commands, HTTP and the binlog server talk without TLS, on purpose. Without it and without a certificate, a member serves loopback alone.",
+    ),
     key(
         "mysql.mode",
         Kind::Choice(&["child", "external", "attach"]),
@@ -348,7 +387,7 @@ pub const KEYS: &[Key] = &[
         Kind::Text,
         Value("\"witness\""),
         "",
-        "Account of the member in that mysqld. It needs REPLICATION SLAVE, REPLICATION CLIENT, SYSTEM_VARIABLES_ADMIN and CONNECTION_ADMIN; with `mysql.apply = \"rows\"` ALL PRIVILEGES WITH GRANT OPTION, because it applies whatever the log says.",
+        "Account of the member in that mysqld. With `mysql.apply = \"rows\"` it needs ALL PRIVILEGES WITH GRANT OPTION, because it applies whatever the log says; docs/roles.md has the rights that are enough with `native`. A server that the member initialises gets it.",
     ),
     Key {
         path: "mysql.password",
@@ -594,9 +633,9 @@ pub const KEYS: &[Key] = &[
     key(
         "binlog_server.require_tls",
         Kind::Bool,
-        Value("false"),
+        Value("true"),
         "",
-        "Whether a login without TLS is refused. The log has every row that was written.",
+        "Whether a login without TLS is refused, where there is a certificate. The log has every row that was written.",
     ),
     key(
         "binlog_server.max_connections",

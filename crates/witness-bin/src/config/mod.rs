@@ -43,7 +43,7 @@ pub fn read(sources: &Sources) -> (Option<Config>, Problems) {
     judge(sources, true)
 }
 
-/// The same on a host that need not have the files that the configuration names.
+/// The same on a host that need not have the files that the configuration names, certificates among them.
 pub(crate) fn read_without_files(sources: &Sources) -> (Option<Config>, Problems) {
     judge(sources, false)
 }
@@ -54,6 +54,7 @@ fn judge(sources: &Sources, with_files: bool) -> (Option<Config>, Problems) {
     let (values, members) = validation::check(&layers, &mut problems);
     rules::check(&values, &members, &mut problems);
     if with_files {
+        rules::check_beyond_loopback(&values, &members, &mut problems);
         let with_mysql = rules::own_kind(&values, &members).as_deref() == Some("database");
         rules::check_files(&values, with_mysql, &mut problems);
     }

@@ -121,6 +121,7 @@ members = [{ id = 1, name = "w-1", region = "north", kind = "witness", address =
         assert_eq!(before.needs_restart(&moved), ["members"]);
         assert_eq!(restart("", TLS), ["tls.certificate_file"]);
         assert_eq!(restart(TLS, ""), ["tls.certificate_file"]);
+        assert_eq!(restart("", "tls.plaintext = true"), ["tls.plaintext"]);
     }
 
     #[test]

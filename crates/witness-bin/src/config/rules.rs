@@ -2,6 +2,7 @@
 //! whose own value is already wrong, which is found before (`validation`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use crate::config::build::own_socket;
@@ -206,6 +207,70 @@ pub(super) fn tls(values: &Values, problems: &mut Problems) {
             );
         }
     }
+    let operator = ["tls.operator_certificate_file", "tls.operator_key_file"];
+    for (one, other) in [(operator[0], operator[1]), (operator[1], operator[0])] {
+        if given(&one) && values.text(other).is_some_and(|text| text.is_empty()) {
+            problems.error(
+                values.report_at(one),
+                other,
+                format!("`{one}` is given, but `{other}` is not"),
+                "a certificate needs its key and a key its certificate",
+            );
+        }
+    }
+    if values.bool(PLAINTEXT) == Some(true) {
+        problems.error(
+            values.report_at(PLAINTEXT),
+            PLAINTEXT,
+            format!("`{PLAINTEXT}` is set, and so is `{present}`"),
+            "keep one of them: members talk with TLS, or without",
+        );
+    }
+}
+
+const PLAINTEXT: &str = "tls.plaintext";
+
+/// What is reached from other hosts has TLS, or a word that it has not. Not for whoever makes the certificates, who has none yet.
+pub(crate) fn check_beyond_loopback(values: &Values, members: &[Values], problems: &mut Problems) {
+    let without = values
+        .text("tls.certificate_file")
+        .is_some_and(|text| text.is_empty());
+    if !without || values.bool(PLAINTEXT) != Some(false) {
+        return;
+    }
+    let listens = ["member.listen", "http.listen", "binlog_server.listen"];
+    let listening = listens
+        .iter()
+        .filter_map(|key| Some((*key, values.text(key)?, values.report_at(key))));
+    let own = own(values, members);
+    let others = members.iter().filter(|member| {
+        own.is_none_or(|own| own.number("members.id") != member.number("members.id"))
+    });
+    let called = own.into_iter().chain(others).filter_map(|member| {
+        let key = "members.address";
+        Some((key, member.text(key)?, member.place_of(key)))
+    });
+    let mut reached = listening.chain(called);
+    if let Some((key, address, at)) = reached.find(|(_, address, _)| beyond_loopback(address)) {
+        problems.error(
+            at,
+            key,
+            format!("`{key}` {address} is beyond loopback, and `[tls]` has no certificate"),
+            format!("make certificates with `witness tls init` and name them in `[tls]`, or set `{PLAINTEXT} = true` to do without TLS"),
+        );
+    }
+}
+
+/// Whether an address, `HOST:PORT`, is one of other hosts' or for them; an empty one is none.
+fn beyond_loopback(address: &str) -> bool {
+    let Some((host, _)) = address.rsplit_once(':') else {
+        return false;
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let numeric = host.parse::<IpAddr>();
+    numeric.map_or(!host.eq_ignore_ascii_case("localhost"), |address| {
+        !address.to_canonical().is_loopback()
+    })
 }
 
 fn mysql(values: &Values, problems: &mut Problems) {

@@ -7,7 +7,7 @@ use member::settings::{BinlogServerSettings, ExternalMysqld, PasswordSource, Reg
 use proxy::{ProxyMode, ProxyOptions, check_edges};
 use transport::Compression;
 
-use crate::config::problem::{Problems, listed, nearest};
+use crate::config::problem::{Place, Problems, listed, nearest};
 use crate::config::validation::Values;
 
 /// The inner `None` is a member without a binlog server.
@@ -21,7 +21,7 @@ pub(super) fn binlog_server_settings(values: &Values) -> Option<Option<BinlogSer
         Some((!certificate.is_empty()).then(|| (certificate.into(), key.into())))
     };
     let own = pair(CERTIFICATE, KEY)?;
-    let of_the_member = pair("tls.certificate_file", "tls.key_file")?;
+    let certificate = own.or(pair("tls.certificate_file", "tls.key_file")?);
     let file = values.text("binlog_server.password_file")?;
     Some(Some(BinlogServerSettings {
         listen,
@@ -31,8 +31,8 @@ pub(super) fn binlog_server_settings(values: &Values) -> Option<Option<BinlogSer
         } else {
             PasswordSource::File(file.into())
         },
-        certificate: own.or(of_the_member),
-        require_tls: values.bool("binlog_server.require_tls")?,
+        require_tls: values.bool(REQUIRE_TLS)? && certificate.is_some(),
+        certificate,
         max_connections: usize::try_from(values.number("binlog_server.max_connections")?).ok()?,
         queue_bytes: usize::try_from(values.number("binlog_server.queue_bytes")?).ok()?,
     }))
@@ -40,6 +40,7 @@ pub(super) fn binlog_server_settings(values: &Values) -> Option<Option<BinlogSer
 
 const CERTIFICATE: &str = "binlog_server.tls_certificate_file";
 const KEY: &str = "binlog_server.tls_key_file";
+const REQUIRE_TLS: &str = "binlog_server.require_tls";
 
 /// Records every broken rule; none holds for a member without a binlog server.
 pub(super) fn check_binlog_server(
@@ -102,10 +103,12 @@ pub(super) fn check_binlog_server(
             );
         }
     }
-    let requires = values.bool("binlog_server.require_tls") == Some(true);
+    // By default, only where there is a certificate.
+    let requires = values.bool(REQUIRE_TLS) == Some(true)
+        && !matches!(values.place_of(REQUIRE_TLS), Place::Default);
     if requires && missing(CERTIFICATE) && missing("tls.certificate_file") {
         problems.error(
-            values.report_at("binlog_server.require_tls"),
+            values.report_at(REQUIRE_TLS),
             CERTIFICATE,
             "`binlog_server.require_tls` is set, but there is no certificate",
             "name one in `binlog_server.tls_certificate_file`, or the member's in `tls.certificate_file`",

@@ -47,7 +47,8 @@ impl Asker {
     /// # Errors
     /// When the files for TLS cannot be used.
     pub fn new(settings: &Settings) -> Result<Self, TlsError> {
-        let tls = settings.tls.as_ref().map(TlsSettings::load).transpose()?;
+        let tls = settings.tls.as_ref().map(TlsSettings::load_for_commands);
+        let tls = tls.transpose()?;
         Ok(Self::of(RingSource::configured(settings), tls))
     }
 
@@ -68,7 +69,7 @@ impl Asker {
     /// # Errors
     /// As [`Self::new`].
     pub fn at(endpoints: &[String], tls: Option<&TlsSettings>) -> Result<Self, TlsError> {
-        let tls = tls.map(TlsSettings::load).transpose()?;
+        let tls = tls.map(TlsSettings::load_for_commands).transpose()?;
         Ok(Self::of(RingSource::Endpoints(endpoints.to_vec()), tls))
     }
 

@@ -217,15 +217,14 @@ fn leader(report: &RingReport, directory: &Directory) -> Result<MemberAddress, F
 }
 
 fn not_begun(error: &AdminError) -> Failure {
-    let exit = match error {
-        AdminError::Refused { .. } => Exit::Refused,
-        _ => Exit::NoQuorum,
+    let look = "check with `witness status` who leads now, and try again";
+    let (exit, advice) = match error {
+        // It says itself what it takes.
+        AdminError::NotAllowed { .. } => (Exit::NotAllowed, ""),
+        AdminError::Refused { .. } => (Exit::Refused, look),
+        _ => (Exit::NoQuorum, look),
     };
-    Failure::new(
-        exit,
-        format!("nothing was done: {error}"),
-        "check with `witness status` who leads now, and try again",
-    )
+    Failure::new(exit, format!("nothing was done: {error}"), advice)
 }
 
 fn unknown(command: &OperatorCommand, directory: &Directory, why: &str) -> Failure {

@@ -19,7 +19,7 @@ pub enum Exit {
     Refused = 4,
     /// Time ran out; whether it happened is not known.
     Unknown = 5,
-    /// Reserved; no command ends with it.
+    /// The certificate that was shown does not allow it; nothing was done.
     NotAllowed = 6,
     /// Data on a disk is damaged, or acknowledged transactions are lost.
     Corrupt = 7,

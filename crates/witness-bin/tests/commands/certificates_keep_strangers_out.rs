@@ -89,6 +89,42 @@ impl TlsRing {
         self.run_as(&flags(&self.directory("tls"), "operator-ana"), line)
     }
 
+    /// Nobody else ends the pause, and everybody may see it.
+    fn obeys_operators_alone(&self) {
+        let tls = self.directory("tls");
+        for (name, is) in [
+            (
+                "n-1",
+                "the certificate of `n-1` is a member's: it gives no commands",
+            ),
+            (
+                "reader-eve",
+                "the certificate of `eve` is a reader's: it only reads the ring's state",
+            ),
+        ] {
+            let flags = flags(&tls, name);
+            for read in ["status --explain", "history", "quorum show"] {
+                let read = self.run_as(&flags, read);
+                assert_eq!(read.code, 0, "{name}: {read}");
+            }
+            let refused = self.run_as(&flags, "resume");
+            assert_eq!(refused.code, 6, "{name}: {refused}");
+            for words in [is, "`witness tls init --operator NAME` makes one"] {
+                assert!(refused.stderr.contains(words), "{words}: {refused}");
+            }
+        }
+        // On a member's host, commands show the operator's where it is named.
+        let mut both = flags(&tls, "n-1");
+        for (key, file) in [("certificate", "crt"), ("key", "key")] {
+            let file = tls.join(format!("operator-ana.{file}"));
+            both.push(format!("--tls-operator-{key}-file={}", file.display()));
+        }
+        let resumed = self.run_as(&both, "resume");
+        assert_eq!(resumed.code, 0, "{resumed}");
+        let leader = self.cluster.status(0).expect("a status");
+        assert_eq!(leader["pause"], serde_json::Value::Null, "{leader:#}");
+    }
+
     fn wait(&self, what: &str, so: impl Fn() -> bool) {
         let patience = Patience::every(Duration::from_millis(100), PATIENCE);
         self.cluster
@@ -116,7 +152,7 @@ impl TlsRing {
 #[test]
 fn members_with_certificates_are_a_ring_and_strangers_are_not_in_it() {
     let mut ring = TlsRing::prepare();
-    ring.init("--directory tls --operator ana");
+    ring.init("--directory tls --operator ana --reader eve");
     ring.start(2, "tls", &[]);
     ring.start(1, "tls", &[]);
     ring.start(0, "tls", &["--bootstrap"]);
@@ -152,6 +188,7 @@ fn members_with_certificates_are_a_ring_and_strangers_are_not_in_it() {
     // Without n-2, this commits only with n-3.
     let paused = ring.run("pause --for 10m");
     assert_eq!(paused.code, 0, "{paused}");
+    ring.obeys_operators_alone();
 
     // Members that are not of the authority, and one that does without.
     let mut half = flags(&strangers, "n-2");
@@ -235,13 +272,21 @@ fn a_second_run_makes_only_what_is_missing() {
     assert_eq!(mode(&scratch.join("tls/db-1.key")), 0o600);
     assert_eq!(mode(&scratch.join("tls/db-1.crt")), 0o644);
 
-    let second = init(&scratch, "--operator ana --output json");
+    let second = init(&scratch, "--operator ana --reader grafana --output json");
     assert_eq!(second.code, 0, "{second}");
     let report = second.json();
     assert_eq!(report["authority"]["outcome"], "kept", "{second}");
     let lines = report["certificates"].as_array().expect("a list");
     let outcomes: Vec<_> = lines.iter().map(|line| &line["outcome"]).collect();
-    assert_eq!(outcomes, ["kept", "kept", "kept", "made"], "{second}");
+    assert_eq!(
+        outcomes,
+        ["kept", "kept", "kept", "made", "made"],
+        "{second}"
+    );
+    assert_eq!(
+        lines[4]["names"],
+        serde_json::json!(["witness:reader/grafana"])
+    );
     assert_eq!(report["warnings"], serde_json::json!([]), "{second}");
     let names = &lines[2]["names"];
     assert_eq!(

@@ -29,7 +29,7 @@ id = 2
 name = "db-2"
 region = "north"
 kind = "database"
-address = "10.0.0.2:7400"
+address = "127.0.0.2:7400"
 "#;
 
 #[test]
@@ -116,13 +116,13 @@ fn rules_between_keys_are_checked() {
             "\"db-1\"",
             "`members.name` db-1 is taken already",
         ),
-        ("10.0.0.2:7400", "0.0.0.0:7400", "names no host"),
+        ("127.0.0.2:7400", "0.0.0.0:7400", "names no host"),
         (
-            "10.0.0.2:7400",
-            "10.0.0.2:0",
+            "127.0.0.2:7400",
+            "127.0.0.2:0",
             "cannot be reached by the other members",
         ),
-        ("10.0.0.2:7400", "10.0.0.2:70000", "`70000` is not a port"),
+        ("127.0.0.2:7400", "127.0.0.2:70000", "`70000` is not a port"),
         ("id = 4", "id = 2", "`mysql.datadir` is missing"),
         (
             "id = 4",
@@ -202,8 +202,13 @@ fn rules_between_keys_are_checked() {
             "where HTTP is served",
         ),
         (
+            "id = 4",
+            "id = 1\n[tls]\nca_file = \"witness.toml\"\nplaintext = true",
+            "`tls.plaintext` is set, and so is `tls.ca_file`; keep one of them",
+        ),
+        (
             "[member]",
-            "[http]\nlisten = \"10.0.0.2:7400\"\n[member]\n",
+            "[http]\nlisten = \"127.0.0.2:7400\"\n[member]\n",
             "taken in",
         ),
     ];
@@ -248,12 +253,12 @@ const THREE_REGIONS: &str = r#"data_dir = "/var/lib/witness"
 ring.name = "orders"
 member.id = 3
 members = [
-  { id = 1, name = "db-1", region = "north", kind = "database", address = "10.0.0.1:7400" },
-  { id = 2, name = "witness-1", region = "north", kind = "witness", address = "10.0.0.2:7400" },
-  { id = 3, name = "witness-2", region = "north", kind = "witness", address = "10.0.0.3:7400" },
-  { id = 4, name = "db-2", region = "south", kind = "database", address = "10.0.1.1:7400" },
-  { id = 5, name = "witness-3", region = "south", kind = "witness", address = "10.0.1.2:7400" },
-  { id = 6, name = "log-1", region = "east", kind = "witness", address = "10.0.2.1:7400", votes = false },
+  { id = 1, name = "db-1", region = "north", kind = "database", address = "127.0.0.1:7400" },
+  { id = 2, name = "witness-1", region = "north", kind = "witness", address = "127.0.0.2:7400" },
+  { id = 3, name = "witness-2", region = "north", kind = "witness", address = "127.0.0.3:7400" },
+  { id = 4, name = "db-2", region = "south", kind = "database", address = "127.0.1.1:7400" },
+  { id = 5, name = "witness-3", region = "south", kind = "witness", address = "127.0.1.2:7400" },
+  { id = 6, name = "log-1", region = "east", kind = "witness", address = "127.0.2.1:7400", votes = false },
 ]
 "#;
 
@@ -323,7 +328,7 @@ fn the_quorum_and_the_regions_have_to_go_together() {
         );
     }
     let scratch = Scratch::new();
-    let modest = THREE_REGIONS.replace("\"10.0.1.1:7400\"", "\"10.0.1.1:7400\", priority = 0");
+    let modest = THREE_REGIONS.replace("\"127.0.1.1:7400\"", "\"127.0.1.1:7400\", priority = 0");
     scratch.write("witness.toml", &modest);
     let run = witness(&scratch).args(["config", "check"]).run();
     assert_eq!(
@@ -338,7 +343,7 @@ fn with_edges(edges: [&str; 3]) -> String {
     for (id, from) in (1..).zip(edges) {
         text.push_str(&format!(
             "[[members]]\nid = {id}\nname = \"w-{id}\"\nregion = \"north\"\nkind = \"witness\"\n\
-             address = \"10.0.0.{id}:7400\"\nproxy_from = \"{from}\"\n"
+             address = \"127.0.0.{id}:7400\"\nproxy_from = \"{from}\"\n"
         ));
     }
     text
@@ -377,4 +382,97 @@ fn edges_lead_from_a_member_to_a_member_and_not_in_a_circle() {
         unused.stdout.contains("`proxy_from` is not looked at"),
         "{unused}"
     );
+}
+
+#[test]
+fn an_operators_certificate_needs_its_key_and_neither_has_to_be_the_members_to_read() {
+    let scratch = Scratch::new();
+    let check = |keys: &str| {
+        let files = "certificate_file = \"witness.toml\", key_file = \"witness.toml\", ca_file = \"witness.toml\"";
+        let text = format!("tls = {{ {files}, {keys} }}\n{ON_LOOPBACK}");
+        scratch.write("witness.toml", &text);
+        witness(&scratch).args(["config", "check"]).run()
+    };
+    let certificate = "operator_certificate_file = \"/root/operator-ana.crt\"";
+    let half = check(certificate);
+    assert_eq!(half.code, 2, "{half}");
+    let words = "`tls.operator_certificate_file` is given, but `tls.operator_key_file` is not";
+    assert!(half.stdout.contains(words), "{half}");
+    let both = check(&format!(
+        "{certificate}, operator_key_file = \"/root/operator-ana.key\""
+    ));
+    assert_eq!(both.code, 0, "{both}");
+}
+
+const ON_LOOPBACK: &str = r#"data_dir = "d"
+ring.name = "orders"
+member.id = 1
+members = [
+  { id = 1, name = "w-1", region = "north", kind = "witness", address = "localhost:7400" },
+  { id = 2, name = "w-2", region = "north", kind = "witness", address = "127.0.0.2:7400" },
+  { id = 3, name = "w-3", region = "north", kind = "witness", address = "[::1]:7400" },
+]
+"#;
+
+#[test]
+fn beyond_loopback_a_member_has_tls_or_a_word_that_it_does_without() {
+    let scratch = Scratch::new();
+    let file = |name: &str| scratch.write(name, "");
+    ["a.crt", "a.key", "ca.crt"].into_iter().for_each(file);
+    let run = |command: &str, text: &str| {
+        scratch.write("witness.toml", text);
+        let words = command.split_whitespace().collect::<Vec<_>>();
+        witness(&scratch).args(words).run()
+    };
+    let inside = run("config check", ON_LOOPBACK);
+    assert_eq!(inside.code, 0, "{inside}");
+    let somewhere = |from: &str, to: &str| ON_LOOPBACK.replace(from, to);
+    let line = |text: &str| format!("{text}\n{ON_LOOPBACK}");
+    let beyond = [
+        (somewhere("[::1]", "10.0.0.3"), "members.address", 7),
+        (somewhere("[::1]", "[fd00::3]"), "members.address", 7),
+        (
+            somewhere("localhost", "w-1.example.org"),
+            "members.address",
+            5,
+        ),
+        (line("member.listen = \"0.0.0.0:7400\""), "member.listen", 1),
+        (line("http.listen = \"[::]:7480\""), "http.listen", 1),
+        (
+            line("binlog_server = { listen = \"10.0.0.1:3307\", password = \"x\" }"),
+            "binlog_server.listen",
+            1,
+        ),
+    ];
+    for (text, key, at) in beyond {
+        let refused = run("config check", &text);
+        assert_eq!(refused.code, 2, "{text}{refused}");
+        let words = [
+            &format!("witness.toml:{at}:"),
+            &format!("error: `{key}` "),
+            "is beyond loopback, and `[tls]` has no certificate; make certificates with `witness tls init` and name them in `[tls]`, or set \
+             `tls.plaintext = true` to do without TLS",
+            "witness.toml has one mistake",
+        ];
+        for words in words {
+            assert!(
+                refused.stdout.contains(words),
+                "{words} is not in {refused}"
+            );
+        }
+        let started = run("run", &text);
+        assert_eq!(started.code, 2, "{started}");
+        assert!(started.stderr.contains("is beyond loopback"), "{started}");
+        // Whoever makes the certificates has none yet.
+        let made = run("tls init --directory tls", &text);
+        assert_eq!(made.code, 0, "{made}");
+        std::fs::remove_dir_all(scratch.join("tls")).expect("a directory");
+
+        let plain = run("config check", &format!("tls.plaintext = true\n{text}"));
+        assert_eq!(plain.code, 0, "{plain}");
+        let certified =
+            "tls = { certificate_file = \"a.crt\", key_file = \"a.key\", ca_file = \"ca.crt\" }";
+        let certified = run("config check", &format!("{certified}\n{text}"));
+        assert_eq!(certified.code, 0, "{certified}");
+    }
 }

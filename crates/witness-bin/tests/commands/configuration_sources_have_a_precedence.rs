@@ -97,7 +97,8 @@ fn a_renamed_key_works_by_its_former_name_and_says_so() {
 
 #[test]
 fn lists_and_members_come_from_the_environment_too() {
-    let members = r#"[{ id = 7, name = "x", region = "r", kind = "database", address = "h:1" }]"#;
+    let members =
+        r#"[{ id = 7, name = "x", region = "r", kind = "database", address = "localhost:1" }]"#;
     let environment = [
         ("WITNESS_MEMBERS", members),
         ("WITNESS_MEMBER_ID", "7"),
@@ -176,13 +177,54 @@ fn no_flag_takes_a_secret() {
 }
 
 #[test]
-fn the_example_validates() {
+fn the_example_validates_with_certificates() {
     let scratch = Scratch::new();
     let printed = witness(&scratch).args(["config", "init"]).run();
     assert_eq!(printed.code, 0, "{printed}");
     assert_eq!(printed.stdout, example());
     scratch.write("witness.toml", &printed.stdout);
+    let without = witness(&scratch).args(["config", "check"]).run();
+    assert_eq!(without.code, 2, "{without}");
+    for key in ["certificate_file", "key_file", "ca_file"] {
+        let words = format!("error: `tls.{key}`: /etc/witness/tls/");
+        assert!(without.stdout.contains(&words), "{without}");
+    }
+    assert!(without.stdout.contains("has 3 mistakes"), "{without}");
+
+    let folder = scratch.join("").display().to_string();
+    let here = printed.stdout.replace("/etc/witness/tls/", &folder);
+    scratch.write("witness.toml", &here);
+    for file in ["member.crt", "member.key", "ca.crt"] {
+        scratch.write(file, "");
+    }
     let run = witness(&scratch).args(["config", "check"]).run();
     assert_eq!(run.code, 0, "{run}");
     assert!(!run.stdout.contains("warning"), "{run}");
+}
+
+#[test]
+fn a_binlog_server_with_a_certificate_demands_tls_unless_told_otherwise() {
+    const SERVER: &str =
+        "binlog_server.listen = \"127.0.0.1:3307\"\nbinlog_server.password = \"x\"\n";
+    let file = env!("CARGO_MANIFEST_PATH");
+    let pair = |section: &str, prefix: &str| {
+        format!(
+            "{section}.{prefix}certificate_file = {file:?}\n{section}.{prefix}key_file = {file:?}\n"
+        )
+    };
+    let of_the_member = pair("tls", "") + &format!("tls.ca_file = {file:?}\n");
+    let its_own = pair("binlog_server", "tls_");
+    for (keys, demands) in [
+        (String::new(), false),
+        (of_the_member.clone(), true),
+        (its_own, true),
+        (of_the_member + "binlog_server.require_tls = false\n", false),
+    ] {
+        let mut sources = sources(&[], &[]);
+        sources.file = Some(("witness.toml".into(), format!("{FILE}{SERVER}{keys}")));
+        let (config, problems) = read(&sources);
+        let config = config.unwrap_or_else(|| panic!("{problems}")).member;
+        let server = config.binlog_server.expect("a binlog server");
+        assert_eq!(server.require_tls, demands, "{keys}");
+    }
 }

@@ -46,7 +46,17 @@ fn members(configuration: &str) -> Vec<Member> {
         })
         .collect();
     let scratch = Scratch::new();
-    scratch.write("witness.toml", configuration);
+    // Their certificates are where they are mounted.
+    let here = format!("{}/", scratch.join("").display());
+    let configuration = ["/etc/witness/tls/", "/etc/witness-tls/"]
+        .iter()
+        .fold(configuration.to_owned(), |text, place| {
+            text.replace(place, &here)
+        });
+    scratch.write("witness.toml", &configuration);
+    for file in ["member.crt", "member.key", "ca.crt"] {
+        scratch.write(file, "");
+    }
     for member in &members {
         let run = witness(&scratch)
             .env("WITNESS_MEMBER_ID", &member.id.to_string())
@@ -82,11 +92,17 @@ fn compose_haproxy_and_prometheus_know_the_members_of_the_configuration() {
             ..
         } = &member;
         let service = below(&compose, &format!("  {name}:"));
-        let service = service.split("\n  ").take(8).collect::<Vec<_>>().join("\n");
+        let service = service
+            .split("\n  ")
+            .take(16)
+            .collect::<Vec<_>>()
+            .join("\n");
         for wanted in [
             format!("WITNESS_MEMBER_ID: {id} "),
             format!("{region}: {{ ipv4_address: {host} }}"),
             format!("{name}:/var/lib/witness"),
+            format!("./tls/{name}.crt:/etc/witness/tls/member.crt:ro"),
+            format!("./tls/{name}.key:/etc/witness/tls/member.key:ro"),
         ] {
             assert!(
                 service.contains(&wanted),

@@ -20,7 +20,9 @@ use raft_types::{
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use transport::{CommandSource, LocalMember, RunningServer, StatusSource, TransportConfig, serve};
+use transport::{
+    CommandSource, LocalMember, Right, RunningServer, StatusSource, TransportConfig, serve,
+};
 
 use crate::program::{Run, Scratch, witness};
 
@@ -51,6 +53,10 @@ impl StatusSource for Player {
 }
 
 impl CommandSource for Player {
+    fn right(&self, _: &[u8]) -> Right {
+        Right::Operate
+    }
+
     fn command(&self, _: Option<SocketAddr>, json: Bytes) -> mpsc::Receiver<Bytes> {
         let command: OperatorCommand = serde_json::from_slice(&json).expect("a command");
         let OperatorCommand::Promote { to, .. } = command else {

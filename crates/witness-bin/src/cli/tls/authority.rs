@@ -30,6 +30,7 @@ pub(super) struct Holder {
 pub(super) enum Role {
     Member,
     Operator,
+    Reader,
 }
 
 impl Role {
@@ -37,6 +38,7 @@ impl Role {
         match self {
             Self::Member => "member",
             Self::Operator => "operator",
+            Self::Reader => "reader",
         }
     }
 }
@@ -55,9 +57,9 @@ impl Holder {
     }
 
     /// Somebody who only calls members.
-    pub(super) fn operator(name: &str) -> Self {
+    pub(super) fn caller(role: Role, name: &str) -> Self {
         Self {
-            role: Role::Operator,
+            role,
             name: name.to_owned(),
             hosts: Vec::new(),
             address: None,
@@ -68,15 +70,15 @@ impl Holder {
     pub(super) fn file_name(&self) -> String {
         match self.role {
             Role::Member => self.name.clone(),
-            Role::Operator => format!("operator-{}", self.name),
+            Role::Operator | Role::Reader => format!("{}-{}", self.role.word(), self.name),
         }
     }
 
-    /// The names in its certificate; the last one is a URI that tells a member from an operator.
+    /// The names in its certificate; the last one is a URI that tells what it may do.
     pub(super) fn names(&self) -> Vec<String> {
         let own = match self.role {
             Role::Member => Some(self.name.clone()),
-            Role::Operator => None,
+            Role::Operator | Role::Reader => None,
         };
         let mut names: Vec<String> = Vec::new();
         for name in own.into_iter().chain(self.hosts.iter().cloned()) {
@@ -173,7 +175,7 @@ impl Authority {
                 ExtendedKeyUsagePurpose::ServerAuth,
                 ExtendedKeyUsagePurpose::ClientAuth,
             ],
-            Role::Operator => vec![ExtendedKeyUsagePurpose::ClientAuth],
+            Role::Operator | Role::Reader => vec![ExtendedKeyUsagePurpose::ClientAuth],
         };
         params.use_authority_key_identifier_extension = true;
         let subject = &mut params.distinguished_name;
@@ -229,7 +231,12 @@ mod tests {
             assert_eq!(hosts, expected, "{address}");
             assert_eq!(uri, "witness:member/db-1");
         }
-        assert_eq!(Holder::operator("ana").names(), ["witness:operator/ana"]);
+        for (role, uri) in [
+            (Role::Operator, "witness:operator/ana"),
+            (Role::Reader, "witness:reader/ana"),
+        ] {
+            assert_eq!(Holder::caller(role, "ana").names(), [uri]);
+        }
     }
 
     #[test]

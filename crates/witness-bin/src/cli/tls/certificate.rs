@@ -5,7 +5,7 @@ use std::path::Path;
 
 use time::OffsetDateTime;
 use time::macros::format_description;
-use transport::{TlsError, TlsFiles, TlsMaterial};
+use transport::{NamedRoles, TlsError, TlsFiles, TlsMaterial};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::Pem;
@@ -118,6 +118,7 @@ pub(super) fn check_key(certificate: &Path, key: &Path) -> Result<(), TlsError> 
         // Any certificate will do: nobody is called.
         authority: certificate.to_owned(),
         peer_name: None,
+        roles: NamedRoles::default(),
     };
     TlsMaterial::load(&files).map(drop)
 }

@@ -1,5 +1,6 @@
 //! `witness tls init`: the files of a ring's authority and certificates. What exists is kept.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write as _};
@@ -23,13 +24,16 @@ pub(crate) struct InitArgs {
     /// Where the files are made; a directory that is not a member's
     #[arg(long, value_name = "DIR")]
     directory: PathBuf,
-    /// How long the members' and operators' certificates are valid
+    /// How long the certificates are valid
     #[arg(long, value_name = "DAYS", default_value_t = 825, value_parser = clap::value_parser!(u32).range(1..=3650))]
     days: u32,
-    /// Make a certificate for this operator, too; may be given more than once
-    #[arg(long, value_name = "NAME", value_parser = operator_name)]
+    /// Make a certificate for this operator, too, who gives commands; may be given more than once
+    #[arg(long, value_name = "NAME", value_parser = caller_name)]
     operator: Vec<String>,
-    /// Replace certificate and key of this member, of `operator-NAME`, or of `all` members
+    /// Make a certificate for somebody who only reads, too, as a dashboard; may be given more than once
+    #[arg(long, value_name = "NAME", value_parser = caller_name)]
+    reader: Vec<String>,
+    /// Replace certificate and key of this member, of `operator-NAME` or `reader-NAME`, or of `all` members
     #[arg(long, value_name = "MEMBER")]
     renew: Vec<String>,
     #[command(flatten)]
@@ -37,7 +41,7 @@ pub(crate) struct InitArgs {
 }
 
 /// It becomes part of a file's name.
-fn operator_name(text: &str) -> Result<String, String> {
+fn caller_name(text: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if text.is_empty() || !text.chars().all(allowed) {
         return Err("use letters, digits, `-`, `_` and `.` only".into());
@@ -198,15 +202,18 @@ pub(super) fn run(args: &InitArgs, format: Format) -> Result<(), Failure> {
     let members = settings.members.iter();
     let members = members.map(|entry| Holder::member(entry, peer_name.as_deref()));
     let mut holders: Vec<Holder> = members.collect();
-    let renewed_operators = args.renew.iter().filter_map(|name| {
-        let is_member = holders.iter().any(|member| member.name == **name);
-        name.strip_prefix("operator-").filter(|_| !is_member)
-    });
-    let mut operators: Vec<String> = renewed_operators.map(str::to_owned).collect();
-    operators.extend(args.operator.iter().cloned());
-    operators.sort();
-    operators.dedup();
-    holders.extend(operators.iter().map(|name| Holder::operator(name)));
+    for (role, prefix, wanted) in [
+        (Role::Operator, "operator-", &args.operator),
+        (Role::Reader, "reader-", &args.reader),
+    ] {
+        let renewed = args.renew.iter().filter_map(|name| {
+            let is_member = holders.iter().any(|member| member.name == **name);
+            name.strip_prefix(prefix).filter(|_| !is_member)
+        });
+        let names: BTreeSet<&str> = renewed.chain(wanted.iter().map(String::as_str)).collect();
+        let callers = names.into_iter().map(|name| Holder::caller(role, name));
+        holders.extend(callers.collect::<Vec<_>>());
+    }
     check_names(&holders, &args.renew)?;
 
     let now = OffsetDateTime::now_utc();
@@ -282,7 +289,7 @@ fn check_names(holders: &[Holder], renew: &[String]) -> Result<(), Failure> {
             return Err(Failure::new(
                 Exit::Refused,
                 format!("two files would be called {name}.crt"),
-                "give the operator another name; a member cannot be called `ca` here",
+                "give the operator or reader another name; a member cannot be called `ca` here",
             ));
         }
     }
@@ -421,6 +428,7 @@ fn page(report: &Report) -> String {
             match line.role {
                 Role::Member => line.name.clone(),
                 Role::Operator => format!("operator {}", line.name),
+                Role::Reader => format!("reader {}", line.name),
             },
             line.address.clone().unwrap_or_else(|| "-".into()),
             format!(
@@ -441,6 +449,8 @@ fn page(report: &Report) -> String {
             text,
             "\nThe host of a member gets ca.crt and the member's two files, say in /etc/witness/tls, and its configuration names them:\n\n\
              [tls]\ncertificate_file = \"/etc/witness/tls/{}\"\nkey_file = \"/etc/witness/tls/{}\"\nca_file = \"/etc/witness/tls/ca.crt\"\n\n\
+             A member's certificate gives no commands: where they are given, operator_certificate_file and operator_key_file name an \
+             operator's (--operator NAME).\n\
              ca.key signs certificates that the ring believes: keep it off the members.\n",
             file_name(&line.certificate_file),
             file_name(&line.key_file)

@@ -47,7 +47,7 @@ impl Stage {
     /// Three members with their files below `data_dir`; none runs yet.
     pub(crate) fn set(data_dir: &Path, tree: &MysqlTree, screen: Screen) -> Result<Self, Failure> {
         let datadir = data_dir.join("db-1").join("mysql");
-        let server = ChildServer::to_be_made(tree, datadir).map_err(failed)?;
+        let server = ChildServer::to_be_made(tree, 1, datadir).map_err(failed)?;
         let account = ConnectOptions::new(Endpoint::unix(server.socket()), "root", "");
         let options = ClusterOptions {
             folder: Some(data_dir.to_owned()),

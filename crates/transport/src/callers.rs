@@ -1,0 +1,217 @@
+//! Who calls, as the certificate says, and what they may do. Pure; without TLS nobody is asked.
+
+use thiserror::Error;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer;
+
+/// What the holder of a certificate is to the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It speaks to the others as a member.
+    Member,
+    /// Gives commands, and reads.
+    Operator,
+    /// Reads what the ring is and does, and nothing else.
+    Reader,
+}
+
+/// What a call takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Right {
+    /// To read the state of the ring, and what would refuse a command.
+    Read,
+    /// To read the log, with every row in it.
+    ReadLog,
+    /// To give a command that changes something.
+    Operate,
+    /// To say what members say to each other.
+    SpeakAsMember,
+}
+
+/// Those whose certificates say no role, by their common names; all others are members.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NamedRoles {
+    /// Operators.
+    pub operators: Vec<String>,
+    /// Readers.
+    pub readers: Vec<String>,
+}
+
+/// Whom a certificate is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Holder {
+    name: String,
+    /// None: one that this version does not know.
+    role: Option<Role>,
+}
+
+/// A call that its certificate does not allow.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("the certificate of `{name}` {is}: it {may}, and this takes {takes}")]
+pub(crate) struct NotAllowed {
+    name: String,
+    is: &'static str,
+    may: &'static str,
+    takes: &'static str,
+}
+
+/// How a role stands in a certificate, among the alternative names: `witness:operator/ana`.
+const SCHEME: &str = "witness:";
+
+impl Holder {
+    /// The holder of a certificate, in DER.
+    pub(crate) fn of(certificate: &[u8], named: &NamedRoles) -> Self {
+        let Ok((_, certificate)) = X509Certificate::from_der(certificate) else {
+            return Self {
+                name: String::new(),
+                role: None,
+            };
+        };
+        let common = certificate.subject().iter_common_name().next();
+        let common = common.and_then(|name| name.as_str().ok());
+        let alternatives = certificate.subject_alternative_name().ok().flatten();
+        let names = alternatives
+            .iter()
+            .flat_map(|extension| &extension.value.general_names);
+        let mut said = names.filter_map(|name| match name {
+            GeneralName::URI(text) => text.strip_prefix(SCHEME),
+            _ => None,
+        });
+        Self::said_by(said.next(), common.unwrap_or_default(), named)
+    }
+
+    fn said_by(said: Option<&str>, common: &str, named: &NamedRoles) -> Self {
+        let is = |list: &[String]| list.iter().any(|name| name == common);
+        let (role, name) = match said {
+            Some(said) => {
+                let (role, name) = said.split_once('/').unwrap_or((said, common));
+                let role = match role {
+                    "member" => Some(Role::Member),
+                    "operator" => Some(Role::Operator),
+                    "reader" => Some(Role::Reader),
+                    _ => None,
+                };
+                (role, name)
+            }
+            None if is(&named.operators) => (Some(Role::Operator), common),
+            None if is(&named.readers) => (Some(Role::Reader), common),
+            None => (Some(Role::Member), common),
+        };
+        Self {
+            name: name.to_owned(),
+            role,
+        }
+    }
+
+    /// Whether it may make a call.
+    ///
+    /// # Errors
+    /// Why not, and what it takes.
+    pub(crate) fn may(&self, right: Right) -> Result<(), NotAllowed> {
+        use Role::{Member, Operator, Reader};
+        let allowed = match right {
+            Right::Read => self.role.is_some(),
+            Right::ReadLog => matches!(self.role, Some(Member | Operator)),
+            Right::Operate => self.role == Some(Operator),
+            Right::SpeakAsMember => self.role == Some(Member),
+        };
+        if allowed {
+            return Ok(());
+        }
+        let (is, may) = match self.role {
+            Some(Member) => ("is a member's", "gives no commands"),
+            Some(Operator) => ("is an operator's", "does not speak for a member"),
+            Some(Reader) => ("is a reader's", "only reads the ring's state"),
+            None => (
+                "says a role that this version does not know",
+                "may do nothing",
+            ),
+        };
+        let takes = match right {
+            Right::Operate | Right::ReadLog => {
+                "an operator's: `witness tls init --operator NAME` makes one, and `tls.operator_certificate_file` names it on a member's host"
+            }
+            Right::SpeakAsMember => {
+                "a member's: `witness tls init` makes one for each, and `tls.certificate_file` names it"
+            }
+            Right::Read => "a member's, an operator's or a reader's",
+        };
+        Err(NotAllowed {
+            name: self.name.clone(),
+            is,
+            may,
+            takes,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(said: Option<&str>, common: &str) -> Holder {
+        let named = NamedRoles {
+            operators: vec!["ana".into()],
+            readers: vec!["dashboard".into()],
+        };
+        Holder::said_by(said, common, &named)
+    }
+
+    #[test]
+    fn a_certificate_says_its_role_or_the_configuration_does() {
+        for (said, common, role, name) in [
+            (Some("member/db-1"), "db-1", Some(Role::Member), "db-1"),
+            (Some("operator/eve"), "x", Some(Role::Operator), "eve"),
+            (Some("reader/grafana"), "ana", Some(Role::Reader), "grafana"),
+            (Some("auditor/bob"), "ana", None, "bob"),
+            (Some("member"), "db-1", Some(Role::Member), "db-1"),
+            (None, "ana", Some(Role::Operator), "ana"),
+            (None, "dashboard", Some(Role::Reader), "dashboard"),
+            (
+                None,
+                "db-1.example.org",
+                Some(Role::Member),
+                "db-1.example.org",
+            ),
+            (None, "", Some(Role::Member), ""),
+        ] {
+            let found = holder(said, common);
+            assert_eq!(
+                (found.role, &*found.name),
+                (role, name),
+                "{said:?} {common}"
+            );
+        }
+        let none = Holder::of(b"no certificate", &NamedRoles::default());
+        assert_eq!(none.role, None);
+    }
+
+    #[test]
+    fn each_role_has_its_rights_and_no_others() {
+        use Right::{Operate, Read, ReadLog, SpeakAsMember};
+        let rights = |said| {
+            let all = [Read, ReadLog, Operate, SpeakAsMember];
+            all.map(|right| holder(Some(said), "").may(right).is_ok())
+        };
+        assert_eq!(rights("member/a"), [true, true, false, true]);
+        assert_eq!(rights("operator/a"), [true, true, true, false]);
+        assert_eq!(rights("reader/a"), [true, false, false, false]);
+        assert_eq!(rights("auditor/a"), [false; 4]);
+    }
+
+    #[test]
+    fn a_refusal_says_whose_certificate_it_is_and_what_to_use() {
+        let refusal = |said, right| holder(Some(said), "").may(right).unwrap_err().to_string();
+        assert_eq!(
+            refusal("member/db-1", Right::Operate),
+            "the certificate of `db-1` is a member's: it gives no commands, and this takes an operator's: `witness tls init --operator NAME` \
+             makes one, and `tls.operator_certificate_file` names it on a member's host"
+        );
+        assert_eq!(
+            refusal("operator/ana", Right::SpeakAsMember),
+            "the certificate of `ana` is an operator's: it does not speak for a member, and this takes a member's: `witness tls init` makes \
+             one for each, and `tls.certificate_file` names it"
+        );
+    }
+}
