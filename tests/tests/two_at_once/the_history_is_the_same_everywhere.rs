@@ -30,6 +30,18 @@ fn wait_for(set: &Cluster, what: &str, found: impl Fn(&[Value]) -> bool) -> Vec<
     .unwrap()
 }
 
+/// The history, once nobody has anything to add: what a member notes comes into the log some seconds later.
+fn settled(set: &Cluster) -> Vec<Value> {
+    let mut told = events(set);
+    eventually("a history that stays as it is", SOON, || {
+        std::thread::sleep(Duration::from_secs(8));
+        let before = std::mem::replace(&mut told, events(set));
+        (told == before).then_some(())
+    })
+    .unwrap();
+    told
+}
+
 fn has(events: &[Value], event: &str, words: &str) -> bool {
     let mut events = events.iter();
     events.any(|one| one["event"] == event && one["what"].as_str().unwrap().contains(words))
@@ -129,13 +141,14 @@ fn every_member_tells_what_happened_also_after_its_restart() {
         (set.primary_now() == Some(3)).then_some(())
     })
     .unwrap();
-    let told = wait_for(&set, "the scheduled switchover in the history", |events| {
+    wait_for(&set, "the scheduled switchover in the history", |events| {
         has(
             events,
             "led",
             "`db-2` leads: `db-1` gave the leadership away: scheduled switchover",
         )
     });
+    let told = settled(&set);
     assert!(has(&told, "unscheduled", "was taken back"), "{told:?}");
     let cluster = http_get(set.http(1), "/cluster").unwrap().json().unwrap();
     assert_eq!(cluster["scheduled_switchover"], Value::Null, "{cluster}");

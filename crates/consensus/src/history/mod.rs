@@ -177,8 +177,9 @@ pub fn without(mut record: MemberRecord) -> MemberRecord {
     record
 }
 
-/// Puts entries behind those that are there, but for those that are there already; and all of it into one record, whoever carried it
-/// before.
+/// Puts entries to those that are there, but for those that are there already, in the order of their terms and then of the clocks
+/// that they were noted by: what two members noted may come into the log the other way round. All of it stands in one record
+/// then, whoever carried it before.
 pub(crate) fn append(members: &mut BTreeMap<MemberId, MemberRecord>, entries: &[HistoryEntry]) {
     let told = words(members.values());
     put(members, told, entries);
@@ -198,6 +199,7 @@ pub(crate) fn put(
             told.push(entry);
         }
     }
+    told.sort_by_key(|entry| ["term", "at_ms"].map(|key| entry.get(key).and_then(Value::as_u64)));
     told.drain(..told.len().saturating_sub(KEPT));
     let with_history = members
         .values_mut()
@@ -275,6 +277,22 @@ mod tests {
         assert_eq!(carriers.count(), 1);
         let bare = without(ring[&MemberId(1)].clone());
         assert!(bare.extras.get(NAME).is_none());
+    }
+
+    #[test]
+    fn what_comes_late_stands_where_it_happened() {
+        let mut ring = members(&[1]);
+        let of = |term, at_ms| HistoryEntry {
+            term: Term(term),
+            ..resumed(at_ms)
+        };
+        for late in [of(4, 30), of(3, 40), of(4, 20), of(1003, 10)] {
+            append(&mut ring, &[late]);
+        }
+        let told = read(through_json(&ring).values());
+        let order: Vec<_> = told.iter().map(|one| (one.term.0, one.at_ms)).collect();
+        // The clocks of two members may differ; terms never run back.
+        assert_eq!(order, [(3, 40), (4, 20), (4, 30), (1003, 10)]);
     }
 
     #[test]
