@@ -21,7 +21,7 @@ use crate::calls::admission::AdmissionRefusal;
 use crate::calls::{Answer, CallError, FileBytes, MemberCalls, Question};
 use crate::election::{doubted_tail, mock_vote};
 use crate::engine;
-use crate::engine::Fault;
+use crate::engine::{Fault, RoleSnapshot};
 use crate::formats;
 use crate::lease::leadership::Term;
 use crate::log_probe::divergence::refuse_divergence;
@@ -66,8 +66,9 @@ impl Inbound {
             .then(move |request| {
                 let core = core.clone();
                 async move {
-                    heed_leap(&core, &request.vote);
-                    let agrees = refuse_divergence(&core, &request).await;
+                    let role = core.role();
+                    heed_leap(&core, &role, &request.vote);
+                    let agrees = refuse_divergence(&core, &role, &request).await;
                     agrees.ok()?;
                     core.formats.take_in(&request).ok()?;
                     intake::wait_for_room(core.rooms.own(), &request).await;
@@ -106,8 +107,9 @@ impl Inbound {
         &self,
         request: AppendEntriesRequest<TypeConfig>,
     ) -> Result<StreamAppendResult<TypeConfig>, Fault> {
-        heed_leap(&self.core, &request.vote);
-        refuse_divergence(&self.core, &request).await?;
+        let role = self.core.role();
+        heed_leap(&self.core, &role, &request.vote);
+        refuse_divergence(&self.core, &role, &request).await?;
         let answer = self.take_heartbeat(request).await?;
         if answer.is_ok() {
             self.core.heard.now();
@@ -229,7 +231,7 @@ impl Inbound {
         &self,
         request: VoteRequest<TypeConfig>,
     ) -> Result<VoteResponse<TypeConfig>, Fault> {
-        heed_leap(&self.core, &request.vote);
+        heed_leap(&self.core, &self.core.role(), &request.vote);
         if !request.leadership_transfer {
             self.core.campaigning.promise_is_over().await;
         }
@@ -408,9 +410,9 @@ impl Inbound {
 
 /// Whoever hears for the first time of a term to which only a repair leaps votes from then on for no log without that repair: those
 /// that were given up may hear of it, and lose sight of it again before they have it.
-fn heed_leap(core: &MemberCore, vote: &Vote) {
+fn heed_leap(core: &MemberCore, role: &RoleSnapshot, vote: &Vote) {
     let heard = vote.leader_id.term;
-    if heard <= core.role().term.0 {
+    if heard <= role.term.0 {
         return;
     }
     let leap = leap_from(engine::progress(&core.raft).last_log);

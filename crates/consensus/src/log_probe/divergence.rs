@@ -6,7 +6,7 @@
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{OpId, TypeConfig};
 
-use crate::engine::Fault;
+use crate::engine::{Fault, RoleSnapshot};
 use crate::member::core::MemberCore;
 
 /// Two entries of one index, both committed.
@@ -35,18 +35,19 @@ fn find(named: &[OpId], op_id_at: impl Fn(u64) -> Option<OpId>) -> Option<Contra
     })
 }
 
-/// Lets a request of a leader through that agrees with what is committed here. Costs nothing for a request that goes on
+/// Lets a request of a leader through that agrees with what is committed here; `role` is that of this moment. Costs nothing for a request that goes on
 /// where the log ends, which is nearly every one.
 ///
 /// # Errors
 /// [`Fault::Contradicted`]; the engine is stopped then.
 pub(crate) async fn refuse_divergence(
     core: &MemberCore,
+    role: &RoleSnapshot,
     request: &AppendEntriesRequest<TypeConfig>,
 ) -> Result<(), Fault> {
     let mark = core.mark.get().map(|committed| committed.index);
     // The one before it is committed, and this is behind that one.
-    let membership = core.role().membership.log_id().map(|last| last.index);
+    let membership = role.membership.log_id().map(|last| last.index);
     let Some(up_to) = mark.max(membership) else {
         return Ok(());
     };
