@@ -15,9 +15,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use applier::backend::Finished;
+use applier::batch::BatchSeq;
 use applier::keys::{Access, KeyAccess, KeyHash};
 use applier::scheduler::{Policy, Scheduler};
-use applier::transaction::Seq;
 use testkit::figures::Figures;
 use testkit::statistics::Spread;
 
@@ -174,7 +174,7 @@ pub(crate) fn transactions_per_second(policy: Policy, rows: usize, transactions:
     let logs: Vec<Vec<[KeyAccess; 2]>> = (0..transactions)
         .map(|number| (0..rows).map(|row| keys(number * rows + row)).collect())
         .collect();
-    let mut scheduler = Scheduler::new(policy, Finished::AtCommit, Seq(1));
+    let mut scheduler = Scheduler::new(policy, Finished::AtCommit, BatchSeq(1));
     let mut open = VecDeque::with_capacity(OPEN);
     let begin = Instant::now();
     for rows in &logs {
@@ -189,7 +189,7 @@ pub(crate) fn transactions_per_second(policy: Policy, rows: usize, transactions:
     transactions as f64 / begin.elapsed().as_secs_f64()
 }
 
-fn finish(scheduler: &mut Scheduler, seq: Option<Seq>) {
+fn finish(scheduler: &mut Scheduler, seq: Option<BatchSeq>) {
     let Some(seq) = seq else { return };
     let safe = scheduler.safe_rows(seq);
     black_box(scheduler.row_written(seq, safe));

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use applier::backend::{Finished, Then};
+use applier::batch::BatchSeq;
 use applier::keys::{Access, KeyAccess, KeyHash};
 use applier::run::plan::{Order, Plan, Report, WorkerId};
 use applier::run::{CommitOrder, Options};
@@ -110,7 +111,7 @@ pub(crate) fn backup(
         stall_after: Duration::from_secs(1_000_000),
         ..Options::default()
     };
-    let mut plan = Plan::new(&options, Finished::AtCommit, Seq(1));
+    let mut plan = Plan::new(&options, Finished::AtCommit, BatchSeq(1));
     let mut calls = BinaryHeap::new();
     let mut now = Duration::ZERO;
     let mut next = Seq(1);
@@ -138,7 +139,10 @@ fn call(worker: WorkerId, order: &Order, now: Duration, costs: Costs) -> Call {
         Order::Write { rows, then, .. } => vec![(rows.len(), *then == Then::Commit)],
         Order::InTurn { rows, .. } => vec![(rows.len(), true)],
         Order::Commit(_) | Order::Barrier(_) => vec![(0, true)],
-        Order::Apply(all) => all.iter().map(|one| (rows_of(one), true)).collect(),
+        Order::Apply(batch, from) => batch.transactions()[*from..]
+            .iter()
+            .map(|one| (rows_of(one), true))
+            .collect(),
         Order::RollBack => Vec::new(),
     };
     let mut ends = now;

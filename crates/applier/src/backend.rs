@@ -7,6 +7,7 @@ use std::sync::Arc;
 use binlog_format::gtid::GtidSet;
 use thiserror::Error;
 
+use crate::batch::Batch;
 use crate::schema::{TableName, TableShape};
 use crate::transaction::Transaction;
 
@@ -28,12 +29,12 @@ pub enum Then {
     Commit,
 }
 
-/// Whose commit a transaction follows that commits in its turn.
+/// Whose commit a batch follows that commits in its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
     /// Everything before it is committed, and that is known.
     First,
-    /// The transaction before it in the log has taken its turn in another session, and commits or fails now.
+    /// The batch before it has taken its turn in another session, and commits or fails now.
     Next,
 }
 
@@ -45,15 +46,17 @@ pub trait Backend: Send + Sync + 'static {
     /// When the write of a row is finished.
     fn finished(&self) -> Finished;
 
-    /// Whether its sessions can pass on the turn to commit: see [`Session::write_in_turn`].
-    fn passes_turns(&self) -> bool {
+    /// Whether its sessions can commit several transactions as one, and pass on the turn to do so: see
+    /// [`Session::write_in_turn`].
+    fn commits_as_one(&self) -> bool {
         false
     }
 
     /// Opens a session for a worker.
     fn open(&self) -> impl Future<Output = Result<Self::Session, BackendError>> + Send;
 
-    /// What is committed: the only checkpoint.
+    /// What is committed: the only checkpoint. A call of a session that was lost may still be under way; whatever it commits
+    /// later, nothing is committed twice.
     fn executed(&self) -> impl Future<Output = Result<GtidSet, BackendError>> + Send;
 
     /// Tables as they are now, in the order of their names, which are different ones; `None` where there is no such table.
@@ -66,6 +69,17 @@ pub trait Backend: Send + Sync + 'static {
     /// Called at a prefix point of `commit_order = "snapshot"`: everything before it is committed, and nothing behind it.
     /// Readers' snapshots are taken before it returns.
     fn at_prefix_point(&self) -> impl Future<Output = Result<(), BackendError>> + Send;
+
+    /// Called when a run begins, before its sessions are opened: what is committed. Nothing that an earlier run has left under
+    /// way is committed from here on.
+    fn begin(&self) -> impl Future<Output = Result<GtidSet, BackendError>> + Send {
+        self.executed()
+    }
+
+    /// Called when the sessions have ended: what is committed is known to everybody who asks the database when it returns.
+    fn settle(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
 
     /// Which sessions hold up `waiting`, a session that has not finished a write for a while: locks of transactions that
     /// come later in the log, and have to step back.
@@ -84,50 +98,51 @@ pub trait Session: Send {
     /// The database's number of the session, as [`Backend::blockers`] names it.
     fn id(&self) -> SessionId;
 
-    /// Writes some rows of a transaction, in order. Row 0 begins it.
+    /// Writes some rows of a batch, in order. Row 0 begins it.
     ///
     /// # Errors
-    /// The transaction is rolled back, unless the session is lost: then its outcome is only known by
+    /// The batch is rolled back, unless the session is lost: then its outcome is only known by
     /// [`Backend::executed`].
     fn write(
         &mut self,
-        transaction: &Arc<Transaction>,
+        batch: &Arc<Batch>,
         rows: Range<usize>,
         then: Then,
     ) -> impl Future<Output = Result<(), WriteError>> + Send;
 
-    /// Writes rows of a transaction, its last ones (or none, when all are written), and commits it in its turn: not before
-    /// the transaction before it in the log is committed, as far as readers and a crash can tell. `passed` is called as soon
-    /// as the turn is taken: from then on the next transaction may be asked for its own, while this one's commit is under
-    /// way. Where turns cannot be passed on, it is a write with a commit, and only asked for with [`Turn::First`].
+    /// Writes rows of a batch that commits as one, its last ones (or none, when all are written), and commits it in its turn:
+    /// not before the batch before it is committed, as far as readers and a crash can tell. `passed` is called as soon as the
+    /// turn is taken: from then on the next batch may be asked for its own, while this one's commit is under way. Only asked
+    /// for where [`Backend::commits_as_one`] says so.
     ///
     /// # Errors
-    /// As for [`Session::write`]; [`WriteError::Again`] when the transaction before it was not committed after all.
+    /// As for [`Session::write`]; [`WriteError::Again`] when the batch before it was not committed after all.
+    /// [`WriteError::Refused`] may mean that its transactions cannot be committed as one: [`Session::apply`] tells more.
     fn write_in_turn(
         &mut self,
-        transaction: &Arc<Transaction>,
+        batch: &Arc<Batch>,
         rows: Range<usize>,
         turn: Turn,
         passed: impl FnMut() + Send,
     ) -> impl Future<Output = Result<(), WriteError>> + Send {
         let _ = (turn, passed);
-        self.write(transaction, rows, Then::Commit)
+        self.write(batch, rows, Then::Commit)
     }
 
-    /// Commits the transaction whose rows are written. With nothing written: an empty transaction with its GTID.
+    /// Commits the batch whose rows are written. With nothing written: an empty transaction with its GTID.
     ///
     /// # Errors
     /// As for [`Session::write`].
-    fn commit(
-        &mut self,
-        transaction: &Arc<Transaction>,
-    ) -> impl Future<Output = Result<(), WriteError>> + Send;
+    fn commit(&mut self, batch: &Arc<Batch>)
+    -> impl Future<Output = Result<(), WriteError>> + Send;
 
-    /// Applies whole transactions one after the other, each committed before the next begins. Stops at the first that
-    /// fails; what was committed before it stays. Returns how many were committed, and why no more.
+    /// Applies the transactions of a batch one after the other, from the `from`th on, each committed under its own GTID before
+    /// the next begins. Stops at the first that fails; what was committed before it stays. Returns how many were committed, and
+    /// why no more.
     fn apply(
         &mut self,
-        transactions: &[Arc<Transaction>],
+        batch: &Arc<Batch>,
+        from: usize,
     ) -> impl Future<Output = (usize, Result<(), WriteError>)> + Send;
 
     /// Applies a barrier as a whole.

@@ -2,16 +2,17 @@
 //! engines: here in an unmodified MySQL, or whatever implements [`backend::Backend`].
 //!
 //! ```text
-//! source ─► decoder (rows, keys) ─► scheduler ─► workers ─► backend session (one transaction at a time)
-//!                                                  │ commit in the log's order, or freely between prefix points
+//! source ─► decoder (rows, keys) ─► batches ─► scheduler ─► workers ─► backend session (one batch at a time)
+//!                                                             │ commit in the log's order, or freely between prefix points
 //! ```
 //!
 //! What it keeps, whatever the number of workers: every row sees its writes in the log's order; readers see only prefixes
-//! of the log; the target's executed GTIDs are the only checkpoint, so that a restart repeats nothing and skips nothing.
+//! of the log; the target itself says what it has, so that a restart repeats nothing and skips nothing.
 //!
 //! Most callers need what stands at the root: a [`Source`] such as [`FileSource`], a [`MysqlBackend`], and [`apply`].
 
 pub mod backend;
+pub mod batch;
 pub mod decode;
 pub mod keys;
 pub mod log_parallelism;

@@ -20,7 +20,7 @@ use testkit::mysqld::workload::{Load, Workload};
 
 use crate::compare::apply::bed::{Bed, Targets};
 use crate::compare::apply::contender::{Contender, Policy};
-use crate::compare::apply::summary::{Sample, Summary};
+use crate::compare::apply::summary::{Peer, Sample, Summary};
 
 const FIGURES: &str = "apply";
 
@@ -39,12 +39,12 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 8])]
     workers: Vec<u32>,
     /// Policies of this applier
-    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Policy::Rows, Policy::Transactions, Policy::RowsSnapshot])]
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Policy::Rows, Policy::RowsOneByOne])]
     policies: Vec<Policy>,
     /// Workloads (default: all)
     #[arg(long, value_delimiter = ',', value_enum)]
     workloads: Vec<Named>,
-    /// The targets write what is applied into binlogs of their own; without it they have none
+    /// This applier's targets write what is applied into their binlogs, as the promotable replica does
     #[arg(long)]
     target_binlog: bool,
     /// The targets force their logs once a second, and not at each commit: for a follower whose log is safe elsewhere
@@ -125,7 +125,14 @@ pub(super) fn run(options: &Options) -> Result<()> {
     figures.set("relaxed", options.relaxed)?;
     figures.set("settings", settings)?;
     figures.set("workloads", summary.figures())?;
-    figures.set("ratio_to_native", summary.ratios())?;
+    figures.set(
+        "best_ratio_to_promotable_native",
+        summary.best_ratios(Peer::Native),
+    )?;
+    figures.set(
+        "best_ratio_to_native_unlogged",
+        summary.best_ratios(Peer::NativeUnlogged),
+    )?;
     println!("{}", summary.table());
     println!("figures: {}", figures.write()?.display());
     Ok(())
@@ -139,12 +146,17 @@ impl Options {
         }
     }
 
-    /// Everybody: for each number of workers the native replica beside this applier.
+    /// Everybody: for each number of workers the native replica, logged and not, beside this applier.
     fn contenders(&self) -> Vec<Contender> {
         let of = |&workers: &u32| {
             let own = self.policies.iter();
             let own = own.map(move |&policy| Contender::Own { policy, workers });
-            std::iter::once(Contender::Native { workers }).chain(own)
+            [
+                Contender::Native { workers },
+                Contender::NativeUnlogged { workers },
+            ]
+            .into_iter()
+            .chain(own)
         };
         self.workers.iter().flat_map(of).collect()
     }

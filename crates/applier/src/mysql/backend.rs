@@ -6,12 +6,15 @@ use binlog_format::gtid::GtidSet;
 use mysql_link::{Connection, LinkError, QueryResult, ServerVersion, server_code};
 
 use crate::backend::{Backend, BackendError, Finished, SessionId};
+use crate::mysql::checkpoint::{Checkpoint, RIGHTS, TABLE};
 use crate::mysql::options::{Grants, MysqlOptions, OpenSessions, grant_statement};
 use crate::mysql::outcome::{backend_error, blockers_query, code, read_blockers};
 use crate::mysql::preparation::{MOST_WAITING, PacketRoom, WaitingReaders, settings};
+use crate::mysql::publishing::{
+    Publisher, is_missing, keep_quiet, let_it_tell, prepare, take_over,
+};
 use crate::mysql::session::MysqlSession;
 use crate::mysql::table_shape::ShapeQuery;
-use crate::mysql::turn_row::{MAKE, RIGHTS, TABLE, TurnRow};
 use crate::schema::{TableName, TableShape};
 
 /// A MySQL as a target of transactions.
@@ -24,8 +27,10 @@ pub struct MysqlBackend {
     locks: tokio::sync::Mutex<Option<Connection>>,
     open: Arc<OpenSessions>,
     readers: WaitingReaders,
-    /// Where commits pass on their turn.
-    turns: Option<Arc<TurnRow>>,
+    /// Where transactions commit as one.
+    checkpoint: Option<Arc<Checkpoint>>,
+    /// While a run is at work there.
+    publisher: tokio::sync::Mutex<Option<Publisher>>,
     /// For rows that are larger than the target's packets.
     room: Arc<PacketRoom>,
 }
@@ -37,8 +42,9 @@ impl MysqlBackend {
     /// SYSTEM_VARIABLES_ADMIN); INSERT, UPDATE and DELETE on the tables that the log changes; and what the log's statements
     /// need: CREATE, ALTER, DROP, INDEX, REFERENCES and others, or SUPER and all of them. With `read_only` it needs
     /// CONNECTION_ADMIN; with `super_read_only` nobody can apply. SELECT on `performance_schema` lets sessions that hold up
-    /// others be told from those that do not. With [`MysqlOptions::turns`], CREATE, SELECT, INSERT and UPDATE on the schema
-    /// `witness_applier` let commits pass on their turn; without them they do not, and that is said.
+    /// others be told from those that do not. With [`MysqlOptions::batches`], SYSTEM_VARIABLES_ADMIN and, on the schema
+    /// `witness_applier`, CREATE, SELECT, INSERT and UPDATE let transactions commit as one; without them they do not, and that is
+    /// said.
     ///
     /// # Errors
     /// What is missing or set otherwise, with the statement that mends it.
@@ -49,12 +55,13 @@ impl MysqlBackend {
             locks: tokio::sync::Mutex::default(),
             open: Arc::default(),
             readers: WaitingReaders::default(),
-            turns: None,
+            checkpoint: None,
+            publisher: tokio::sync::Mutex::default(),
             room: Arc::default(),
         };
-        let could_pass_turns = backend.check().await?;
-        if could_pass_turns && backend.options.turns {
-            backend.turns = backend.turn_row().await?;
+        let may_publish = backend.check().await?;
+        if backend.options.batches && !backend.options.target_binlog {
+            backend.checkpoint = backend.checkpoint(may_publish).await?;
         }
         drop(backend.open().await?);
         Ok(backend)
@@ -109,45 +116,30 @@ impl MysqlBackend {
         }
     }
 
-    /// Makes the row by which commits pass on their turn, or says why they do not.
-    async fn turn_row(&self) -> Result<Option<Arc<TurnRow>>, BackendError> {
-        let row = TurnRow::new();
-        let missing = |error: &LinkError| {
-            let LinkError::Server(error) = error else {
-                return false;
-            };
-            matches!(error.code, code::UNKNOWN_SCHEMA | code::UNKNOWN_TABLE)
+    /// Makes ready what lets transactions commit as one, or says why they do not.
+    async fn checkpoint(&self, may_publish: bool) -> Result<Option<Arc<Checkpoint>>, BackendError> {
+        let checkpoint = Checkpoint::new();
+        let prepared = match may_publish {
+            true => prepare(&self.options, checkpoint.begin()).await,
+            false => Ok(()),
         };
-        let mut tried = ask(&self.questions, &self.options, &row.try_statement()).await;
-        if tried.as_ref().is_ok_and(|done| done.affected_rows == 0)
-            || tried.as_ref().is_err_and(missing)
-        {
-            for statement in MAKE {
-                tried = ask(&self.questions, &self.options, statement).await;
-                if tried.is_err() {
-                    break;
-                }
+        match prepared {
+            Ok(()) if may_publish => Ok(Some(Arc::new(checkpoint))),
+            lacking @ (Ok(()) | Err(LinkError::Server(_))) => {
+                tracing::warn!(
+                    table = TABLE,
+                    why = lacking.err().map(|error| error.to_string()),
+                    "transactions are not committed together, and each is forced to disk by itself; GRANT \
+                     SYSTEM_VARIABLES_ADMIN ON *.* and GRANT {RIGHTS} ON witness_applier.* would let them, and batches can be \
+                     switched off"
+                );
+                Ok(None)
             }
-            if tried.is_ok() {
-                tried = ask(&self.questions, &self.options, &row.try_statement()).await;
-            }
+            Err(error) => Err(backend_error(error)),
         }
-        let why = match tried {
-            Ok(done) if done.affected_rows == 1 => return Ok(Some(Arc::new(row))),
-            Ok(_) => "its row cannot be made".to_owned(),
-            Err(LinkError::Server(error)) => error.to_string(),
-            Err(error) => return Err(backend_error(error)),
-        };
-        tracing::warn!(
-            table = TABLE,
-            why,
-            "commits do not pass on their turn, and wait for one another's answers; GRANT {RIGHTS} ON witness_applier.* would \
-             let them, and turns can be switched off"
-        );
-        Ok(None)
     }
 
-    /// Checks the target. Says whether commits would share a force of the log there if they passed on their turn.
+    /// Checks the target. Says whether the account may change `gtid_purged`.
     async fn check(&self) -> Result<bool, BackendError> {
         let refused = |words: String| {
             let target = &self.options.connect.endpoint;
@@ -159,7 +151,7 @@ impl MysqlBackend {
             .ask(
                 "SELECT @@GLOBAL.gtid_mode AS gtid_mode, @@GLOBAL.read_only AS read_only, \
                  @@GLOBAL.super_read_only AS super_read_only, @@GLOBAL.log_bin AS log_bin, CURRENT_USER() AS account, \
-                 CURRENT_ROLE() AS roles, @@GLOBAL.innodb_flush_log_at_trx_commit AS forced",
+                 CURRENT_ROLE() AS roles",
             )
             .await?;
         let Some(row) = answer.first() else {
@@ -205,8 +197,8 @@ impl MysqlBackend {
             let grant = grant_statement(&lacking, text("account"));
             return refused(format!("its account lacks rights: {grant}"));
         }
-        // With a binlog, row locks go when that is forced: nothing would be shared, and the row's writes be logged.
-        Ok(text("log_bin") == "0" && text("forced") == "1")
+        wanted = vec!["SYSTEM_VARIABLES_ADMIN", "SUPER"];
+        Ok(grants.lacks(&wanted) != wanted)
     }
 
     async fn account(&self) -> String {
@@ -262,8 +254,43 @@ impl Backend for MysqlBackend {
         Finished::AtCommit
     }
 
-    fn passes_turns(&self) -> bool {
-        self.turns.is_some()
+    fn commits_as_one(&self) -> bool {
+        self.checkpoint.is_some()
+    }
+
+    async fn begin(&self) -> Result<GtidSet, BackendError> {
+        let number = match &self.checkpoint {
+            Some(checkpoint) => checkpoint.begin(),
+            None => Checkpoint::new().begin(),
+        };
+        // Before anything is published.
+        let quiet = match &self.checkpoint {
+            Some(_) => keep_quiet(&self.options).await,
+            None => Ok(None),
+        };
+        let taken = take_over(&self.options, number).await;
+        taken.map_err(backend_error)?;
+        if let Some(checkpoint) = &self.checkpoint {
+            let publisher = Publisher::start(&self.options, checkpoint, quiet);
+            *self.publisher.lock().await = Some(publisher);
+        }
+        self.executed().await
+    }
+
+    async fn settle(&self) {
+        let Some(publisher) = self.publisher.lock().await.take() else {
+            return;
+        };
+        publisher.checkpoint.all_published().await;
+        // With what a lost session had committed, too.
+        if let Err(error) = take_over(&self.options, publisher.checkpoint.begin()).await {
+            tracing::warn!(%error, "gtid_executed may lack transactions that are in the tables; the next run adds them");
+        }
+        if let Some(quiet) = publisher.quiet()
+            && let Err(error) = let_it_tell(&self.options, quiet).await
+        {
+            tracing::warn!(%error, "the error log's filters stay as they were set for the applier");
+        }
     }
 
     async fn open(&self) -> Result<MysqlSession, BackendError> {
@@ -296,23 +323,41 @@ impl Backend for MysqlBackend {
             packet_limit,
             Arc::clone(&self.options),
             Arc::clone(&self.open),
-            self.turns.clone(),
+            self.checkpoint.clone(),
             Arc::clone(&self.room),
             with_room,
         ))
     }
 
     async fn executed(&self) -> Result<GtidSet, BackendError> {
-        let answer = self.ask("SELECT @@GLOBAL.gtid_executed").await?;
-        let text = answer
-            .first()
-            .and_then(|row| row.text_at(0))
-            .unwrap_or_default();
-        text.parse().map_err(|error| {
-            BackendError::Refused(format!(
-                "the target's gtid_executed cannot be read: {error}"
-            ))
-        })
+        let mut executed = GtidSet::new();
+        // In this order: what is in the row and not in the variable yet may be in the variable and not in the row a moment later.
+        // The lock waits for a commit that is under way.
+        let row = format!("SELECT gtids, n FROM {TABLE} WHERE id = 1 FOR SHARE");
+        let row = self.checkpoint.as_ref().map(|_| row);
+        for query in row
+            .as_deref()
+            .into_iter()
+            .chain(["SELECT @@GLOBAL.gtid_executed"])
+        {
+            let answer = match ask(&self.questions, &self.options, query).await {
+                // Whoever has dropped the row wants transactions to go one by one.
+                Err(error) if is_missing(&error) => continue,
+                answer => answer.map_err(backend_error)?,
+            };
+            let text = answer.first().and_then(|row| row.text_at(0));
+            let number = answer.first().and_then(|row| row.text_at(1)?.parse().ok());
+            if let (Some(checkpoint), Some(number)) = (&self.checkpoint, number) {
+                checkpoint.found(number);
+            }
+            let some: GtidSet = text.unwrap_or_default().parse().map_err(|error| {
+                BackendError::Refused(format!(
+                    "the target's executed GTIDs cannot be read from `{query}`: {error}"
+                ))
+            })?;
+            executed.union_with(&some);
+        }
+        Ok(executed)
     }
 
     async fn tables(&self, names: &[TableName]) -> Result<Vec<Option<TableShape>>, BackendError> {
@@ -339,7 +384,8 @@ impl Backend for MysqlBackend {
             Ok(answer) => Ok(read_blockers(&answer)),
             // Without the right to look, every other session may be the one.
             Err(LinkError::Server(error))
-                if error.code == server_code::TABLE_ACCESS_DENIED || error.code == 1044 =>
+                if error.code == server_code::TABLE_ACCESS_DENIED
+                    || error.code == code::SCHEMA_ACCESS_DENIED =>
             {
                 Ok(self.open.but(waiting))
             }

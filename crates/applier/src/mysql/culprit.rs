@@ -6,32 +6,36 @@ use std::ops::Range;
 use mysql_link::{Ran, ServerError, server_code};
 
 use crate::backend::WriteError;
+use crate::batch::Batch;
 use crate::mysql::outcome::{Failing, code, failing, refused, write_error};
 use crate::mysql::session::{FLUSH_AT, Mark, MysqlSession};
 use crate::schema::TableName;
-use crate::transaction::{Body, RowChanges, Transaction};
+use crate::transaction::RowChanges;
 
 impl MysqlSession {
-    /// What to say of a failure among some rows of a transaction that has been rolled back.
+    /// What to say of a failure among some rows of a batch's transaction that has been rolled back.
     pub(super) async fn refusal(
         &mut self,
-        transaction: &Transaction,
+        batch: &Batch,
+        transaction: usize,
         suspects: Range<usize>,
         error: &ServerError,
     ) -> WriteError {
         if failing(error) != Failing::Refused {
             return write_error(error);
         }
-        let Body::Rows(changes) = &transaction.body else {
-            return write_error(error);
+        // Rows are told as places in their transaction.
+        let before = batch.rows_of(transaction).start;
+        let told = |error: &ServerError, rows: Range<usize>| {
+            let place = rows.start.saturating_sub(before);
+            refused(error, table_of(batch, rows), Some(place))
         };
         // It was sent alone, and would be sent once more for nothing.
         if error.code == server_code::PACKET_TOO_LARGE && suspects.len() == 1 {
-            let table = table_of(changes, suspects.clone());
-            return refused(error, table, Some(suspects.start));
+            return told(error, suspects);
         }
         let found = self
-            .first_refused(transaction, changes, suspects.clone())
+            .first_refused(batch, transaction, suspects.clone())
             .await;
         let taken_back = self.rolled_back().await;
         if let (_, Err(lost)) | (Err(lost), _) = (&found, &taken_back) {
@@ -39,15 +43,9 @@ impl MysqlSession {
         }
         let error = &self.in_full(error).await;
         match found {
-            Ok(Some((row, same))) if same.code == error.code => {
-                refused(error, table_of(changes, row..row + 1), Some(row))
-            }
+            Ok(Some((row, same))) if same.code == error.code => told(error, row..row + 1),
             // It went through this time, or failed elsewhere: one of these rows it was.
-            _ => refused(
-                error,
-                table_of(changes, suspects.clone()),
-                Some(suspects.start),
-            ),
+            _ => told(error, suspects),
         }
     }
 
@@ -87,25 +85,27 @@ impl MysqlSession {
     /// The first row that fails by itself, and how.
     async fn first_refused(
         &mut self,
-        transaction: &Transaction,
-        changes: &RowChanges,
+        batch: &Batch,
+        transaction: usize,
         suspects: Range<usize>,
     ) -> Result<Option<(usize, ServerError)>, WriteError> {
         self.script.clear();
-        self.script.begin(0, transaction, false);
-        let mut at = 0;
+        if let Some(named) = batch.transactions().get(transaction) {
+            self.name(named);
+        }
+        let mut at = batch.rows_of(transaction).start;
         while at < suspects.end {
             let rows = if at < suspects.start {
                 at..suspects.start
             } else {
                 at..at + 1
             };
-            at = self.script.rows(0, changes, rows, self.events_bound).end;
+            at = self.script.rows(batch, rows, self.events_bound).end;
             if at == suspects.end || self.script.statements.bytes() > FLUSH_AT {
                 let Ran { done, error } = self.run_script().await?;
                 if let Some(error) = error {
                     let row = match self.script.marks.get(done) {
-                        Some(Mark::Rows { rows, .. }) if rows.start >= suspects.start => rows.start,
+                        Some(Mark::Rows(rows)) if rows.start >= suspects.start => rows.start,
                         _ => return Ok(None),
                     };
                     return Ok(Some((row, error)));
@@ -118,13 +118,17 @@ impl MysqlSession {
 }
 
 /// The table of some rows, if they have one in common.
-pub(super) fn table_of(changes: &RowChanges, rows: Range<usize>) -> Option<TableName> {
-    let mut tables = changes.rows.get(rows)?.iter().map(|row| {
-        let event = changes.events.get(row.event as usize)?;
-        Some(&changes.tables.get(event.table as usize)?.shape.name)
-    });
+pub(super) fn table_of(batch: &Batch, rows: Range<usize>) -> Option<TableName> {
+    let mut tables = batch
+        .pieces(rows)
+        .flat_map(|(changes, rows)| rows.map(|row| table_of_row(changes, row)));
     let first = tables.next()??;
     tables
         .all(|table| table == Some(first))
         .then(|| first.clone())
+}
+
+fn table_of_row(changes: &RowChanges, row: usize) -> Option<&TableName> {
+    let event = changes.events.get(changes.rows.get(row)?.event as usize)?;
+    Some(&changes.tables.get(event.table as usize)?.shape.name)
 }

@@ -1,7 +1,8 @@
 //! A MySQL server as it ships: transactions reach it over ordinary connections.
 //!
 //! ```text
-//! SET gtid_next='…' ; BINLOG '<table maps and rows in base64>' ; COMMIT        one packet, one or many transactions
+//! BINLOG '<table maps and rows in base64>' ; UPDATE witness_applier.checkpoint … ; COMMIT     a batch, as one transaction
+//! SET gtid_next='…' ; BINLOG '…' ; COMMIT                                                     one by one
 //! ```
 //!
 //! `BINLOG` is the server's own row applier, without SQL to parse and exact in every type; `gtid_next` keeps the identifier.
@@ -10,16 +11,18 @@
 
 mod backend;
 mod barrier;
+mod checkpoint;
 mod culprit;
 mod options;
 mod outcome;
 mod preparation;
+mod publishing;
 mod row_run;
 mod session;
 mod statement_context;
 mod table_shape;
-mod turn_row;
 
 pub use crate::mysql::backend::MysqlBackend;
 pub use crate::mysql::options::MysqlOptions;
+pub use crate::mysql::publishing::complete_gtid_executed;
 pub use crate::mysql::session::MysqlSession;

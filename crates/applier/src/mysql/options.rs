@@ -16,9 +16,9 @@ pub struct MysqlOptions {
     /// Whether transactions go into the target's binlog. Without it they go there empty, with their GTIDs alone, where the
     /// target writes a binlog at all: such files must not be served to a replica.
     pub target_binlog: bool,
-    /// Whether commits in the log's order pass on their turn by the row of `witness_applier.turn`, which is made where it is
-    /// not. Only done on a target without a binlog that forces its log at each commit: nothing is won on others.
-    pub turns: bool,
+    /// Whether transactions that follow each other may commit as one, and sessions pass on the turn to do so, by the row of
+    /// `witness_applier.checkpoint`, which is made where it is not. Not done with [`Self::target_binlog`].
+    pub batches: bool,
     /// How long a row or a table lock is waited for before the transaction is taken back and tried again. Whole seconds.
     pub lock_wait: Duration,
     /// How long rows may take: one packet of them. What takes longer counts as a lost connection.
@@ -33,7 +33,7 @@ impl MysqlOptions {
         Self {
             connect,
             target_binlog: false,
-            turns: false,
+            batches: true,
             lock_wait: Duration::from_secs(10),
             rows_limit: Duration::from_secs(600),
             statement_limit: Duration::from_secs(24 * 3600),

@@ -8,8 +8,10 @@ use crate::schema::TableName;
 /// Error numbers on which something is decided here.
 pub(super) mod code {
     pub(crate) const FTS_DOC_ID: u16 = 182;
+    pub(crate) const SCHEMA_ACCESS_DENIED: u16 = 1044;
     pub(crate) const UNKNOWN_SCHEMA: u16 = 1049;
     pub(crate) const UNKNOWN_TABLE: u16 = 1146;
+    pub(crate) const READ_ONLY: u16 = 1290;
     pub(crate) const UNKNOWN_ERROR: u16 = 1105;
     pub(crate) const XA_UNKNOWN: u16 = 1397;
     pub(crate) const XA_WRONG_STATE: u16 = 1399;

@@ -1,4 +1,4 @@
-//! Some rows of a transaction as events that one BINLOG statement applies. Pure.
+//! Some rows of a batch as events that one BINLOG statement applies. Pure.
 //!
 //! The server opens the tables of a statement at its first rows event, so that all table maps come before it, and ends the
 //! statement at the event that says so, so that the last one does and no other.
@@ -27,79 +27,78 @@ use binlog_format::event::{EventType, HEADER_LEN};
 use binlog_format::events::{EncodeEvent, EventOrigin, FormatDescription, Rows};
 use bytes::Bytes;
 
+use crate::batch::Batch;
 use crate::transaction::{RowChanges, RowsEvent};
 
 /// Where the type stands in an event's header.
 const TYPE: usize = 4;
 /// Where the size stands in an event's header.
 const SIZE: Range<usize> = 9..13;
-/// Where the flags of a rows event stand, behind the table's number of six bytes.
-const FLAGS: Range<usize> = HEADER_LEN + 6..HEADER_LEN + 8;
+/// Where the table's number stands in its map and in rows events.
+const NUMBER: Range<usize> = HEADER_LEN..HEADER_LEN + 6;
+/// Where the flags of a rows event stand.
+const FLAGS: Range<usize> = NUMBER.end..NUMBER.end + 2;
 
 /// The first rows of `rows` that go into one BINLOG statement of at most `bound` bytes of events, table maps aside: at
 /// least one row. Rows events that differ in their flags (`foreign_key_checks` and the like) do not share a statement,
 /// because the server looks at those of the first one only.
-pub(super) fn first_run(changes: &RowChanges, rows: Range<usize>, bound: usize) -> Range<usize> {
+pub(super) fn first_run(batch: &Batch, rows: Range<usize>, bound: usize) -> Range<usize> {
     let start = rows.start;
+    // A row that no event has is left out by its encoding; going on behind it ends every loop over runs.
+    let at_least = (start + 1).min(rows.end);
     let mut end = start;
     let mut bytes = 0_usize;
     let mut flags = None;
-    while end < rows.end {
-        let Some((event, inside)) = event_at(changes, end) else {
-            break;
-        };
-        let of_event = statement_flags(event);
+    for part in parts(batch, rows) {
+        let of_event = statement_flags(part.event);
         if *flags.get_or_insert(of_event) != of_event {
             break;
         }
-        let of_event_end = inside.end.min(rows.end);
-        if bytes + event.event.len() <= bound {
-            bytes += event.event.len();
-            end = of_event_end;
+        if bytes + part.event.event.len() <= bound {
+            bytes += part.event.event.len();
+            end += part.rows.len();
             continue;
         }
         // The event does not fit as a whole: as many of its rows as do.
-        bytes += event.images_at as usize;
-        while end < of_event_end {
-            let images = images(changes, end);
-            bytes += images.len();
+        bytes += part.event.images_at as usize;
+        for row in part.rows {
+            bytes += images(part.changes, row).len();
             if bytes > bound && end > start {
                 return start..end;
             }
             end += 1;
         }
     }
-    // A row that no event has is left out by its encoding; going on behind it ends every loop over runs.
-    start..end.max((start + 1).min(rows.end))
+    start..end.max(at_least)
 }
 
 /// Appends the events of some rows, which must be one run of [`first_run`], to `out`: the maps of their tables, then rows
-/// events. Whole ones are taken as they are, of others the header and the images.
-pub(super) fn append_run(changes: &RowChanges, rows: Range<usize>, out: &mut Vec<u8>) {
-    append_maps(changes, rows.clone(), out);
+/// events. Whole ones are taken as they are, of others the header and the images. Tables are numbered anew: transactions of
+/// different servers may stand beside each other, and mean different tables by one number.
+pub(super) fn append_run(batch: &Batch, rows: Range<usize>, out: &mut Vec<u8>) {
+    let mut tables = Tables::default();
+    for part in parts(batch, rows.clone()) {
+        tables.map(part.changes, part.event, out);
+    }
     let mut last = None;
-    let mut at = rows.start;
-    while at < rows.end {
-        let Some((event, inside)) = event_at(changes, at) else {
-            break;
-        };
-        let end = inside.end.min(rows.end);
+    for part in parts(batch, rows) {
         let begin = out.len();
-        if inside.start == at && inside.end == end {
-            out.extend_from_slice(&event.event);
+        if part.is_whole() {
+            out.extend_from_slice(&part.event.event);
         } else {
-            let head = event.event.get(..event.images_at as usize);
+            let head = part.event.event.get(..part.event.images_at as usize);
             out.extend_from_slice(head.unwrap_or_default());
-            let (first, last) = (images(changes, at), images(changes, end - 1));
-            let cut = event.event.get(first.start..last.end);
+            let first = images(part.changes, part.rows.start);
+            let last = images(part.changes, part.rows.end - 1);
+            let cut = part.event.event.get(first.start..last.end);
             out.extend_from_slice(cut.unwrap_or_default());
             // Not larger than the event that it is a part of.
             let size = (out.len() - begin) as u32;
             overwrite(out, begin, SIZE, &size.to_le_bytes());
         }
+        tables.number(part.changes, part.event, begin, out);
         set_flags(out, begin, false);
         last = Some(begin);
-        at = end;
     }
     if let Some(begin) = last {
         set_flags(out, begin, true);
@@ -108,26 +107,29 @@ pub(super) fn append_run(changes: &RowChanges, rows: Range<usize>, out: &mut Vec
 
 /// The events of one row (its table's map, the head of its rows event, its images), with no copy of the images: for a row
 /// that is too large to share a statement.
-pub(super) fn single_row(changes: &RowChanges, row: usize) -> Vec<Bytes> {
-    let Some((event, _)) = event_at(changes, row) else {
+pub(super) fn single_row(batch: &Batch, row: usize) -> Vec<Bytes> {
+    let Some(part) = parts(batch, row..row + 1).next() else {
         return Vec::new();
     };
-    let images = event.event.get(images(changes, row)).unwrap_or_default();
+    let event = part.event;
+    let images = event.event.get(images(part.changes, part.rows.start));
+    let images = images.unwrap_or_default();
     let head = event.event.get(..event.images_at as usize);
     let mut head = head.unwrap_or_default().to_vec();
     // Not larger than the event that it is a part of.
     let size = (head.len() + images.len()) as u32;
     overwrite(&mut head, 0, SIZE, &size.to_le_bytes());
     set_flags(&mut head, 0, true);
-    let map = changes.tables.get(event.table as usize);
-    let mut events: Vec<Bytes> = map.map(|table| table.map.clone()).into_iter().collect();
+    let map = map_of(part.changes, event);
+    let mut events: Vec<Bytes> = map.cloned().into_iter().collect();
     events.extend([head.into(), event.event.slice_ref(images)]);
     events
 }
 
 /// Bytes of a row's images.
-pub(super) fn image_bytes(changes: &RowChanges, row: usize) -> usize {
-    images(changes, row).len()
+pub(super) fn image_bytes(batch: &Batch, row: usize) -> usize {
+    let piece = batch.pieces(row..row + 1).next();
+    piece.map_or(0, |(changes, rows)| images(changes, rows.start).len())
 }
 
 /// The events of a statement (table maps, then rows events, as a source wrote them) as those of one BINLOG statement or
@@ -156,28 +158,75 @@ pub(super) fn statement_runs(events: &[Bytes], bound: usize) -> Vec<Vec<Bytes>> 
     runs
 }
 
-fn append_maps(changes: &RowChanges, rows: Range<usize>, out: &mut Vec<u8>) {
-    let mut at = rows.start;
-    // Most transactions have a few tables; one with hundreds is slow anyway.
-    let mut mapped: Vec<u32> = Vec::new();
-    while at < rows.end {
-        let Some((event, inside)) = event_at(changes, at) else {
-            break;
-        };
-        if !mapped.contains(&event.table) {
-            mapped.push(event.table);
-            let table = changes.tables.get(event.table as usize);
-            out.extend_from_slice(table.map_or(&[][..], |table| &table.map));
-        }
-        at = inside.end;
+/// Rows of one event, among some rows of a batch.
+struct Part<'a> {
+    changes: &'a RowChanges,
+    event: &'a RowsEvent,
+    /// Which rows of their transaction they are.
+    rows: Range<usize>,
+}
+
+impl Part<'_> {
+    fn is_whole(&self) -> bool {
+        let event = &self.event.rows;
+        self.rows == (event.start as usize..event.end as usize)
     }
 }
 
-/// The event of a row, and its rows.
-fn event_at(changes: &RowChanges, row: usize) -> Option<(&RowsEvent, Range<usize>)> {
-    let event = changes.events.get(changes.rows.get(row)?.event as usize)?;
-    let rows = event.rows.start as usize..event.rows.end as usize;
-    rows.contains(&row).then_some((event, rows))
+/// Some rows of a batch, event by event.
+fn parts(batch: &Batch, rows: Range<usize>) -> impl Iterator<Item = Part<'_>> {
+    batch.pieces(rows).flat_map(|(changes, rows)| {
+        let mut next = rows.start;
+        iter::from_fn(move || {
+            let event = changes.rows.get(next).filter(|_| next < rows.end)?.event;
+            let event = changes.events.get(event as usize)?;
+            let of_event = event.rows.start as usize..event.rows.end as usize;
+            let part = next..of_event.end.min(rows.end);
+            next = part.end;
+            of_event.contains(&part.start).then_some(Part {
+                changes,
+                event,
+                rows: part,
+            })
+        })
+    })
+}
+
+fn map_of<'a>(changes: &'a RowChanges, event: &RowsEvent) -> Option<&'a Bytes> {
+    let table = changes.tables.get(event.table as usize)?;
+    Some(&table.map)
+}
+
+/// The tables of a statement, by what their maps say besides the number; theirs here is their place, from 1 on.
+#[derive(Default)]
+struct Tables<'a> {
+    // Most statements have a few tables; one with hundreds is slow anyway.
+    maps: Vec<&'a [u8]>,
+}
+
+impl<'a> Tables<'a> {
+    /// Appends the map of an event's table, if it is not there.
+    fn map(&mut self, changes: &'a RowChanges, event: &RowsEvent, out: &mut Vec<u8>) {
+        let Some(map) = map_of(changes, event) else {
+            return;
+        };
+        let says = map.get(NUMBER.end..).unwrap_or_default();
+        if self.maps.contains(&says) {
+            return;
+        }
+        self.maps.push(says);
+        let begin = out.len();
+        out.extend_from_slice(map);
+        self.number(changes, event, begin, out);
+    }
+
+    /// Writes the number of an event's table into the event that begins there, or the map.
+    fn number(&self, changes: &RowChanges, event: &RowsEvent, begin: usize, out: &mut [u8]) {
+        let map = map_of(changes, event).and_then(|map| map.get(NUMBER.end..));
+        let place = self.maps.iter().position(|says| Some(*says) == map);
+        let number = place.map_or(0, |place| place as u64 + 1).to_le_bytes();
+        overwrite(out, begin, NUMBER, &number[..NUMBER.end - NUMBER.start]);
+    }
 }
 
 /// Where the images of a row stand in its event.

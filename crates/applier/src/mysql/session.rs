@@ -4,11 +4,14 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use mysql_link::{Connection, LinkError, Ran, ServerError, Statements};
 
 use crate::backend::{Session, SessionId, Then, Turn, WriteError};
+use crate::batch::{Batch, Commits};
+use crate::mysql::checkpoint::{Checkpoint, OUT_OF_RANGE, TABLE, Whose};
 use crate::mysql::options::{MysqlOptions, OpenSessions};
 use crate::mysql::outcome::{Failing, failing, link_error, refused_by_us, write_error};
 use crate::mysql::preparation::{LARGEST, PacketRoom, no_packet};
@@ -16,11 +19,12 @@ use crate::mysql::row_run::{
     append_binlog, append_run, events_within, first_run, image_bytes, single_row, statement_bytes,
     statement_pieces,
 };
-use crate::mysql::turn_row::{OUT_OF_RANGE, TurnRow};
-use crate::transaction::{Body, RowChanges, Transaction};
+use crate::transaction::{Body, Transaction};
 
 /// Bytes of events in one BINLOG statement, unless a row has more: the server holds a statement several times.
 const STATEMENT_BYTES: usize = 1 << 20;
+/// A barrier waits so long for the transactions before it to be in `gtid_executed`: for the look of it, nothing depends on it.
+const PUBLISHED_WITHIN: Duration = Duration::from_secs(5);
 /// Statements above this are sent before more are written; a row above it is encoded while it is sent.
 pub(super) const FLUSH_AT: usize = 4 << 20;
 
@@ -35,9 +39,11 @@ pub struct MysqlSession {
     pub(super) events_bound: usize,
     /// Whether the transaction at hand has been begun.
     begun: bool,
+    /// Whether `gtid_next` names a transaction, or did.
+    named: bool,
     open: Arc<OpenSessions>,
-    /// Where commits pass on their turn.
-    turns: Option<Arc<TurnRow>>,
+    /// Where transactions commit as one.
+    checkpoint: Option<Arc<Checkpoint>>,
     /// Bytes that a statement may have.
     packet_limit: usize,
     /// Larger packets for sessions that need them, and whether this one was opened after one was asked for.
@@ -70,7 +76,7 @@ impl MysqlSession {
         packet_limit: usize,
         options: Arc<MysqlOptions>,
         open: Arc<OpenSessions>,
-        turns: Option<Arc<TurnRow>>,
+        checkpoint: Option<Arc<Checkpoint>>,
         room: Arc<PacketRoom>,
         opened_with_room: bool,
     ) -> Self {
@@ -81,8 +87,10 @@ impl MysqlSession {
             script: Script::default(),
             events_bound: STATEMENT_BYTES.min(events_within(packet_limit / 2)),
             begun: false,
+            // A format description leaves open what follows.
+            named: true,
             open,
-            turns,
+            checkpoint,
             packet_limit,
             room,
             opened_with_room,
@@ -106,7 +114,7 @@ impl MysqlSession {
         let marks = &self.script.marks;
         // Without a changed row there is none, or the transaction was there already and is passed over: no one is to follow.
         let note = |done: usize, changed: u64| {
-            if changed == 1 && matches!(marks.get(done), Some(Mark::Turn { .. })) {
+            if changed == 1 && matches!(marks.get(done), Some(Mark::Turn)) {
                 passed();
             }
         };
@@ -162,6 +170,17 @@ impl MysqlSession {
         *committed += marks
             .filter(|mark| matches!(mark, Mark::Commit { .. }))
             .count();
+        if let Some(checkpoint) = &self.checkpoint {
+            for mark in self.script.marks.iter().take(done) {
+                if let Mark::Commit {
+                    guard: Some(number),
+                    ..
+                } = mark
+                {
+                    checkpoint.one_committed(*number);
+                }
+            }
+        }
         let mark = self.script.marks.get(done).cloned();
         self.script.clear();
         match error {
@@ -173,8 +192,7 @@ impl MysqlSession {
     /// Writes the statements of some rows, and sends what becomes too much.
     async fn put_rows(
         &mut self,
-        at: usize,
-        changes: &RowChanges,
+        batch: &Batch,
         rows: Range<usize>,
         committed: &mut usize,
     ) -> Result<Result<(), Stopped>, WriteError> {
@@ -185,60 +203,62 @@ impl MysqlSession {
             {
                 return Ok(Err(stopped));
             }
-            if image_bytes(changes, next) > self.large_row() {
+            if image_bytes(batch, next) > self.large_row() {
                 if let Err(stopped) = self.flush(committed).await? {
                     return Ok(Err(stopped));
                 }
-                if let Some(error) = self.binlog(&single_row(changes, next)).await? {
-                    let mark = Some(Mark::Rows {
-                        transaction: at,
-                        rows: next..next + 1,
-                    });
+                if let Some(error) = self.binlog(&single_row(batch, next)).await? {
+                    let mark = Some(Mark::Rows(next..next + 1));
                     return Ok(Err(Stopped { mark, error }));
                 }
                 next += 1;
                 continue;
             }
-            let run = self
-                .script
-                .rows(at, changes, next..rows.end, self.events_bound);
+            let run = self.script.rows(batch, next..rows.end, self.events_bound);
             next = run.end;
         }
         Ok(Ok(()))
     }
 
-    /// Some rows of one transaction, and perhaps its commit.
+    /// Some rows of a batch, and perhaps its commit.
     async fn put(
         &mut self,
-        transaction: &Transaction,
+        batch: &Batch,
         rows: Range<usize>,
         ending: Ending<'_>,
     ) -> Result<Result<(), Stopped>, WriteError> {
-        let Body::Rows(changes) = &transaction.body else {
+        let Some(first) = batch
+            .transactions()
+            .first()
+            .filter(|_| batch.barrier().is_none())
+        else {
             return Err(refused_by_us(
                 "a barrier has no rows to be written one by one".to_owned(),
             ));
         };
         self.script.clear();
         if !self.begun {
-            self.script
-                .begin(0, transaction, self.options.target_binlog);
+            match batch.commits {
+                Commits::OneByOne => self.name(first),
+                Commits::AsOne if self.named => self.name_nobody(),
+                Commits::AsOne => {}
+            }
             self.begun = true;
         }
         let mut committed = 0;
-        if let Err(stopped) = self.put_rows(0, changes, rows, &mut committed).await? {
+        if let Err(stopped) = self.put_rows(batch, rows, &mut committed).await? {
             return Ok(Err(stopped));
         }
         let stays = matches!(ending, Ending::StayOpen);
         let sent = match ending {
             Ending::StayOpen => self.flush(&mut committed).await?,
             Ending::Commit => {
-                self.script.commit(0);
+                self.script.commit(None);
                 self.flush(&mut committed).await?
             }
             Ending::InTurn { statement, passed } => {
-                self.script.turn(0, &statement);
-                self.script.commit(0);
+                self.script.turn(&statement);
+                self.script.commit(None);
                 let ran = self.run_script_in_turn(passed).await?;
                 self.account(ran, &mut committed)
             }
@@ -249,60 +269,106 @@ impl MysqlSession {
         Ok(sent)
     }
 
-    /// Whole transactions until the first that fails: its place among them, and why.
+    /// Names the transaction that follows; for a target with a binlog also when and where it came into being, so that chains
+    /// of replicas know.
+    pub(super) fn name(&mut self, transaction: &Transaction) {
+        self.named = true;
+        self.script.marks.push(Mark::Begin);
+        let out = self.script.statements.begin();
+        append_begin(transaction, self.options.target_binlog, out);
+    }
+
+    /// What follows has no GTID.
+    fn name_nobody(&mut self) {
+        self.named = false;
+        self.script.marks.push(Mark::Begin);
+        self.script.statements.push("SET gtid_next='AUTOMATIC'");
+    }
+
+    /// The transactions of a batch from one of them on, until the first that fails.
     async fn put_all(
         &mut self,
-        transactions: &[Arc<Transaction>],
+        batch: &Batch,
+        from: usize,
         committed: &mut usize,
     ) -> Result<Result<(), Stopped>, WriteError> {
         self.script.clear();
-        for (at, transaction) in transactions.iter().enumerate() {
-            let changes = match &transaction.body {
-                Body::Rows(changes) => changes,
-                Body::Barrier(_) => {
-                    if let Err(stopped) = self.flush(committed).await? {
-                        return Ok(Err(stopped));
-                    }
-                    self.run_barrier(transaction).await?;
-                    *committed += 1;
-                    continue;
-                }
-            };
-            self.script
-                .begin(at, transaction, self.options.target_binlog);
-            let rows = 0..changes.rows.len();
-            if let Err(stopped) = self.put_rows(at, changes, rows, committed).await? {
+        let all = batch.transactions().get(from..).unwrap_or_default();
+        let checkpoint = self.usable_checkpoint();
+        let guards = checkpoint.map(|checkpoint| checkpoint.guards(batch.seq, all.len()));
+        let mut guards = guards.unwrap_or_default().into_iter();
+        for (at, transaction) in all.iter().enumerate() {
+            self.name(transaction);
+            let guard = guards.next().map(|(number, statement)| {
+                self.script.turn(&statement);
+                number
+            });
+            let rows = batch.rows_of(from + at);
+            if let Err(stopped) = self.put_rows(batch, rows, committed).await? {
                 return Ok(Err(stopped));
             }
-            self.script.commit(at);
+            self.script.commit(guard);
         }
         self.flush(committed).await
     }
 
-    /// Takes the transaction back that failed, and says why it did.
-    async fn failure(&mut self, transaction: &Transaction, stopped: Stopped) -> WriteError {
+    fn usable_checkpoint(&self) -> Option<&Arc<Checkpoint>> {
+        let checkpoint = self.checkpoint.as_ref();
+        checkpoint.filter(|checkpoint| !checkpoint.is_given_up())
+    }
+
+    /// Takes the transaction back that failed, and says why it did. It is `at` in its batch, where transactions go one by one.
+    async fn failure(&mut self, batch: &Batch, at: Option<usize>, stopped: Stopped) -> WriteError {
         if let Err(lost) = self.rolled_back().await {
             return lost;
         }
-        match stopped.mark {
-            Some(Mark::Rows { rows, .. }) => self.refusal(transaction, rows, &stopped.error).await,
-            Some(Mark::Turn { .. }) => self.turn_failure(&stopped.error),
+        match (stopped.mark, at) {
+            (Some(Mark::Rows(rows)), Some(at)) => {
+                self.refusal(batch, at, rows, &stopped.error).await
+            }
+            (Some(Mark::Turn), _) => self.row_failure(&stopped.error),
             _ => write_error(&stopped.error),
         }
     }
 
-    /// A turn that was not had is no fault of the transaction, which may be applied again.
-    fn turn_failure(&self, error: &ServerError) -> WriteError {
-        match failing(error) {
-            Failing::Lost => return WriteError::Lost(error.to_string()),
-            Failing::Refused if error.code != OUT_OF_RANGE => {
-                if let Some(turns) = &self.turns {
-                    turns.give_up(&error.to_string());
-                }
-            }
-            Failing::Refused | Failing::Again => {}
+    /// The checkpoint's row was not written, though it says nothing else than it should.
+    fn row_failure(&self, error: &ServerError) -> WriteError {
+        if failing(error) == Failing::Refused
+            && let Some(checkpoint) = &self.checkpoint
+        {
+            checkpoint.give_up(&error.to_string());
+            return WriteError::Again(format!("{TABLE} was not written: {error}"));
         }
-        WriteError::Again(format!("the turn to commit was not had: {error}"))
+        write_error(error)
+    }
+
+    /// The number that the row has, where a write has not found the one that it follows.
+    async fn number_in_row(&mut self) -> Result<u64, WriteError> {
+        let query = format!("SELECT n FROM {TABLE} WHERE id=1");
+        let answer = self.connection.query(query).await.map_err(link_error)?;
+        self.rolled_back().await?;
+        let number = answer.first().and_then(|row| row.text_at(0)?.parse().ok());
+        Ok(number.unwrap_or_default())
+    }
+
+    /// What it means that the row has another number than the last one that was answered: this batch was committed after all,
+    /// by a call of a session that was lost, or a part of it, or somebody else is at work.
+    async fn explain_number(&mut self, batch: &Batch) -> Result<(), WriteError> {
+        let found = self.number_in_row().await?;
+        let whose = self
+            .checkpoint
+            .as_ref()
+            .map(|checkpoint| checkpoint.found(found));
+        match whose {
+            Some(Whose::Batch(seq)) if seq == batch.seq => Ok(()),
+            // What is executed says how far it has come.
+            Some(Whose::Batch(_) | Whose::One) => Err(WriteError::Lost(
+                "a call of a lost session has gone on".to_owned(),
+            )),
+            Some(Whose::Somebody) | None => Err(refused_by_us(format!(
+                "another applier has changed {TABLE} meanwhile: two work at one target, of which one has to end"
+            ))),
+        }
     }
 
     pub(super) async fn rolled_back(&mut self) -> Result<(), WriteError> {
@@ -322,7 +388,7 @@ impl Session for MysqlSession {
 
     async fn write(
         &mut self,
-        transaction: &Arc<Transaction>,
+        batch: &Arc<Batch>,
         rows: Range<usize>,
         then: Then,
     ) -> Result<(), WriteError> {
@@ -330,69 +396,102 @@ impl Session for MysqlSession {
             Then::StayOpen => Ending::StayOpen,
             Then::Commit => Ending::Commit,
         };
-        match self.put(transaction, rows, ending).await? {
+        let at = (batch.commits == Commits::OneByOne).then_some(0);
+        match self.put(batch, rows, ending).await? {
             Ok(()) => Ok(()),
-            Err(stopped) => Err(self.failure(transaction, stopped).await),
+            Err(stopped) => Err(self.failure(batch, at, stopped).await),
         }
     }
 
     async fn write_in_turn(
         &mut self,
-        transaction: &Arc<Transaction>,
+        batch: &Arc<Batch>,
         rows: Range<usize>,
         turn: Turn,
         mut passed: impl FnMut() + Send,
     ) -> Result<(), WriteError> {
-        let usable = self.turns.as_ref().filter(|turns| !turns.is_given_up());
-        let ending = match (usable, turn) {
-            (Some(turns), turn) => Ending::InTurn {
-                statement: turns.statement(transaction.seq, turn),
-                passed: &mut passed,
-            },
-            (None, Turn::First) => Ending::Commit,
-            // Nothing says whether the one before it is committed.
-            (None, Turn::Next) => {
-                self.rolled_back().await?;
-                return Err(WriteError::Again("turns are not passed on".to_owned()));
+        let Some(checkpoint) = self.usable_checkpoint().cloned() else {
+            self.rolled_back().await?;
+            return Err(refused_by_us("nothing is committed as one here".to_owned()));
+        };
+        let ending = Ending::InTurn {
+            statement: checkpoint.take_turn(batch, turn),
+            passed: &mut passed,
+        };
+        let stopped = match self.put(batch, rows, ending).await {
+            Ok(Ok(())) => {
+                checkpoint.committed(batch.seq);
+                return Ok(());
+            }
+            Ok(Err(stopped)) => stopped,
+            // Whether it is committed is not known, unless it is refused.
+            Err(error) => {
+                if !matches!(error, WriteError::Lost(_)) {
+                    checkpoint.failed(batch.seq);
+                }
+                return Err(error);
             }
         };
-        match self.put(transaction, rows, ending).await? {
-            Ok(()) => Ok(()),
-            Err(stopped) => Err(self.failure(transaction, stopped).await),
+        let is_other_number =
+            matches!(stopped.mark, Some(Mark::Turn)) && stopped.error.code == OUT_OF_RANGE;
+        if is_other_number {
+            self.rolled_back().await?;
+            let why = match turn {
+                Turn::Next => Err(WriteError::Again(
+                    "the batch before was not committed".to_owned(),
+                )),
+                Turn::First => self.explain_number(batch).await,
+            };
+            match &why {
+                Ok(()) => checkpoint.committed(batch.seq),
+                Err(WriteError::Lost(_)) => {}
+                Err(_) => checkpoint.failed(batch.seq),
+            }
+            return why;
         }
+        let why = self.failure(batch, None, stopped).await;
+        // A statement that failed has left nothing; one that has ended with its session may have been the COMMIT.
+        if !matches!(why, WriteError::Lost(_)) {
+            checkpoint.failed(batch.seq);
+        }
+        Err(why)
     }
 
-    async fn commit(&mut self, transaction: &Arc<Transaction>) -> Result<(), WriteError> {
-        self.write(transaction, 0..0, Then::Commit).await
+    async fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), WriteError> {
+        self.write(batch, 0..0, Then::Commit).await
     }
 
-    async fn apply(
-        &mut self,
-        transactions: &[Arc<Transaction>],
-    ) -> (usize, Result<(), WriteError>) {
+    async fn apply(&mut self, batch: &Arc<Batch>, from: usize) -> (usize, Result<(), WriteError>) {
         let mut committed = 0;
-        let outcome = match self.put_all(transactions, &mut committed).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(stopped)) => match transactions.get(committed) {
-                Some(transaction) => {
-                    let transaction = Arc::clone(transaction);
-                    Err(self.failure(&transaction, stopped).await)
-                }
-                None => Err(write_error(&stopped.error)),
-            },
-            Err(error) => Err(error),
+        let stopped = match self.put_all(batch, from, &mut committed).await {
+            Ok(Ok(())) => return (committed, Ok(())),
+            Ok(Err(stopped)) => stopped,
+            Err(error) => return (committed, Err(error)),
         };
-        (committed, outcome)
+        let is_other_number =
+            matches!(stopped.mark, Some(Mark::Turn)) && stopped.error.code == OUT_OF_RANGE;
+        if is_other_number {
+            if let Err(error) = self.rolled_back().await {
+                return (committed, Err(error));
+            }
+            return match self.explain_number(batch).await {
+                Ok(()) => (batch.transactions().len() - from, Ok(())),
+                Err(error) => (committed, Err(error)),
+            };
+        }
+        let why = self.failure(batch, Some(from + committed), stopped).await;
+        (committed, Err(why))
     }
 
     async fn run_barrier(&mut self, transaction: &Arc<Transaction>) -> Result<(), WriteError> {
-        match &transaction.body {
-            Body::Barrier(barrier) => self.barrier(transaction, barrier).await,
-            Body::Rows(changes) => {
-                let rows = 0..changes.rows.len();
-                self.write(transaction, rows, Then::Commit).await
-            }
+        let Body::Barrier(barrier) = &transaction.body else {
+            return Err(refused_by_us("rows are no barrier".to_owned()));
+        };
+        if let Some(checkpoint) = &self.checkpoint {
+            let _ = tokio::time::timeout(PUBLISHED_WITHIN, checkpoint.all_published()).await;
         }
+        self.named = true;
+        self.barrier(transaction, barrier).await
     }
 
     async fn roll_back(&mut self) -> Result<(), WriteError> {
@@ -408,24 +507,17 @@ impl Drop for MysqlSession {
 
 // The statements of a packet, and what each of them is for.
 
-/// What a statement does. Transactions are counted from 0 within the packet.
+/// What a statement does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// Names the transaction that follows.
-    Begin {
-        transaction: usize,
-    },
-    Rows {
-        transaction: usize,
-        rows: Range<usize>,
-    },
-    /// Takes the turn to commit.
-    Turn {
-        transaction: usize,
-    },
-    Commit {
-        transaction: usize,
-    },
+    /// Names the transaction that follows, or none.
+    Begin,
+    /// Rows of the batch.
+    Rows(Range<usize>),
+    /// Takes the turn to commit, by the checkpoint's row.
+    Turn,
+    /// Commits, with the number that the checkpoint's row has then where transactions go one by one.
+    Commit { guard: Option<u64> },
 }
 
 /// Statements with their marks. Kept from one packet to the next with its memory.
@@ -445,39 +537,23 @@ impl Script {
         }
     }
 
-    /// Names the next transaction; for a target with a binlog also when and where it came into being, so that chains of
-    /// replicas know.
-    pub(super) fn begin(&mut self, at: usize, transaction: &Transaction, target_binlog: bool) {
-        self.marks.push(Mark::Begin { transaction: at });
-        append_begin(transaction, target_binlog, self.statements.begin());
-    }
-
     /// Writes one run of rows and returns it: the first of `rows` that fit into one statement.
-    pub(super) fn rows(
-        &mut self,
-        at: usize,
-        changes: &RowChanges,
-        rows: Range<usize>,
-        bound: usize,
-    ) -> Range<usize> {
-        let run = first_run(changes, rows, bound);
+    pub(super) fn rows(&mut self, batch: &Batch, rows: Range<usize>, bound: usize) -> Range<usize> {
+        let run = first_run(batch, rows, bound);
         self.events.clear();
-        append_run(changes, run.clone(), &mut self.events);
+        append_run(batch, run.clone(), &mut self.events);
         append_binlog(&self.events, self.statements.begin());
-        self.marks.push(Mark::Rows {
-            transaction: at,
-            rows: run.clone(),
-        });
+        self.marks.push(Mark::Rows(run.clone()));
         run
     }
 
-    pub(super) fn turn(&mut self, at: usize, statement: &str) {
-        self.marks.push(Mark::Turn { transaction: at });
+    pub(super) fn turn(&mut self, statement: &str) {
+        self.marks.push(Mark::Turn);
         self.statements.push(statement);
     }
 
-    pub(super) fn commit(&mut self, at: usize) {
-        self.marks.push(Mark::Commit { transaction: at });
+    pub(super) fn commit(&mut self, guard: Option<u64>) {
+        self.marks.push(Mark::Commit { guard });
         self.statements.push("COMMIT");
     }
 }

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, SessionId};
+use crate::batch::BatchSeq;
 use crate::run::error::{ApplyError, reach};
 use crate::run::options::{Control, Ended, Options, RunHandle};
 use crate::run::plan::{Order, Plan, WorkerId};
@@ -26,7 +27,6 @@ const LAST_CALLS: Duration = Duration::from_secs(10);
 
 /// A transaction on its way.
 struct InFlight {
-    transaction: Arc<Transaction>,
     _place: Place,
     done: Option<oneshot::Sender<()>>,
 }
@@ -68,10 +68,12 @@ where
     F: Feed + 'static,
     B: Backend,
 {
-    let executed = reach(options.reopen_for, || backend.executed()).await?;
+    let executed = reach(options.reopen_for, || backend.begin()).await?;
+    let settling = Arc::clone(&backend);
     let mut driver = Driver::start(feed, backend, options, handle, executed);
     let ended = driver.run().await;
     driver.shut_down().await;
+    settle(&*settling).await;
     ended
 }
 
@@ -115,7 +117,8 @@ impl<B: Backend> Driver<B> {
             orders.push(order);
         }
         Self {
-            plan: Plan::new(options, backend.finished(), first).with_turns(backend.passes_turns()),
+            plan: Plan::new(options, backend.finished(), BatchSeq(first.0))
+                .with_commits_as_one(backend.commits_as_one()),
             backend,
             began: Instant::now(),
             in_flight: HashMap::new(),
@@ -208,11 +211,8 @@ impl<B: Backend> Driver<B> {
                 tracing::debug!(worker = worker.0, "a worker takes no order");
             }
         }
-        for seq in self.plan.take_begun() {
-            if let Some(in_flight) = self.in_flight.get(&seq) {
-                self.progress
-                    .pass(StageName::Scheduled, &in_flight.transaction);
-            }
+        for transaction in self.plan.take_begun() {
+            self.progress.pass(StageName::Scheduled, &transaction);
         }
         if !self.asks_blockers
             && let Some((worker, seq)) = self.plan.stalled(now)
@@ -227,11 +227,9 @@ impl<B: Backend> Driver<B> {
         if self.plan.is_busy() || self.at_prefix_point {
             return Ok(None);
         }
-        if let Some((seq, refusal)) = self.plan.refused()
-            && let Some(in_flight) = self.in_flight.get(&seq)
-        {
+        if let Some((transaction, refusal)) = self.plan.refused() {
             return Err(ApplyError::Refused {
-                gtid: in_flight.transaction.gtid,
+                gtid: transaction.gtid,
                 refusal: Box::new(refusal.clone()),
             });
         }
@@ -254,8 +252,8 @@ impl<B: Backend> Driver<B> {
                 self.sessions.insert(session, worker);
             }
             Event::Reported(worker, report) => {
-                for seq in self.plan.report(worker, report, self.began.elapsed()) {
-                    self.committed(seq);
+                for transaction in self.plan.report(worker, report, self.began.elapsed()) {
+                    self.committed(&transaction);
                 }
             }
             Event::TurnTaken(seq) => self.plan.turn_taken(seq),
@@ -279,13 +277,10 @@ impl<B: Backend> Driver<B> {
         Ok(())
     }
 
-    fn committed(&mut self, seq: Seq) {
-        let Some(in_flight) = self.in_flight.remove(&seq) else {
-            return;
-        };
-        self.progress
-            .pass(StageName::Committed, &in_flight.transaction);
-        if let Some(done) = in_flight.done {
+    fn committed(&mut self, transaction: &Transaction) {
+        self.progress.pass(StageName::Committed, transaction);
+        let in_flight = self.in_flight.remove(&transaction.seq);
+        if let Some(done) = in_flight.and_then(|in_flight| in_flight.done) {
             // The reader may be gone.
             let _ = done.send(());
         }
@@ -300,7 +295,6 @@ impl<B: Backend> Driver<B> {
                 done,
             }) => {
                 let in_flight = InFlight {
-                    transaction: Arc::clone(&transaction),
                     _place: place,
                     done,
                 };
@@ -334,7 +328,7 @@ impl<B: Backend> Driver<B> {
         self.plan.set_rate(control.max_transactions_per_second, now);
     }
 
-    fn ask_blockers(&mut self, worker: WorkerId, seq: Seq) {
+    fn ask_blockers(&mut self, worker: WorkerId, seq: BatchSeq) {
         let session = self.sessions.iter().find(|(_, of)| **of == worker);
         let Some(session) = session.map(|(session, _)| *session) else {
             return;
@@ -365,6 +359,15 @@ impl<B: Backend> Driver<B> {
             tracing::warn!("a worker's last call does not end; its session is dropped");
             self.tasks.abort_all();
         }
+    }
+}
+
+/// Lets the database tell everybody what is committed.
+async fn settle<B: Backend>(backend: &B) {
+    if timeout(LAST_CALLS, backend.settle()).await.is_err() {
+        tracing::warn!(
+            "the database does not take what it is to tell of the last transactions; the next run makes up for it"
+        );
     }
 }
 

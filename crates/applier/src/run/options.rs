@@ -32,7 +32,7 @@ pub struct WindowSize {
     pub bytes: usize,
 }
 
-/// How much one session is given at once, when whole transactions follow each other on it.
+/// How much one session is given at once, while there is something to catch up with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSize {
     /// The most transactions; 1 sends each of them alone.
@@ -73,8 +73,8 @@ impl Default for Options {
                 bytes: 256 << 20,
             },
             batch: BatchSize {
-                transactions: 32,
-                bytes: 256 << 10,
+                transactions: 128,
+                bytes: 1 << 20,
             },
             stall_after: Duration::from_millis(50),
             reopen_for: Duration::from_secs(60),
@@ -183,7 +183,15 @@ impl Pace {
         }
     }
 
-    /// Counts transactions that begin, for the limit per second.
+    /// How many may begin together at most, so that a low rate is no sequence of rare bursts: at least one.
+    pub(super) fn at_once(&self) -> usize {
+        match self.per_second {
+            None => usize::MAX,
+            Some(rate) => ((rate * CATCH_UP.as_secs_f64()) as usize).max(1),
+        }
+    }
+
+    /// Counts transactions that begin, for the limit per second. More than are allowed delay those behind them.
     pub(super) fn begin(&mut self, transactions: usize) {
         if self.per_second.is_some() {
             self.allowance -= transactions as f64;

@@ -6,24 +6,25 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::backend::{Backend, BackendError, Session, SessionId, Then, WriteError};
+use crate::batch::BatchSeq;
 use crate::run::error::{ApplyError, reach};
 use crate::run::plan::{Failure, Order, Report, WorkerId};
-use crate::transaction::{Seq, Transaction};
+use crate::transaction::Transaction;
 
 #[derive(Debug)]
 pub(super) enum Event {
     /// A worker has this session now.
     Opened(WorkerId, SessionId),
-    /// The session that commits this transaction has taken its turn.
-    TurnTaken(Seq),
+    /// The session that commits this batch has taken its turn.
+    TurnTaken(BatchSeq),
     /// A worker's order came to its end.
     Reported(WorkerId, Report),
     /// A worker cannot go on.
     Failed(ApplyError),
     /// The readers' snapshots are taken.
     PrefixPoint(Result<(), ApplyError>),
-    /// Sessions that hold up a transaction.
-    Blockers(Seq, Result<Vec<SessionId>, BackendError>),
+    /// Sessions that hold up a batch.
+    Blockers(BatchSeq, Result<Vec<SessionId>, BackendError>),
 }
 
 pub(super) struct Worker<B> {
@@ -109,31 +110,23 @@ impl<B: Backend> Worker<B> {
     }
 }
 
-/// Does it. Says how many transactions of a batch were committed, when not all of it was done.
+/// Does it. Says how many transactions were committed, when not all of it was done.
 async fn perform<S: Session>(
     session: &mut S,
     order: &Order,
     events: &mpsc::Sender<Event>,
 ) -> (usize, Result<(), WriteError>) {
     match order {
-        Order::Write {
-            transaction,
-            rows,
-            then,
-        } => (0, session.write(transaction, rows.clone(), *then).await),
-        Order::InTurn {
-            transaction,
-            rows,
-            turn,
-        } => {
-            let seq = transaction.seq;
+        Order::Write { batch, rows, then } => (0, session.write(batch, rows.clone(), *then).await),
+        Order::InTurn { batch, rows, turn } => {
+            let seq = batch.seq;
             // Without the news the next one waits for the answer, as without turns.
             let passed = || drop(events.try_send(Event::TurnTaken(seq)));
-            let written = session.write_in_turn(transaction, rows.clone(), *turn, passed);
+            let written = session.write_in_turn(batch, rows.clone(), *turn, passed);
             (0, written.await)
         }
-        Order::Commit(transaction) => (0, session.commit(transaction).await),
-        Order::Apply(transactions) => session.apply(transactions).await,
+        Order::Commit(batch) => (0, session.commit(batch).await),
+        Order::Apply(batch, from) => session.apply(batch, *from).await,
         Order::Barrier(transaction) => (0, session.run_barrier(transaction).await),
         Order::RollBack => (0, session.roll_back().await),
     }
@@ -151,11 +144,11 @@ fn leaves_open(order: &Order) -> bool {
 
 fn transactions_of(order: &Order) -> &[Arc<Transaction>] {
     match order {
-        Order::Write { transaction, .. }
-        | Order::InTurn { transaction, .. }
-        | Order::Commit(transaction)
-        | Order::Barrier(transaction) => std::slice::from_ref(transaction),
-        Order::Apply(transactions) => transactions,
+        Order::Write { batch, .. } | Order::InTurn { batch, .. } | Order::Commit(batch) => {
+            batch.transactions()
+        }
+        Order::Barrier(transaction) => std::slice::from_ref(transaction),
+        Order::Apply(batch, from) => batch.transactions().get(*from..).unwrap_or_default(),
         Order::RollBack => &[],
     }
 }

@@ -11,13 +11,13 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
+use crate::batch::BatchSeq;
 use crate::keys::{Access, KeyAccess, KeyHash};
-use crate::transaction::Seq;
 
 /// A row of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RowPlace {
-    pub(super) seq: Seq,
+    pub(super) seq: BatchSeq,
     pub(super) row: u32,
 }
 
@@ -28,7 +28,7 @@ struct Group {
     /// Uses that are not finished.
     unfinished: u32,
     /// The latest transaction in it, and how many of the unfinished uses are its own.
-    newest: Seq,
+    newest: BatchSeq,
     newest_unfinished: u32,
     /// Rows that wait for the groups before this one.
     waiting: Vec<RowPlace>,
@@ -104,7 +104,7 @@ impl KeyQueue {
 
     /// One use by `seq` is finished; it is in the first group. Rows that this key holds up no longer go to `released`. Says
     /// whether the queue is empty, and is to be dropped.
-    pub(super) fn leave(&mut self, seq: Seq, released: &mut Vec<RowPlace>) -> bool {
+    pub(super) fn leave(&mut self, seq: BatchSeq, released: &mut Vec<RowPlace>) -> bool {
         let head = &mut self.head;
         head.unfinished = head.unfinished.saturating_sub(1);
         if head.newest == seq {
@@ -150,7 +150,7 @@ impl Queues {
     }
 
     /// Uses by `seq` are finished, in the order in which they came in. Rows that waited for them go to `released`.
-    pub(super) fn leave(&mut self, seq: Seq, keys: &[KeyHash], released: &mut Vec<RowPlace>) {
+    pub(super) fn leave(&mut self, seq: BatchSeq, keys: &[KeyHash], released: &mut Vec<RowPlace>) {
         for key in keys {
             if let Entry::Occupied(mut queue) = self.by_key.entry(*key)
                 && queue.get_mut().leave(seq, released)

@@ -11,9 +11,9 @@ mod tests;
 use std::collections::VecDeque;
 
 use crate::backend::Finished;
+use crate::batch::BatchSeq;
 use crate::keys::{KeyAccess, KeyHash};
 use crate::scheduler::key_queue::{Queues, RowPlace};
-use crate::transaction::Seq;
 
 /// What may run beside what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,21 +55,21 @@ pub struct Scheduler {
     policy: Policy,
     finished: Finished,
     /// The first transaction that is not committed, or the one that comes next.
-    base: Seq,
+    base: BatchSeq,
     /// From `base` on; `None` is committed.
     window: VecDeque<Option<Admitted>>,
     queues: Queues,
     /// Those that begin only when everything before some transaction is committed, in order, each with that transaction.
-    held: VecDeque<(Seq, Seq)>,
+    held: VecDeque<(BatchSeq, BatchSeq)>,
     /// Nothing that comes in begins before this one is the base.
-    floor: Seq,
+    floor: BatchSeq,
     /// Space that is used again.
     released: Vec<RowPlace>,
 }
 
 impl Scheduler {
     /// A scheduler whose first transaction has the number `first`.
-    pub fn new(policy: Policy, finished: Finished, first: Seq) -> Self {
+    pub fn new(policy: Policy, finished: Finished, first: BatchSeq) -> Self {
         Self {
             policy,
             finished,
@@ -83,7 +83,7 @@ impl Scheduler {
     }
 
     /// Takes the next transaction of the log in, row by row with their keys.
-    pub fn admit<'a>(&mut self, rows: impl IntoIterator<Item = &'a [KeyAccess]>) -> Seq {
+    pub fn admit<'a>(&mut self, rows: impl IntoIterator<Item = &'a [KeyAccess]>) -> BatchSeq {
         let seq = self.next();
         let mut admitted = Admitted::default();
         let by_row = self.policy == Policy::Rows;
@@ -112,13 +112,13 @@ impl Scheduler {
     }
 
     /// Takes a transaction in that runs alone: when everything before it is committed, and before anything behind it begins.
-    pub fn admit_barrier(&mut self) -> Seq {
+    pub fn admit_barrier(&mut self) -> BatchSeq {
         let seq = self.next();
         self.floor = seq.next();
         self.push(seq, Admitted::default(), seq)
     }
 
-    fn push(&mut self, seq: Seq, mut admitted: Admitted, not_before: Seq) -> Seq {
+    fn push(&mut self, seq: BatchSeq, mut admitted: Admitted, not_before: BatchSeq) -> BatchSeq {
         admitted.held = self.base < not_before;
         if admitted.held {
             self.held.push_back((seq, not_before));
@@ -128,17 +128,17 @@ impl Scheduler {
     }
 
     /// The number that the next transaction gets.
-    pub fn next(&self) -> Seq {
-        Seq(self.base.0 + self.window.len() as u64)
+    pub fn next(&self) -> BatchSeq {
+        BatchSeq(self.base.0 + self.window.len() as u64)
     }
 
     /// The first transaction that is not committed.
-    pub fn base(&self) -> Seq {
+    pub fn base(&self) -> BatchSeq {
         self.base
     }
 
     /// How many rows of a transaction may be written by now, from its first on.
-    pub fn safe_rows(&self, seq: Seq) -> usize {
+    pub fn safe_rows(&self, seq: BatchSeq) -> usize {
         self.get(seq).map_or(0, |admitted| {
             if admitted.held {
                 0
@@ -149,14 +149,14 @@ impl Scheduler {
     }
 
     /// Whether there is anything that may be done for a transaction: its first row, or all of it when it has none.
-    pub fn may_begin(&self, seq: Seq) -> bool {
+    pub fn may_begin(&self, seq: BatchSeq) -> bool {
         self.get(seq).is_some_and(|admitted| {
             !admitted.held && (admitted.safe_rows() > 0 || admitted.rows() == 0)
         })
     }
 
     /// The first `upto` rows of a transaction are written. Names the transactions that can go further now.
-    pub fn row_written(&mut self, seq: Seq, upto: usize) -> Vec<Seq> {
+    pub fn row_written(&mut self, seq: BatchSeq, upto: usize) -> Vec<BatchSeq> {
         if self.finished == Finished::AtCommit || self.policy == Policy::Serial {
             return Vec::new();
         }
@@ -176,7 +176,7 @@ impl Scheduler {
     }
 
     /// A transaction is committed. Names the transactions that can go further now.
-    pub fn committed(&mut self, seq: Seq) -> Vec<Seq> {
+    pub fn committed(&mut self, seq: BatchSeq) -> Vec<BatchSeq> {
         let Some(mut admitted) = slot(&mut self.window, self.base, seq).and_then(Option::take)
         else {
             return Vec::new();
@@ -208,7 +208,7 @@ impl Scheduler {
     }
 
     /// Hands the released rows to their transactions; names those whose safe rows became more.
-    fn release(&mut self) -> Vec<Seq> {
+    fn release(&mut self) -> Vec<BatchSeq> {
         let mut further = Vec::new();
         for at in self.released.drain(..) {
             if let Some(admitted) = get_mut(&mut self.window, self.base, at.seq)
@@ -223,7 +223,7 @@ impl Scheduler {
         further
     }
 
-    fn get(&self, seq: Seq) -> Option<&Admitted> {
+    fn get(&self, seq: BatchSeq) -> Option<&Admitted> {
         let place = seq.0.checked_sub(self.base.0)?;
         self.window.get(usize::try_from(place).ok()?)?.as_ref()
     }
@@ -231,14 +231,18 @@ impl Scheduler {
 
 fn slot(
     window: &mut VecDeque<Option<Admitted>>,
-    base: Seq,
-    seq: Seq,
+    base: BatchSeq,
+    seq: BatchSeq,
 ) -> Option<&mut Option<Admitted>> {
     let place = seq.0.checked_sub(base.0)?;
     window.get_mut(usize::try_from(place).ok()?)
 }
 
-fn get_mut(window: &mut VecDeque<Option<Admitted>>, base: Seq, seq: Seq) -> Option<&mut Admitted> {
+fn get_mut(
+    window: &mut VecDeque<Option<Admitted>>,
+    base: BatchSeq,
+    seq: BatchSeq,
+) -> Option<&mut Admitted> {
     slot(window, base, seq)?.as_mut()
 }
 

@@ -34,7 +34,7 @@ fn rows(text: &str) -> Vec<Row> {
 /// Runs a script: `admit rows`, `barrier`, `written T upto -> T…`, `committed T -> T…` and `safe rows-of-T1 rows-of-T2 …`, where
 /// `.` is a transaction that may not begin though it has nothing to wait for row by row.
 fn play(policy: Policy, finished: Finished, script: &str) {
-    let mut scheduler = Scheduler::new(policy, finished, Seq(1));
+    let mut scheduler = Scheduler::new(policy, finished, BatchSeq(1));
     for line in script
         .lines()
         .map(str::trim)
@@ -46,7 +46,7 @@ fn play(policy: Policy, finished: Finished, script: &str) {
             let words = text.split_whitespace();
             words.map(|word| word.parse().unwrap()).collect()
         };
-        let expected: Vec<Seq> = numbers(output).into_iter().map(Seq).collect();
+        let expected: Vec<BatchSeq> = numbers(output).into_iter().map(BatchSeq).collect();
         match command {
             "admit" => {
                 scheduler.admit(rows(rest).iter().map(Vec::as_slice));
@@ -56,15 +56,15 @@ fn play(policy: Policy, finished: Finished, script: &str) {
             }
             "written" => {
                 let input = numbers(input);
-                let further = scheduler.row_written(Seq(input[0]), input[1] as usize);
+                let further = scheduler.row_written(BatchSeq(input[0]), input[1] as usize);
                 assert_eq!(further, expected, "{policy:?} {finished:?}: {line}");
             }
             "committed" => {
-                let further = scheduler.committed(Seq(numbers(input)[0]));
+                let further = scheduler.committed(BatchSeq(numbers(input)[0]));
                 assert_eq!(further, expected, "{policy:?} {finished:?}: {line}");
             }
             "safe" => {
-                for (seq, expected) in (1..).map(Seq).zip(rest.split_whitespace()) {
+                for (seq, expected) in (1..).map(BatchSeq).zip(rest.split_whitespace()) {
                     let safe = match scheduler.safe_rows(seq) {
                         0 if scheduler.may_begin(seq) => "0!".to_owned(),
                         safe => safe.to_string(),
@@ -235,11 +235,11 @@ fn a_barrier_runs_alone() {
 
 #[test]
 fn a_transaction_without_rows_may_begin_at_once() {
-    let mut scheduler = Scheduler::new(Policy::Rows, Finished::AtCommit, Seq(9));
+    let mut scheduler = Scheduler::new(Policy::Rows, Finished::AtCommit, BatchSeq(9));
     let seq = scheduler.admit(std::iter::empty());
-    assert_eq!((seq, scheduler.may_begin(seq)), (Seq(9), true));
+    assert_eq!((seq, scheduler.may_begin(seq)), (BatchSeq(9), true));
     assert_eq!(scheduler.committed(seq), []);
-    assert_eq!(scheduler.base(), Seq(10));
+    assert_eq!(scheduler.base(), BatchSeq(10));
     assert!(!scheduler.may_begin(seq));
 }
 
@@ -328,7 +328,7 @@ proptest! {
     ) {
         let finished = if at_write { Finished::AtWrite } else { Finished::AtCommit };
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut scheduler = Scheduler::new(policy, finished, Seq(1));
+        let mut scheduler = Scheduler::new(policy, finished, BatchSeq(1));
         let mut coming = transactions.into_iter().peekable();
         let mut log: Vec<Known> = Vec::new();
         let view = |log: &[Known]| -> Vec<(usize, bool)> {
@@ -351,7 +351,7 @@ proptest! {
             let before = view(&log);
             let further = match random.choice(&moves).copied() {
                 Some((at, commit)) if coming.peek().is_none() || random.bool() => {
-                    let seq = Seq(at as u64 + 1);
+                    let seq = BatchSeq(at as u64 + 1);
                     if commit {
                         log[at].committed = true;
                         scheduler.committed(seq)
@@ -371,18 +371,18 @@ proptest! {
                         scheduler.admit(rows.iter().map(Vec::as_slice))
                     };
                     log.push(Known { rows, barrier, written: 0, committed: false });
-                    prop_assert_eq!(seq, Seq(log.len() as u64));
+                    prop_assert_eq!(seq, BatchSeq(log.len() as u64));
                     Vec::new()
                 }
             };
             let now = view(&log);
             for (at, (safe, may_begin)) in now.iter().enumerate() {
-                let seq = Seq(at as u64 + 1);
+                let seq = BatchSeq(at as u64 + 1);
                 prop_assert_eq!((scheduler.safe_rows(seq), scheduler.may_begin(seq)), (*safe, *may_begin), "{}", seq);
             }
             // Everything that can go further is named; what is named more may be looked at in vain.
             for (at, (was, is)) in before.iter().zip(&now).enumerate() {
-                let seq = Seq(at as u64 + 1);
+                let seq = BatchSeq(at as u64 + 1);
                 let more = is.0 > was.0 || (is.1 && !was.1);
                 prop_assert!(!more || further.contains(&seq), "{} was not named", seq);
                 prop_assert!(more || !further.contains(&seq) || is.0 == 0, "{} was named in vain", seq);

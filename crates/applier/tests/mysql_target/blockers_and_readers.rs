@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use applier::backend::{Backend, Session, Then};
 use applier::mysql::{MysqlBackend, MysqlOptions};
 
-use crate::pair::{Pair, Way, connect};
+use crate::pair::{Pair, Way, alone, connect};
 
 #[tokio::test]
 async fn mysqld_tells_who_holds_a_lock_to_who_may_ask() -> Result<()> {
@@ -32,12 +32,12 @@ async fn mysqld_tells_who_holds_a_lock_to_who_may_ask() -> Result<()> {
             backend.open().await?,
             backend.open().await?,
         );
-        late.write(&second, 0..1, Then::StayOpen).await?;
-        beside.write(&third, 0..1, Then::StayOpen).await?;
+        late.write(&alone(&second), 0..1, Then::StayOpen).await?;
+        beside.write(&alone(&third), 0..1, Then::StayOpen).await?;
         let (waiting, holder) = (early.id(), late.id());
         let first = Arc::clone(&first);
         let write = tokio::spawn(async move {
-            let done = early.write(&first, 0..1, Then::StayOpen).await;
+            let done = early.write(&alone(&first), 0..1, Then::StayOpen).await;
             (early, done)
         });
         let mut blockers = Vec::new();

@@ -51,12 +51,7 @@ async fn a_mysqld_in_the_middle_hands_on_rows_identifiers_and_times() -> Result<
     // What follows the one in the middle is as if it followed the first.
     let third = crate::pair::server(3, &[])?;
     let backend = applier::mysql::MysqlBackend::connect(crate::pair::options(&third)).await?;
-    let mut last = Pair {
-        source: pair.target,
-        target: third,
-        backend,
-        shapes: Default::default(),
-    };
+    let mut last = Pair::of(pair.target, third, backend).await?;
     last.equal_after(Way::Batches(8), &["d"]).await?;
     ensure!(last.backend.executed().await?.count() == written.len() as u128);
     Ok(())

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use applier::backend::{Backend, Session, Then, WriteError};
+use applier::backend::{Backend, Session, Then, Turn, WriteError};
+use applier::batch::{Batch, BatchSeq, Commits};
 use applier::decode::Decoder;
 use applier::mysql::{MysqlBackend, MysqlOptions, MysqlSession};
 use applier::schema::{TableName, TableShape};
@@ -24,6 +25,8 @@ pub(crate) struct Pair {
     pub(crate) target: Mysqld,
     pub(crate) backend: MysqlBackend,
     pub(crate) shapes: HashMap<TableName, Arc<TableShape>>,
+    /// Of the last batch.
+    last: BatchSeq,
 }
 
 /// The source's log, of which the target has a part.
@@ -35,8 +38,10 @@ pub(crate) struct Missing {
 /// How rows are brought to the target.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Way {
-    /// So many whole transactions at once.
+    /// So many whole transactions at once, each committed by itself.
     Batches(usize),
+    /// So many whole transactions, committed as one.
+    AsOne(usize),
     /// A few rows of a transaction at a time; the commit sometimes with the last of them, sometimes behind.
     Pieces(u64),
 }
@@ -78,11 +83,17 @@ impl Pair {
         let mut options = options(&target);
         change(&mut options);
         let backend = MysqlBackend::connect(options).await?;
+        Self::of(source, target, backend).await
+    }
+
+    pub(crate) async fn of(source: Mysqld, target: Mysqld, backend: MysqlBackend) -> Result<Self> {
+        backend.begin().await?;
         Ok(Self {
             source,
             target,
             backend,
             shapes: HashMap::new(),
+            last: BatchSeq(0),
         })
     }
 
@@ -150,20 +161,20 @@ impl Pair {
     ) -> Result<Result<(), Stop>> {
         let mut dice = fastrand::Rng::with_seed(match way {
             Way::Pieces(seed) => seed,
-            Way::Batches(_) => 0,
+            Way::Batches(_) | Way::AsOne(_) => 0,
         });
         let mut batch: Vec<Arc<Transaction>> = Vec::new();
         loop {
             let next = self.next(from).await?;
-            let full = matches!(way, Way::Batches(size) if batch.len() >= size);
+            let full = matches!(way, Way::Batches(size) | Way::AsOne(size) if batch.len() >= size);
             let alone = next
                 .as_ref()
                 .is_none_or(|next| matches!(next.body, Body::Barrier(_)));
             if full || alone {
-                if let Err(stop) = apply(session, &batch).await {
+                let all = std::mem::take(&mut batch);
+                if let Err(stop) = self.apply(session, all, way).await {
                     return Ok(Err(stop));
                 }
-                batch.clear();
             }
             let Some(next) = next else {
                 return Ok(Ok(()));
@@ -177,7 +188,7 @@ impl Pair {
                     done
                 }
                 Body::Rows(rows) => match way {
-                    Way::Batches(_) => {
+                    Way::Batches(_) | Way::AsOne(_) => {
                         batch.push(Arc::clone(&next));
                         Ok(())
                     }
@@ -191,6 +202,39 @@ impl Pair {
         }
     }
 
+    /// Whole transactions at once.
+    async fn apply(
+        &mut self,
+        session: &mut MysqlSession,
+        transactions: Vec<Arc<Transaction>>,
+        way: Way,
+    ) -> Result<(), Stop> {
+        if transactions.is_empty() {
+            return Ok(());
+        }
+        self.last = self.last.next();
+        let commits = match way {
+            Way::AsOne(_) => Commits::AsOne,
+            Way::Batches(_) | Way::Pieces(_) => Commits::OneByOne,
+        };
+        let batch = Arc::new(Batch::new(self.last, commits, transactions));
+        let (committed, outcome) = match way {
+            Way::AsOne(_) => {
+                let rows = 0..batch.rows();
+                let done = session.write_in_turn(&batch, rows, Turn::First, || ());
+                (0, done.await)
+            }
+            Way::Batches(_) | Way::Pieces(_) => session.apply(&batch, 0).await,
+        };
+        outcome.map_err(|error| Stop {
+            gtid: batch
+                .transactions()
+                .get(committed)
+                .map_or_else(String::new, |next| next.gtid.to_string()),
+            error,
+        })
+    }
+
     /// Applies what is missing, and compares.
     pub(crate) async fn equal_after(&mut self, way: Way, schemas: &[&str]) -> Result<()> {
         if let Err(stop) = self.follow(way).await? {
@@ -201,6 +245,7 @@ impl Pair {
 
     /// Both servers have the same, row by row and by checksum, and executed the same.
     pub(crate) async fn compare(&self, schemas: &[&str]) -> Result<()> {
+        self.backend.settle().await;
         let (source, target) = (self.source.client(), self.target.client());
         ensure!(
             source.gtid_executed()? == target.gtid_executed()?,
@@ -315,18 +360,9 @@ fn without_counter(definition: &str) -> String {
     }
 }
 
-/// Whole transactions at once.
-pub(crate) async fn apply(
-    session: &mut MysqlSession,
-    batch: &[Arc<Transaction>],
-) -> Result<(), Stop> {
-    let (committed, outcome) = session.apply(batch).await;
-    outcome.map_err(|error| Stop {
-        gtid: batch
-            .get(committed)
-            .map_or_else(String::new, |next| next.gtid.to_string()),
-        error,
-    })
+/// A transaction as a batch of its own.
+pub(crate) fn alone(transaction: &Arc<Transaction>) -> Arc<Batch> {
+    Arc::new(Batch::alone(BatchSeq(0), Arc::clone(transaction)))
 }
 
 async fn pieces(
@@ -335,6 +371,7 @@ async fn pieces(
     rows: usize,
     dice: &mut fastrand::Rng,
 ) -> Result<(), WriteError> {
+    let batch = alone(transaction);
     let mut at = 0;
     while at < rows {
         let end = (at + 1 + dice.usize(..1 + rows / 3)).min(rows);
@@ -344,11 +381,11 @@ async fn pieces(
         } else {
             Then::StayOpen
         };
-        session.write(transaction, at..end, then).await?;
+        session.write(&batch, at..end, then).await?;
         if with_commit {
             return Ok(());
         }
         at = end;
     }
-    session.commit(transaction).await
+    session.commit(&batch).await
 }

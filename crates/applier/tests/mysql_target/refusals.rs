@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use applier::backend::{Backend, Refusal, Session, Then, WriteError};
+use applier::batch::{Batch, BatchSeq, Commits};
 use applier::mysql::MysqlSession;
 use applier::transaction::Transaction;
 
 use mysql_link::Connection;
 
-use crate::pair::{Pair, Stop, Way, apply, connect};
+use crate::pair::{Pair, Stop, Way, alone, connect};
 
 fn refusal(error: &WriteError) -> &Refusal {
     match error {
@@ -41,6 +42,11 @@ async fn tables() -> Result<Pair> {
     )?;
     pair.equal_after(Way::Batches(1), &["d"]).await?;
     Ok(pair)
+}
+
+fn one_by_one<'a>(all: impl IntoIterator<Item = &'a Arc<Transaction>>) -> Arc<Batch> {
+    let all = all.into_iter().cloned().collect();
+    Arc::new(Batch::new(BatchSeq(0), Commits::OneByOne, all))
 }
 
 #[tokio::test]
@@ -242,9 +248,11 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
          BEGIN; UPDATE d.t SET v = 200 WHERE id = 2; UPDATE d.t SET v = 100 WHERE id = 1; COMMIT; INSERT INTO d.keyless VALUES (3)",
     )
     .await?;
-    let [one, other, third] = &both[..] else {
+    let [first_one, other_one, third] = &both[..] else {
         panic!("three");
     };
+
+    let (one, other) = (alone(first_one), alone(other_one));
     let mut first: MysqlSession = pair.backend.open().await?;
     let mut second: MysqlSession = pair.backend.open().await?;
 
@@ -257,10 +265,10 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
     {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    ensure!(is_again(&first.write(one, 0..2, Then::Commit).await));
+    ensure!(is_again(&first.write(&one, 0..2, Then::Commit).await));
     // Nothing of it stays, and the session takes something else at once.
     ensure!(client.value("SELECT v FROM d.t WHERE id = 1")? == "1");
-    let (committed, outcome) = first.apply(&[Arc::clone(third), Arc::clone(one)]).await;
+    let (committed, outcome) = first.apply(&one_by_one([third, first_one]), 0).await;
     ensure!(
         committed == 1 && is_again(&outcome),
         "{committed} {outcome:?}"
@@ -268,11 +276,11 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
     holder.finish(Duration::from_secs(20))?;
 
     // A deadlock: one of both has to come again, and the other goes on.
-    first.write(one, 0..1, Then::StayOpen).await?;
-    second.write(other, 0..1, Then::StayOpen).await?;
+    first.write(&one, 0..1, Then::StayOpen).await?;
+    second.write(&other, 0..1, Then::StayOpen).await?;
     let outcomes = tokio::join!(
-        first.write(one, 1..2, Then::Commit),
-        second.write(other, 1..2, Then::StayOpen)
+        first.write(&one, 1..2, Then::Commit),
+        second.write(&other, 1..2, Then::StayOpen)
     );
     ensure!(
         is_again(&outcomes.0) != is_again(&outcomes.1),
@@ -280,14 +288,15 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
     );
     second.roll_back().await?;
     if outcomes.0.is_err() {
-        first.write(one, 0..2, Then::Commit).await?;
+        first.write(&one, 0..2, Then::Commit).await?;
     }
-    second.write(other, 0..2, Then::Commit).await?;
+    second.write(&other, 0..2, Then::Commit).await?;
     pair.compare(&["d"]).await?;
 
     // A statement that somebody kills comes again; a connection that is killed is lost.
     let more = transactions(&mut pair, "UPDATE d.t SET v = 3000 WHERE id = 3").await?;
-    for (kill, again) in [("KILL QUERY", true), ("KILL", false)] {
+    let again = alone(&more[0]);
+    for (kill, comes_again) in [("KILL QUERY", true), ("KILL", false)] {
         let holder = client.start_sql("SET sql_log_bin = 0; BEGIN; SELECT * FROM d.t WHERE id = 3 FOR UPDATE; DO SLEEP(1.5); COMMIT")?;
         tokio::time::sleep(Duration::from_millis(300)).await;
         let id = first.id().0;
@@ -295,20 +304,19 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
             tokio::time::sleep(Duration::from_millis(200)).await;
             pair.target.client().sql(&format!("{kill} {id}"))
         };
-        let (outcome, killed) = tokio::join!(first.write(&more[0], 0..1, Then::Commit), killer);
+        let (outcome, killed) = tokio::join!(first.write(&again, 0..1, Then::Commit), killer);
         killed?;
         match &outcome {
-            Err(WriteError::Again(_)) => ensure!(again),
-            Err(WriteError::Lost(_)) => ensure!(!again),
+            Err(WriteError::Again(_)) => ensure!(comes_again),
+            Err(WriteError::Lost(_)) => ensure!(!comes_again),
             other => panic!("{other:?}"),
         }
         holder.finish(Duration::from_secs(20))?;
     }
-    let lost = first.write(&more[0], 0..1, Then::Commit).await;
+    let lost = first.write(&again, 0..1, Then::Commit).await;
     ensure!(matches!(lost, Err(WriteError::Lost(_))), "{lost:?}");
-    if let Err(stop) = apply(&mut second, &more).await {
-        panic!("{}", stop.error);
-    }
+    let (_, outcome) = second.apply(&one_by_one(&more), 0).await;
+    outcome?;
     pair.compare(&["d"]).await
 }
 

@@ -1,6 +1,7 @@
 //! Transactions and rows that are much larger than others.
 
 use anyhow::{Result, ensure};
+use applier::backend::Backend;
 use applier::backend::WriteError;
 use applier::mysql::{MysqlBackend, MysqlOptions};
 
@@ -49,6 +50,7 @@ async fn huge_transactions_and_huge_rows_reach_mysqld() -> Result<()> {
     }
     // One that may lets the next session send it.
     pair.backend = able;
+    pair.backend.begin().await?;
     let lost = pair.follow(Way::Pieces(5)).await?.expect_err("too large");
     ensure!(matches!(lost.error, WriteError::Lost(_)), "{}", lost.error);
     pair.equal_after(Way::Pieces(5), &["d"]).await?;

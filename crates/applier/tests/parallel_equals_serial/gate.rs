@@ -4,12 +4,15 @@
 //! It also does what databases do: deadlocks, locks on more than a row (so that a later transaction can hold up an earlier
 //! one), connections that break before or behind a commit.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use applier::backend::{Backend, BackendError, Finished, Session, SessionId, Then, WriteError};
+use applier::backend::{
+    Backend, BackendError, Finished, Session, SessionId, Then, Turn, WriteError,
+};
+use applier::batch::{Batch, BatchSeq};
 use applier::schema::{TableName, TableShape};
 use applier::transaction::Transaction;
 use binlog_format::gtid::GtidSet;
@@ -43,6 +46,8 @@ struct Inner {
     wide: HashMap<u64, SessionId>,
     /// Sessions that wait for a wide lock.
     blocked: HashMap<SessionId, u64>,
+    /// The last batch that was committed as one: the number in a row, which its writer has the lock of until it commits.
+    last: BatchSeq,
 }
 
 /// A database whose sessions wait for permission at every call.
@@ -57,6 +62,7 @@ pub(crate) struct Gate {
 pub(crate) struct GatedBackend {
     pub(crate) memory: MemoryBackend,
     pub(crate) gate: Arc<Gate>,
+    pub(crate) commits_as_one: bool,
 }
 
 #[derive(Debug)]
@@ -84,6 +90,7 @@ impl Gate {
                 most: 0,
                 wide: HashMap::new(),
                 blocked: HashMap::new(),
+                last: BatchSeq(0),
             }),
             freed: Notify::new(),
             faults,
@@ -143,10 +150,15 @@ impl Gate {
     /// Waits until nobody else has the transaction's wide lock, and takes it.
     async fn lock(&self, session: SessionId, transaction: &Transaction) {
         let number = transaction.gtid.gno.get();
-        if self.faults.wide_locks == 0 || !number.is_multiple_of(3) {
+        if self.faults.wide_locks == 0 || !is_wide(transaction) {
             return;
         }
         let lock = number / 3 % self.faults.wide_locks;
+        self.take(session, lock).await;
+    }
+
+    /// Waits until nobody else has a lock, and takes it.
+    async fn take(&self, session: SessionId, lock: u64) {
         loop {
             let freed = self.freed.notified();
             {
@@ -170,6 +182,14 @@ impl Gate {
         self.freed.notify_waiters();
     }
 }
+
+/// Whether a transaction takes a wide lock.
+fn is_wide(transaction: &Transaction) -> bool {
+    transaction.gtid.gno.get().is_multiple_of(3)
+}
+
+/// The lock of the row with the last batch's number.
+const ROW: u64 = u64::MAX;
 
 fn lost() -> WriteError {
     WriteError::Lost("the connection broke".to_owned())
@@ -235,35 +255,53 @@ impl Session for GatedSession {
 
     async fn write(
         &mut self,
-        transaction: &Arc<Transaction>,
+        batch: &Arc<Batch>,
         rows: Range<usize>,
         then: Then,
     ) -> Result<(), WriteError> {
-        let begins = (rows.start == 0).then_some(transaction);
+        let mut all = batch.transactions().iter().filter(|_| rows.start == 0);
+        let begins = all.find(|one| is_wide(one));
         let luck = self.enter(begins.map(Arc::as_ref)).await?;
-        let result = self.memory()?.write(transaction, rows, then).await;
+        let result = self.memory()?.write(batch, rows, then).await;
         self.leave(&luck, result, then == Then::StayOpen)
     }
 
-    async fn commit(&mut self, transaction: &Arc<Transaction>) -> Result<(), WriteError> {
+    async fn write_in_turn(
+        &mut self,
+        batch: &Arc<Batch>,
+        rows: Range<usize>,
+        turn: Turn,
+        mut passed: impl FnMut() + Send,
+    ) -> Result<(), WriteError> {
+        self.write(batch, rows, Then::StayOpen).await?;
+        self.gate.take(self.id, ROW).await;
+        let last = self.gate.inner.lock().unwrap().last;
+        if turn == Turn::Next && last.next() != batch.seq {
+            self.roll_back().await?;
+            return Err(WriteError::Again("not behind its predecessor".to_owned()));
+        }
+        passed();
         let luck = self.enter(None).await?;
-        let result = self.memory()?.commit(transaction).await;
+        let result = self.memory()?.commit(batch).await;
+        if result.is_ok() {
+            self.gate.inner.lock().unwrap().last = batch.seq;
+        }
         self.leave(&luck, result, false)
     }
 
-    async fn apply(
-        &mut self,
-        transactions: &[Arc<Transaction>],
-    ) -> (usize, Result<(), WriteError>) {
-        let mut rest: VecDeque<_> = transactions.iter().collect();
+    async fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), WriteError> {
+        let luck = self.enter(None).await?;
+        let result = self.memory()?.commit(batch).await;
+        self.leave(&luck, result, false)
+    }
+
+    async fn apply(&mut self, batch: &Arc<Batch>, from: usize) -> (usize, Result<(), WriteError>) {
         let mut committed = 0;
-        while let Some(transaction) = rest.pop_front() {
+        for transaction in &batch.transactions()[from..] {
             let result = async {
                 let luck = self.enter(Some(transaction)).await?;
-                let (_, result) = self
-                    .memory()?
-                    .apply(std::slice::from_ref(transaction))
-                    .await;
+                let alone = Arc::new(Batch::alone(batch.seq, Arc::clone(transaction)));
+                let (_, result) = self.memory()?.apply(&alone, 0).await;
                 self.leave(&luck, result, false)
             };
             if let Err(error) = result.await {
@@ -292,6 +330,10 @@ impl Backend for GatedBackend {
 
     fn finished(&self) -> Finished {
         self.memory.finished()
+    }
+
+    fn commits_as_one(&self) -> bool {
+        self.commits_as_one
     }
 
     async fn open(&self) -> Result<GatedSession, BackendError> {

@@ -79,6 +79,7 @@ enum Interruption {
 struct Case {
     options: Options,
     finished: Finished,
+    commits_as_one: bool,
     faults: Faults,
     crashes: u32,
 }
@@ -116,7 +117,7 @@ impl Case {
         let faults = Faults {
             again: if rough { random.u32(0..80) } else { 0 },
             lost: if rough && locks { random.u32(0..40) } else { 0 },
-            wide_locks: if locks && random.bool() {
+            wide_locks: if locks && random.u8(0..4) > 0 {
                 random.u64(1..4)
             } else {
                 0
@@ -125,6 +126,7 @@ impl Case {
         Self {
             options,
             finished,
+            commits_as_one: locks && random.bool(),
             faults,
             crashes: if rough { random.u32(0..3) } else { 0 },
         }
@@ -204,6 +206,7 @@ async fn pass(seed: u64) -> Passage {
         let backend = Arc::new(GatedBackend {
             memory: memory.clone(),
             gate: Arc::clone(&gate),
+            commits_as_one: case.commits_as_one,
         });
         let interrupts = async {
             match interruption {

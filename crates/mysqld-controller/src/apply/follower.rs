@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use applier::mysql::{MysqlBackend, MysqlOptions};
+use applier::mysql::{MysqlBackend, MysqlOptions, complete_gtid_executed};
 use applier::run::{ApplyError, Control, Ended, Options, Progress, RunHandle, StageName, apply};
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, LinkError};
@@ -242,6 +242,9 @@ async fn follow_natively<R: Ring>(
         nothing = nothing_errant(ring, options) => nothing?,
     };
     written_down(options).await?;
+    // The threads go by `gtid_executed`, and an applier may have been here before.
+    let complete = complete_gtid_executed(&options.connect).await;
+    complete.map_err(|error| FollowError::Other(error.to_string()))?;
     steps.send_replace(Step::Applying);
     let replicating = replicate(&options.connect, source, &cancel, &progress);
     tokio::pin!(replicating);

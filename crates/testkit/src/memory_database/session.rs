@@ -13,6 +13,7 @@ use crate::memory_database::crash::{Fate, locked};
 use crate::memory_database::table::{Pen, Table};
 use crate::memory_database::versions::{Complaint, Key, UNCOMMITTED, Writer};
 use applier::backend::{Finished, Refusal, Session, SessionId, Then, WriteError};
+use applier::batch::Batch;
 use applier::schema::TableName;
 use applier::transaction::{Barrier, BarrierEnd, Body, RowChanges, Step, Transaction};
 
@@ -89,15 +90,21 @@ impl MemorySession {
         act(self)
     }
 
-    fn write_rows(&mut self, transaction: &Transaction, rows: Range<usize>) -> Result<(), Wrong> {
-        let Body::Rows(changes) = &transaction.body else {
+    fn write_rows(&mut self, batch: &Batch, rows: Range<usize>) -> Result<(), Wrong> {
+        let Some(first) = batch
+            .transactions()
+            .first()
+            .filter(|_| batch.barrier().is_none())
+        else {
             return Err(Complaint::CannotDo("a barrier has no rows to write one by one").into());
         };
-        let writer = self.begin(transaction);
+        let writer = self.begin(first);
         let written = self.open.as_ref().map_or(0, |open| open.rows);
-        let mut row = rows.start.max(written);
-        while row < rows.end {
-            row = self.write_event(changes, row, rows.end, writer)?;
+        for (changes, piece) in batch.pieces(rows.start.max(written)..rows.end) {
+            let mut row = piece.start;
+            while row < piece.end {
+                row = self.write_event(changes, row, piece.end, writer)?;
+            }
         }
         Ok(())
     }
@@ -135,7 +142,7 @@ impl MemorySession {
             self.write_images(&table, &rows, &columns, writer)
                 .map_err(|complaint| wrong(at, complaint))?;
             if let Some(open) = &mut self.open {
-                open.rows = at + 1;
+                open.rows += 1;
             }
         }
         Ok(end)
@@ -183,10 +190,10 @@ impl MemorySession {
         }
     }
 
-    fn commit_now(&mut self, transaction: &Transaction) {
+    fn commit_now(&mut self, transactions: &[Arc<Transaction>]) {
         let keys = self.open.take().map(|open| open.keys).unwrap_or_default();
         let shared = &self.shared;
-        locked(&shared.commits).commit(transaction.seq, transaction.gtid, |stamp| {
+        locked(&shared.commits).commit(transactions, |stamp| {
             for key in &keys {
                 shared.versions.commit(key, stamp);
             }
@@ -291,44 +298,38 @@ impl Session for MemorySession {
 
     async fn write(
         &mut self,
-        transaction: &Arc<Transaction>,
+        batch: &Arc<Batch>,
         rows: Range<usize>,
         then: Then,
     ) -> Result<(), WriteError> {
         self.call(|session| {
-            let result = session.write_rows(transaction, rows);
+            let result = session.write_rows(batch, rows);
             session.or_take_back(result)?;
             if then == Then::Commit {
-                session.commit_now(transaction);
+                session.commit_now(batch.transactions());
             }
             Ok(())
         })
         .await
     }
 
-    async fn commit(&mut self, transaction: &Arc<Transaction>) -> Result<(), WriteError> {
+    async fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), WriteError> {
         self.call(|session| {
-            session.commit_now(transaction);
+            session.commit_now(batch.transactions());
             Ok(())
         })
         .await
     }
 
-    async fn apply(
-        &mut self,
-        transactions: &[Arc<Transaction>],
-    ) -> (usize, Result<(), WriteError>) {
+    async fn apply(&mut self, batch: &Arc<Batch>, from: usize) -> (usize, Result<(), WriteError>) {
         let mut committed = 0;
         let result = self
             .call(|session| {
-                for transaction in transactions {
-                    let rows = match &transaction.body {
-                        Body::Rows(changes) => changes.rows.len(),
-                        Body::Barrier(_) => 0,
-                    };
-                    let result = session.write_rows(transaction, 0..rows);
+                for transaction in &batch.transactions()[from..] {
+                    let alone = Batch::alone(batch.seq, Arc::clone(transaction));
+                    let result = session.write_rows(&alone, 0..alone.rows());
                     session.or_take_back(result)?;
-                    session.commit_now(transaction);
+                    session.commit_now(alone.transactions());
                     committed += 1;
                 }
                 Ok(())
@@ -341,13 +342,13 @@ impl Session for MemorySession {
         self.call(|session| {
             let result = match &transaction.body {
                 Body::Barrier(barrier) => session.do_barrier(transaction, barrier),
-                Body::Rows(changes) => session.write_rows(transaction, 0..changes.rows.len()),
+                Body::Rows(_) => Err(Complaint::CannotDo("rows are no barrier").into()),
             };
             if result.is_err() {
                 session.give_up();
             }
             session.or_take_back(result)?;
-            session.commit_now(transaction);
+            session.commit_now(std::slice::from_ref(transaction));
             Ok(())
         })
         .await

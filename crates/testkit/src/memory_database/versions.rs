@@ -9,14 +9,14 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::BuildHasher;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use binlog_format::gtid::{Gtid, GtidSet};
 use xxhash_rust::xxh3::Xxh3DefaultBuilder;
 
 use crate::memory_database::row::Row;
 use applier::backend::{Finished, SessionId};
-use applier::transaction::Seq;
+use applier::transaction::Transaction;
 
 /// The stamp of what is not committed, in a database that stamps at the commit.
 pub(super) const UNCOMMITTED: u64 = u64::MAX;
@@ -333,16 +333,25 @@ impl Commits {
         }
     }
 
-    /// A transaction is committed; `stamp_with` is called with the number of its commit, before readers see it.
-    pub(super) fn commit(&mut self, seq: Seq, gtid: Gtid, stamp_with: impl FnOnce(u64)) {
+    /// Transactions are committed as one; `stamp_with` is called with the number of their commit, before readers see it.
+    pub(super) fn commit(
+        &mut self,
+        transactions: &[Arc<Transaction>],
+        stamp_with: impl FnOnce(u64),
+    ) {
         match self.finished {
             Finished::AtCommit => {
-                stamp_with(self.current + 1);
-                self.executed.add(gtid);
-                self.current += 1;
+                let current = self.current + transactions.len() as u64;
+                stamp_with(current);
+                for transaction in transactions {
+                    self.executed.add(transaction.gtid);
+                }
+                self.current = current;
             }
             Finished::AtWrite => {
-                self.committed.insert(seq.0, gtid);
+                for transaction in transactions {
+                    self.committed.insert(transaction.seq.0, transaction.gtid);
+                }
                 while let Some(gtid) = self.committed.remove(&(self.current + 1)) {
                     self.executed.add(gtid);
                     self.current += 1;

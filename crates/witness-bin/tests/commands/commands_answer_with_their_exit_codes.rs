@@ -129,7 +129,7 @@ const RENAMED: [(&[&str], &[&str]); 9] = [
             "127.0.0.1:1",
             "--patience",
             "1ms",
-            "--no-commit-turns",
+            "--no-batches",
             "none",
         ],
     ),
@@ -155,7 +155,7 @@ fn former_names_of_commands_and_flags_work_and_no_help_shows_them() {
             &["switchover", "reprovision", "disable-raft"][..],
         ),
         (&["reprovision", "--help"], &["--from"]),
-        (&["apply", "--help"], &["--no-commit-turns"]),
+        (&["apply", "--help"], &["--no-batches"]),
         (&["status", "--help"], &["--mysql-demote-after"]),
     ];
     for (args, shown) in helps {
@@ -167,6 +167,7 @@ fn former_names_of_commands_and_flags_work_and_no_help_shows_them() {
             "  detach",
             "clone-from",
             "no-turns",
+            "no-commit-turns",
             "give-way",
         ] {
             assert!(!help.contains(former), "{former}: {help}");

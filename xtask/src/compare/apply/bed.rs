@@ -39,7 +39,7 @@ const RECORDED_SETTINGS: [&str; 5] = [
 /// How the targets are set up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Targets {
-    /// They write what is applied into binlogs of their own.
+    /// This applier lets them write what it applies into their binlogs.
     pub(super) binlog: bool,
     /// They force their logs once a second.
     pub(super) relaxed: bool,
@@ -125,7 +125,7 @@ impl Bed {
 
     /// The settings of a target, as it has them.
     pub(super) fn settings(&self) -> Result<Value> {
-        let target = self.target(1)?;
+        let target = self.target(Contender::Native { workers: 1 })?;
         let client = target.client();
         let mut settings = json!({});
         for name in RECORDED_SETTINGS {
@@ -134,12 +134,13 @@ impl Bed {
         Ok(settings)
     }
 
-    fn target(&self, workers: u32) -> Result<Mysqld> {
-        let binlog = match self.targets.binlog {
-            true => "--log-replica-updates=ON",
-            false => "--skip-log-bin",
+    /// A server with a binlog, as every follower is one.
+    fn target(&self, contender: Contender) -> Result<Mysqld> {
+        let logged = match contender {
+            Contender::NativeUnlogged { .. } => "--log-replica-updates=OFF",
+            Contender::Native { .. } | Contender::Own { .. } => "--log-replica-updates=ON",
         };
-        let workers = format!("--replica-parallel-workers={workers}");
+        let workers = format!("--replica-parallel-workers={}", contender.workers());
         let forced: &[&str] = match self.targets.relaxed {
             true => &["--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0"],
             false => &[],
@@ -148,7 +149,7 @@ impl Bed {
             copy_of: Some(self.template.clone()),
             ..options(2)
                 .with_arguments([
-                    binlog,
+                    logged,
                     &workers,
                     "--replica-preserve-commit-order=ON",
                     "--skip-replica-start",
@@ -160,9 +161,11 @@ impl Bed {
 
     /// Applies the log to a fresh target.
     pub(super) fn measure(&self, contender: Contender, witness: &Path) -> Result<Outcome> {
-        let target = self.target(contender.workers())?;
+        let target = self.target(contender)?;
         let (seconds, own_memory) = match contender {
-            Contender::Native { .. } => (self.native(&target)?, 0),
+            Contender::Native { .. } | Contender::NativeUnlogged { .. } => {
+                (self.native(&target)?, 0)
+            }
             Contender::Own { policy, workers } => {
                 let applied = self.own(&target, witness, policy, workers)?;
                 ensure!(

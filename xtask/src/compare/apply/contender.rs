@@ -12,8 +12,8 @@ pub(crate) enum Policy {
     Serial,
     /// Row by row, and commits are free between prefix points.
     RowsSnapshot,
-    /// Row by row, and commits do not pass on their turn.
-    RowsWithoutTurns,
+    /// Row by row, and each transaction commits by itself.
+    RowsOneByOne,
 }
 
 impl Policy {
@@ -23,7 +23,7 @@ impl Policy {
             Self::Transactions => "transactions",
             Self::Serial => "serial",
             Self::RowsSnapshot => "rows_snapshot",
-            Self::RowsWithoutTurns => "rows_no_turns",
+            Self::RowsOneByOne => "rows_one_by_one",
         }
     }
 
@@ -31,12 +31,12 @@ impl Policy {
     pub(super) fn arguments(self) -> Vec<&'static str> {
         let (policy, order) = match self {
             Self::RowsSnapshot => (Self::Rows.key(), "snapshot"),
-            Self::RowsWithoutTurns => (Self::Rows.key(), "log"),
+            Self::RowsOneByOne => (Self::Rows.key(), "log"),
             other => (other.key(), "log"),
         };
         let mut arguments = vec!["--policy", policy, "--commit-order", order];
-        if self == Self::RowsWithoutTurns {
-            arguments.push("--no-commit-turns");
+        if self == Self::RowsOneByOne {
+            arguments.push("--no-batches");
         }
         arguments
     }
@@ -45,8 +45,10 @@ impl Policy {
 /// One way to apply a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Contender {
-    /// MySQL's replica: commit order preserved, dependencies by WRITESET.
+    /// MySQL's replica as one that may be promoted: it logs what it applies. Commit order preserved, dependencies by WRITESET.
     Native { workers: u32 },
+    /// The same with `log_replica_updates = OFF`: it applies faster, and nobody can follow it.
+    NativeUnlogged { workers: u32 },
     /// This applier: commits in the log's order, unless the policy says otherwise.
     Own { policy: Policy, workers: u32 },
 }
@@ -55,13 +57,16 @@ impl Contender {
     pub(super) fn key(self) -> String {
         match self {
             Self::Native { workers } => format!("native_{workers}"),
+            Self::NativeUnlogged { workers } => format!("native_unlogged_{workers}"),
             Self::Own { policy, workers } => format!("{}_{workers}", policy.key()),
         }
     }
 
     pub(super) fn workers(self) -> u32 {
         match self {
-            Self::Native { workers } | Self::Own { workers, .. } => workers,
+            Self::Native { workers }
+            | Self::NativeUnlogged { workers }
+            | Self::Own { workers, .. } => workers,
         }
     }
 }

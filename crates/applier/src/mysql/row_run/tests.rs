@@ -14,13 +14,14 @@ use binlog_format::synthesis::{Column, ColumnType, RowTransaction, Table, Transa
 use proptest::prelude::*;
 
 use super::*;
+use crate::batch::{BatchSeq, Commits};
 use crate::decode::Decoder;
 use crate::keys::Fold;
 use crate::schema::{ColumnShape, TableName, TableShape};
 use crate::transaction::{Body, Transaction};
 
 /// One row of the log: what happened to it in which table, and its images.
-type Logged = (u64, RowsChange, Vec<u8>);
+type Logged = (String, RowsChange, Vec<u8>);
 
 fn table(number: u64) -> Table {
     let text = ColumnType::Varchar { max_bytes: 400 };
@@ -115,6 +116,11 @@ fn transaction(changes: &[Change]) -> Transaction {
     parsed.finish(shape).unwrap()
 }
 
+fn batch_of(transactions: impl IntoIterator<Item = Transaction>) -> Batch {
+    let transactions = transactions.into_iter().map(Arc::new).collect();
+    Batch::new(BatchSeq(1), Commits::AsOne, transactions)
+}
+
 fn rows_of(transaction: &Transaction) -> &RowChanges {
     match &transaction.body {
         Body::Rows(changes) => changes,
@@ -153,6 +159,10 @@ fn read_statement(mut events: &[u8]) -> Vec<Logged> {
             ));
         }
     }
+    let name = |id: u64| {
+        let map = maps.iter().find(|map| map.table_id.0 == id).unwrap();
+        String::from_utf8(map.table.to_vec()).unwrap()
+    };
     let (last, others) = flags.split_last().expect("rows");
     assert!(
         last & Rows::END_OF_STATEMENT != 0
@@ -166,17 +176,23 @@ fn read_statement(mut events: &[u8]) -> Vec<Logged> {
         "a table that is not changed"
     );
     logged
+        .into_iter()
+        .map(|(table, change, images)| (name(table), change, images))
+        .collect()
 }
 
 /// The rows of a range, through statements of at most `bound` bytes.
-fn through_statements(changes: &RowChanges, rows: Range<usize>, bound: usize) -> Vec<Logged> {
+fn through_statements(batch: &Batch, rows: Range<usize>, bound: usize) -> Vec<Logged> {
     let (mut next, mut all) = (rows.start, Vec::new());
     while next < rows.end {
-        let run = first_run(changes, next..rows.end, bound);
+        let run = first_run(batch, next..rows.end, bound);
         assert!(run.start == next && run.end > next && run.end <= rows.end);
         let mut events = Vec::new();
-        append_run(changes, run.clone(), &mut events);
-        let maps: usize = changes.tables.iter().map(|table| table.map.len()).sum();
+        append_run(batch, run.clone(), &mut events);
+        let tables = batch
+            .pieces(0..batch.rows())
+            .flat_map(|(changes, _)| &changes.tables);
+        let maps: usize = tables.map(|table| table.map.len()).sum();
         assert!(
             run.len() == 1 || events.len() <= bound + maps,
             "{} bytes",
@@ -197,7 +213,10 @@ fn original(transaction: &Transaction) -> Vec<Logged> {
         let event = &changes.events[row.event as usize];
         let rows = Rows::decode(EventRef::new(&event.event).unwrap()).unwrap();
         let images = event.event[row.images.start as usize..row.images.end as usize].to_vec();
-        all.push((rows.table_id.0, rows.change, images));
+        let map = &changes.tables[event.table as usize].map;
+        let map = TableMap::decode(EventRef::new(map).unwrap()).unwrap();
+        let name = String::from_utf8(map.table.to_vec()).unwrap();
+        all.push((name, rows.change, images));
     }
     all
 }
@@ -212,17 +231,18 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 proptest! {
     #[test]
     fn cut_anywhere_and_put_together_the_rows_are_the_same(
-        changes in changes(),
+        changes in prop::collection::vec(changes(), 1..5),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         bound in 1_usize..4000,
     ) {
-        let transaction = transaction(&changes);
-        let rows = rows_of(&transaction);
-        let count = rows.rows.len();
+        let transactions: Vec<_> = changes.iter().map(|changes| transaction(changes)).collect();
+        let expected: Vec<_> = transactions.iter().flat_map(original).collect();
+        let batch = batch_of(transactions);
+        let count = batch.rows();
         let mut borders: Vec<usize> = cuts.iter().map(|cut| cut.index(count + 1)).chain([0, count]).collect();
         borders.sort_unstable();
-        let pieces = borders.windows(2).flat_map(|ends| through_statements(rows, ends[0]..ends[1], bound));
-        prop_assert_eq!(pieces.collect::<Vec<_>>(), original(&transaction));
+        let pieces = borders.windows(2).flat_map(|ends| through_statements(&batch, ends[0]..ends[1], bound));
+        prop_assert_eq!(pieces.collect::<Vec<_>>(), expected);
     }
 
     #[test]
@@ -254,23 +274,62 @@ proptest! {
 
 #[test]
 fn events_with_other_flags_begin_another_statement() {
-    let transaction = transaction(&[(0, 0, vec![1, 1]), (0, 0, vec![1]), (1, 0, vec![1])]);
-    let mut rows = rows_of(&transaction).clone();
+    let mut transaction = transaction(&[(0, 0, vec![1, 1]), (0, 0, vec![1]), (1, 0, vec![1])]);
+    let Body::Rows(rows) = &mut transaction.body else {
+        panic!("only rows")
+    };
     let mut unchecked = rows.events[1].event.to_vec();
     // Without foreign key checks.
     unchecked[FLAGS.start] |= 2;
     rows.events[1].event = unchecked.into();
-    assert_eq!(first_run(&rows, 0..4, 10_000), 0..2);
-    assert_eq!(first_run(&rows, 1..4, 10_000), 1..2);
-    assert_eq!(first_run(&rows, 2..4, 10_000), 2..3);
-    assert_eq!(first_run(&rows, 3..4, 10_000), 3..4);
+    let batch = batch_of([transaction]);
+    assert_eq!(first_run(&batch, 0..4, 10_000), 0..2);
+    assert_eq!(first_run(&batch, 1..4, 10_000), 1..2);
+    assert_eq!(first_run(&batch, 2..4, 10_000), 2..3);
+    assert_eq!(first_run(&batch, 3..4, 10_000), 3..4);
 }
 
 #[test]
 fn rows_that_are_not_there_end() {
-    let changes = RowChanges::default();
-    assert_eq!(first_run(&changes, 0..3, 100), 0..1);
+    let mut empty = transaction(&[]);
+    empty.body = Body::Rows(RowChanges::default());
+    let batch = batch_of([empty]);
+    assert_eq!(first_run(&batch, 0..3, 100), 0..1);
     let mut events = Vec::new();
-    append_run(&changes, 0..3, &mut events);
+    append_run(&batch, 0..3, &mut events);
     assert!(events.is_empty());
+}
+
+/// The numbers of tables are a server's own: another one that led in between gives them to other tables.
+#[test]
+fn tables_with_one_number_in_two_transactions_stay_apart() {
+    let numbered = |transaction: Transaction, table: u64| {
+        let mut renumbered = transaction;
+        let Body::Rows(rows) = &mut renumbered.body else {
+            panic!("only rows")
+        };
+        let number = &table.to_le_bytes()[..6];
+        for event in rows.events.iter_mut().map(|event| &mut event.event) {
+            let mut bytes = event.to_vec();
+            bytes[NUMBER].copy_from_slice(number);
+            *event = bytes.into();
+        }
+        for map in rows.tables.iter_mut().map(|table| &mut table.map) {
+            let mut bytes = map.to_vec();
+            bytes[NUMBER].copy_from_slice(number);
+            *map = bytes.into();
+        }
+        renumbered
+    };
+    let one = numbered(transaction(&[(0, 0, vec![1])]), 77);
+    let other = numbered(transaction(&[(1, 0, vec![2])]), 77);
+    let again = numbered(transaction(&[(0, 0, vec![3])]), 78);
+    let expected: Vec<_> = [&one, &other, &again]
+        .into_iter()
+        .flat_map(original)
+        .collect();
+    let batch = batch_of([one, other, again]);
+    let mut events = Vec::new();
+    append_run(&batch, first_run(&batch, 0..3, 10_000), &mut events);
+    assert_eq!(read_statement(&events), expected);
 }

@@ -1,10 +1,10 @@
 //! Which worker does what next. Pure: no clock, no task, no database; moments are time since the run began.
 //!
-//! Transactions come in in the log's order, workers report, and the answers are orders. The lowest transaction that may
-//! begin goes to a free worker, which keeps it until it is committed. The first uncommitted one always has a worker or is
-//! the next to get one, and waits for nothing but the database, so that a run never stands still.
+//! Transactions come in in the log's order and are gathered into batches, workers report, and the answers are orders. The
+//! lowest batch that may begin goes to a free worker, which keeps it until it is committed. The first uncommitted one always
+//! has a worker or is the next to get one, and waits for nothing but the database, so that a run never stands still.
 
-mod begin;
+mod gathering;
 mod pacing;
 mod reports;
 mod stalls;
@@ -18,18 +18,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Finished, Refusal, Then};
+use crate::batch::{Batch, BatchSeq, Commits};
 use crate::run::options::{BatchSize, Options, Pace};
-use crate::run::plan::pacing::Pacing;
+use crate::run::plan::gathering::Gathering;
+use crate::run::plan::pacing::{Pacing, PacingMode};
 use crate::run::plan::visibility::{Passing, Turns};
-use crate::run::plan::worker_slot::{Call, Running, WorkerSlot};
+use crate::run::plan::worker_slot::{Call, Held, Running, WorkerSlot};
 pub use crate::run::plan::worker_slot::{Failure, Order, Report, WorkerId};
 use crate::scheduler::Scheduler;
-use crate::transaction::{Body, Seq, Transaction};
+use crate::transaction::Transaction;
 
-/// A transaction that is not committed, or stands behind one.
+/// A batch that is not committed, or stands behind one.
 #[derive(Debug)]
 struct Entry {
-    transaction: Arc<Transaction>,
+    batch: Arc<Batch>,
     state: State,
 }
 
@@ -40,12 +42,15 @@ enum State {
     Committed,
 }
 
-/// How often transactions did not go through at once.
+/// With fewer batches waiting than this, there is nothing to catch up with.
+const BACKLOG_BATCHES: usize = 2;
+
+/// How often batches did not go through at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mishaps {
-    /// Transactions that began again after a failure.
+    /// Batches that began again after a failure.
     pub retries: u64,
-    /// Transactions that were taken back since they were in the way of an earlier one.
+    /// Batches that were taken back since they were in the way of an earlier one.
     pub step_backs: u64,
 }
 
@@ -59,29 +64,34 @@ pub struct Plan {
     pace: Pace,
     pacing: Pacing,
     passing: Passing,
+    /// What came in and is in no batch yet.
+    gathering: Gathering,
     /// From the scheduler's base on.
     entries: VecDeque<Entry>,
-    /// Waiting transactions that may begin.
-    ready: BTreeSet<Seq>,
+    /// Batches that wait, and how many transactions came in and are not committed.
+    waiting: usize,
+    depth: usize,
+    /// Waiting batches that may begin.
+    ready: BTreeSet<BatchSeq>,
     slots: Vec<WorkerSlot>,
-    /// The last transaction that was begun.
-    last_begun: Seq,
-    /// Those that were begun since somebody asked.
-    begun: Vec<Seq>,
+    /// The last batch that was begun.
+    last_begun: BatchSeq,
+    /// Transactions that were begun since somebody asked.
+    begun: Vec<Arc<Transaction>>,
     /// The last one whose commit was asked for.
-    last_commit: Seq,
+    last_commit: BatchSeq,
     /// Nothing behind this one begins.
-    begin_upto: Option<Seq>,
+    begin_upto: Option<BatchSeq>,
     ended: bool,
     stopped: bool,
-    refused: Option<(Seq, Box<Refusal>)>,
+    refused: Option<(BatchSeq, Arc<Transaction>, Box<Refusal>)>,
     mishaps: Mishaps,
 }
 
 impl Plan {
-    /// The plan of a run whose first transaction has the number `first`.
-    pub fn new(options: &Options, finished: Finished, first: Seq) -> Self {
-        let before = Seq(first.0.saturating_sub(1));
+    /// The plan of a run whose first batch has the number `first`.
+    pub fn new(options: &Options, finished: Finished, first: BatchSeq) -> Self {
+        let before = BatchSeq(first.0.saturating_sub(1));
         Self {
             scheduler: Scheduler::new(options.policy, finished, first),
             turns: Turns::new(options.commit_order, first),
@@ -90,7 +100,10 @@ impl Plan {
             pace: Pace::new(),
             pacing: Pacing::new(),
             passing: Passing::default(),
+            gathering: Gathering::default(),
             entries: VecDeque::new(),
+            waiting: 0,
+            depth: 0,
             ready: BTreeSet::new(),
             slots: (0..options.workers)
                 .map(|_| WorkerSlot::default())
@@ -106,31 +119,17 @@ impl Plan {
         }
     }
 
-    /// The same, where sessions may be able to pass on the turn to commit.
+    /// The same, where sessions may be able to commit a batch as one and to pass on the turn to do so. Only done in the log's
+    /// order.
     #[must_use]
-    pub fn with_turns(mut self, passed_on: bool) -> Self {
-        self.passing.available = passed_on;
+    pub fn with_commits_as_one(mut self, as_one: bool) -> Self {
+        self.passing.on = as_one && matches!(self.turns, Turns::Log);
         self
     }
 
-    /// The session that commits this transaction has taken its turn: the next one may be asked.
-    pub fn turn_taken(&mut self, seq: Seq) {
+    /// The session that commits this batch has taken its turn: the next one may be asked.
+    pub fn turn_taken(&mut self, seq: BatchSeq) {
         self.passing.taken(seq);
-    }
-
-    /// The next transaction of the log; its number is the scheduler's next.
-    pub fn admit(&mut self, transaction: Arc<Transaction>) {
-        let seq = match &transaction.body {
-            Body::Rows(changes) => self
-                .scheduler
-                .admit((0..changes.rows.len()).map(|row| changes.keys_of(row))),
-            Body::Barrier(_) => self.scheduler.admit_barrier(),
-        };
-        self.entries.push_back(Entry {
-            transaction,
-            state: State::Waiting,
-        });
-        self.look_at(seq);
     }
 
     /// The source has ended: no transaction will be added.
@@ -175,14 +174,59 @@ impl Plan {
         if self.refused.is_some() {
             return orders;
         }
-        while let Some((worker, begun)) = self.begin(now) {
-            let order = match begun {
-                (_, 1) => self.go_on(worker, now),
-                (first, count) => self.run(worker, Call::Apply { first, count }, now),
-            };
+        self.gather_for_free_workers(now);
+        while let Some(worker) = self.begin(now) {
+            let order = self.go_on(worker, now);
             orders.extend(order.map(|order| (worker, order)));
+            self.gather_for_free_workers(now);
         }
         orders
+    }
+
+    /// Gives the lowest batch that may begin to a free worker.
+    fn begin(&mut self, now: Duration) -> Option<WorkerId> {
+        let seq = *self.ready.first()?;
+        let free = self.slots.iter().filter(|slot| slot.is_free()).count();
+        let worker = WorkerId(self.slots.iter().position(WorkerSlot::is_free)?);
+        if self.pace.allowed(now) == 0 || self.begin_upto.is_some_and(|upto| seq > upto) {
+            return None;
+        }
+        let base = self.scheduler.base();
+        // The first one is begun whatever the others do: they may wait for it.
+        if self.way(now) == PacingMode::Alone && free < self.slots.len() && seq != base {
+            return None;
+        }
+        let batch = Arc::clone(&self.entry(seq)?.batch);
+        let several = batch.transactions().len() > 1;
+        let one_by_one = several && batch.commits == Commits::OneByOne;
+        let needs_turn = one_by_one || batch.barrier().is_some();
+        if needs_turn && !self.turns.may_commit(seq, base) {
+            return None;
+        }
+        self.pace.begin(batch.transactions().len());
+        self.ready.remove(&seq);
+        self.waiting -= 1;
+        self.last_begun = self.last_begun.max(seq);
+        self.begun.extend_from_slice(batch.transactions());
+        self.entry_mut(seq)?.state = State::Begun;
+        self.slots.get_mut(worker.0)?.held = Some(Held {
+            one_by_one,
+            ..Held::new(seq)
+        });
+        Some(worker)
+    }
+
+    /// How the workers go on now.
+    fn way(&mut self, now: Duration) -> PacingMode {
+        match &self.turns {
+            Turns::Log
+                if !self.passing.on && self.slots.len() > 1 && self.batch.transactions > 1 =>
+            {
+                let backlog = self.depth >= self.batch.transactions * BACKLOG_BATCHES;
+                self.pacing.look(now, self.scheduler.base().0, backlog)
+            }
+            _ => PacingMode::All,
+        }
     }
 
     /// When [`Self::orders`], [`Self::stalled`] or [`Self::prefix_point`] may have something new without another event.
@@ -195,7 +239,8 @@ impl Plan {
             Turns::Log => None,
             Turns::Snapshot(points) => points.look_again(self.scheduler.base()),
         };
-        let pace = self.pace.next().filter(|_| !self.ready.is_empty());
+        let somebody_waits = !self.ready.is_empty() || self.gathering.first().is_some();
+        let pace = self.pace.next().filter(|_| somebody_waits);
         let moments = pauses.chain(point).chain(pace);
         moments.filter(|moment| *moment > now).min()
     }
@@ -203,7 +248,7 @@ impl Plan {
     /// Whether the readers' snapshots are to be taken now; [`Self::prefix_point_taken`] is to follow.
     pub fn prefix_point(&mut self, now: Duration) -> bool {
         let base = self.scheduler.base();
-        let end = self.ended && self.entries.is_empty();
+        let end = self.ended && self.depth == 0;
         match &mut self.turns {
             Turns::Log => false,
             Turns::Snapshot(points) => points.due(now, base, self.last_commit, end),
@@ -217,8 +262,8 @@ impl Plan {
         }
     }
 
-    /// The transactions that were begun since the last call; one that fails within a batch may be begun more than once.
-    pub fn take_begun(&mut self) -> Vec<Seq> {
+    /// The transactions that were begun since the last call.
+    pub fn take_begun(&mut self) -> Vec<Arc<Transaction>> {
         std::mem::take(&mut self.begun)
     }
 
@@ -241,28 +286,41 @@ impl Plan {
         self.slots.iter().any(|slot| slot.running.is_some())
     }
 
-    /// Transactions that came in and are not committed, or stand behind one that is not.
+    /// Transactions that came in and are not committed.
     pub fn depth(&self) -> usize {
-        self.entries.len()
+        self.depth
     }
 
     /// The first transaction that is not committed, when there is one.
     pub fn front(&self) -> Option<&Arc<Transaction>> {
-        self.entries.front().map(|entry| &entry.transaction)
+        let Some(first) = self.entries.front() else {
+            return self.gathering.first();
+        };
+        let held = self.slots.iter().filter_map(|slot| slot.held.as_ref());
+        let mut first_held = held.filter(|held| held.seq == first.batch.seq);
+        let committed = first_held.next().map_or(0, |held| held.committed);
+        first.batch.transactions().get(committed)
     }
 
     /// The first transaction that was not begun, when there is one.
     pub fn first_waiting(&self) -> Option<&Arc<Transaction>> {
+        match self.first_waiting_batch() {
+            Some(batch) => batch.transactions().first(),
+            None => self.gathering.first(),
+        }
+    }
+
+    fn first_waiting_batch(&self) -> Option<&Arc<Batch>> {
         let mut entries = self.entries.iter();
         let waiting = entries.find(|entry| entry.state == State::Waiting)?;
-        Some(&waiting.transaction)
+        Some(&waiting.batch)
     }
 
     /// The transaction that the database refuses, when all before it are committed.
-    pub fn refused(&self) -> Option<(Seq, &Refusal)> {
+    pub fn refused(&self) -> Option<(&Transaction, &Refusal)> {
         self.refused
             .as_ref()
-            .map(|(seq, refusal)| (*seq, refusal.as_ref()))
+            .map(|(_, transaction, refusal)| (transaction.as_ref(), refusal.as_ref()))
     }
 
     /// What went on besides, so far.
@@ -271,18 +329,18 @@ impl Plan {
     }
 
     /// From here on nothing can be committed any more: a transaction is refused, or the run is stopped and does not begin one.
-    fn lost_from(&self) -> Option<Seq> {
+    fn lost_from(&self) -> Option<BatchSeq> {
         match &self.refused {
-            Some((seq, _)) => Some(*seq),
+            Some((seq, ..)) => Some(*seq),
             None if !self.stopped => None,
             None => match self.turns {
-                Turns::Log => self.first_waiting().map(|waiting| waiting.seq),
-                Turns::Snapshot(_) => self.begin_upto.map(Seq::next),
+                Turns::Log => self.first_waiting_batch().map(|waiting| waiting.seq),
+                Turns::Snapshot(_) => self.begin_upto.map(BatchSeq::next),
             },
         }
     }
 
-    fn holds_from(&self, worker: WorkerId, from: Seq) -> bool {
+    fn holds_from(&self, worker: WorkerId, from: BatchSeq) -> bool {
         let held = self.slots.get(worker.0).and_then(|slot| slot.held.as_ref());
         held.is_some_and(|held| held.seq >= from)
     }
@@ -296,7 +354,7 @@ impl Plan {
             .flatten()
     }
 
-    /// The next step of a transaction that a worker holds.
+    /// The next step of the batch that a worker holds.
     fn go_on(&mut self, worker: WorkerId, now: Duration) -> Option<Order> {
         let base = self.scheduler.base();
         let slot = self.slots.get(worker.0)?;
@@ -312,20 +370,25 @@ impl Plan {
             return None;
         }
         let turn = self.turns.may_commit(seq, base);
-        let rows = match &self.entry(seq)?.transaction.body {
-            Body::Rows(changes) => changes.rows.len(),
-            Body::Barrier(_) => {
-                return turn.then(|| self.run(worker, Call::Barrier, now)).flatten();
-            }
-        };
+        let batch = &self.entry(seq)?.batch;
+        if held.one_by_one || batch.barrier().is_some() {
+            let call = match held.one_by_one {
+                true => Call::OneByOne,
+                false => Call::Barrier,
+            };
+            return turn.then(|| self.run(worker, call, now)).flatten();
+        }
+        let rows = batch.rows();
         let safe = self.scheduler.safe_rows(seq);
-        if safe == rows
-            && let Turns::Log = self.turns
+        let as_one = batch.commits == Commits::AsOne;
+        if as_one
+            && safe == rows
             && let Some(turn) = self.passing.turn(seq, base)
         {
             return self.run(worker, Call::InTurn { upto: rows, turn }, now);
         }
-        let call = if safe == rows && held.written == rows {
+        let turn = turn && !as_one;
+        let call = if safe == rows && held.written == rows && !as_one {
             turn.then_some(Call::Commit)?
         } else if safe > held.written {
             let then = match turn && safe == rows {
@@ -339,41 +402,29 @@ impl Plan {
         self.run(worker, call, now)
     }
 
-    /// Writes down that a worker does something, and makes the order of it.
+    /// Writes down that a worker does something about the batch that it holds, and makes the order of it.
     fn run(&mut self, worker: WorkerId, call: Call, now: Duration) -> Option<Order> {
         let slot = self.slots.get(worker.0)?;
-        let transaction = |seq| self.entry(seq).map(|entry| Arc::clone(&entry.transaction));
-        let held = slot.held.as_ref();
-        let (last, order) = match call {
-            Call::Apply { first, count } => {
-                let seqs = (first.0..first.0 + count as u64).map(Seq);
-                let all = seqs.filter_map(transaction).collect();
-                (Seq(first.0 + count as u64 - 1), Order::Apply(all))
-            }
-            Call::Write { upto, then } => {
-                let held = held?;
-                let order = Order::Write {
-                    transaction: transaction(held.seq)?,
-                    rows: held.written..upto,
-                    then,
-                };
-                (held.seq, order)
-            }
-            Call::InTurn { upto, turn } => {
-                let held = held?;
-                let order = Order::InTurn {
-                    transaction: transaction(held.seq)?,
-                    rows: held.written..upto,
-                    turn,
-                };
-                (held.seq, order)
-            }
-            Call::Commit => (held?.seq, Order::Commit(transaction(held?.seq)?)),
-            Call::Barrier => (held?.seq, Order::Barrier(transaction(held?.seq)?)),
-            Call::RollBack => (held?.seq, Order::RollBack),
+        let held = slot.held.as_ref()?;
+        let batch = Arc::clone(&self.entry(held.seq)?.batch);
+        let order = match call {
+            Call::Write { upto, then } => Order::Write {
+                batch,
+                rows: held.written..upto,
+                then,
+            },
+            Call::InTurn { upto, turn } => Order::InTurn {
+                batch,
+                rows: held.written..upto,
+                turn,
+            },
+            Call::Commit => Order::Commit(batch),
+            Call::OneByOne => Order::Apply(batch, held.committed),
+            Call::Barrier => Order::Barrier(Arc::clone(batch.barrier()?)),
+            Call::RollBack => Order::RollBack,
         };
         if call.commits() {
-            self.last_commit = self.last_commit.max(last);
+            self.last_commit = self.last_commit.max(held.seq);
         }
         self.slots.get_mut(worker.0)?.running = Some(Running {
             call,
@@ -383,15 +434,15 @@ impl Plan {
         Some(order)
     }
 
-    fn is_committed(&self, seq: Seq) -> bool {
+    fn is_committed(&self, seq: BatchSeq) -> bool {
         seq < self.scheduler.base()
             || self
                 .entry(seq)
                 .is_some_and(|entry| entry.state == State::Committed)
     }
 
-    /// Puts a waiting transaction among those that are ready, if it is.
-    fn look_at(&mut self, seq: Seq) {
+    /// Puts a waiting batch among those that are ready, if it is.
+    fn look_at(&mut self, seq: BatchSeq) {
         let waits = self
             .entry(seq)
             .is_some_and(|entry| entry.state == State::Waiting);
@@ -400,12 +451,12 @@ impl Plan {
         }
     }
 
-    fn entry(&self, seq: Seq) -> Option<&Entry> {
+    fn entry(&self, seq: BatchSeq) -> Option<&Entry> {
         let place = seq.0.checked_sub(self.scheduler.base().0)?;
         self.entries.get(usize::try_from(place).ok()?)
     }
 
-    fn entry_mut(&mut self, seq: Seq) -> Option<&mut Entry> {
+    fn entry_mut(&mut self, seq: BatchSeq) -> Option<&mut Entry> {
         let place = seq.0.checked_sub(self.scheduler.base().0)?;
         self.entries.get_mut(usize::try_from(place).ok()?)
     }

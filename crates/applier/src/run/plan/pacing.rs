@@ -73,6 +73,11 @@ impl Pacing {
             Phase::Keep(_) if gone >= KEPT => self.enter(Phase::TryBeside, now, committed),
             _ => {}
         }
+        self.mode()
+    }
+
+    /// The way that is gone since the last look.
+    pub(super) fn mode(&self) -> PacingMode {
         match self.phase {
             Phase::TryBeside => PacingMode::All,
             Phase::TryAlone => PacingMode::Alone,

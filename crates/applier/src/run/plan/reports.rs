@@ -1,57 +1,49 @@
 //! What follows from what workers say.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::batch::{BatchSeq, Commits};
 use crate::run::plan::worker_slot::{Call, Failure, Held, Report, WorkerId, pause};
 use crate::run::plan::{Plan, State};
-use crate::transaction::Seq;
+use crate::transaction::Transaction;
 
 impl Plan {
     /// A worker's order came to its end. Names the transactions that are committed by it.
-    pub fn report(&mut self, worker: WorkerId, report: Report, now: Duration) -> Vec<Seq> {
+    pub fn report(
+        &mut self,
+        worker: WorkerId,
+        report: Report,
+        now: Duration,
+    ) -> Vec<Arc<Transaction>> {
         let Some(slot) = self.slots.get_mut(worker.0) else {
             return Vec::new();
         };
-        let Some(running) = slot.running.take() else {
+        let (Some(running), Some(mut held)) = (slot.running.take(), slot.held.take()) else {
             return Vec::new();
         };
-        let mut held = slot.held.take();
-        let (first, count) = match (running.call, &held) {
-            (Call::Apply { first, count }, _) => (first, count),
-            (call, Some(held)) => (held.seq, usize::from(call.commits())),
-            (_, None) => return Vec::new(),
+        let Some(batch) = self.entry(held.seq).map(|entry| Arc::clone(&entry.batch)) else {
+            return Vec::new();
         };
+        // What the order was to commit.
+        let rest = batch.transactions().get(held.committed..);
+        let rest = rest.filter(|_| running.call.commits()).unwrap_or_default();
         let committed = match &report.failure {
-            None => count,
-            Some(_) => report.committed.min(count),
+            None => rest,
+            Some(_) => rest.get(..report.committed).unwrap_or(rest),
         };
-        let seqs: Vec<Seq> = (first.0..first.0 + committed as u64).map(Seq).collect();
-        for seq in &seqs {
-            self.commit(*seq);
-        }
-        let Some(failure) = report.failure else {
-            if let Some(mut held) = held.filter(|_| committed == 0) {
-                self.went_on(&mut held, running.call);
-                self.slots[worker.0].held = Some(held);
+        held.committed += committed.len();
+        self.depth = self.depth.saturating_sub(committed.len());
+        if held.committed == batch.transactions().len() {
+            self.commit(held.seq);
+        } else {
+            match report.failure {
+                None => self.went_on(&mut held, running.call),
+                Some(failure) => self.failed(&mut held, failure, now),
             }
-            return seqs;
-        };
-        // Whatever an order without a commit was about is rolled back; of the others, the first that is not committed.
-        if committed < count || count == 0 {
-            let failed = Seq(first.0 + committed as u64);
-            let held = held
-                .take()
-                .filter(|held| held.seq == failed)
-                .unwrap_or_else(|| Held::new(failed));
-            self.failed(worker, held, failure, now);
-            for seq in (failed.0 + 1..first.0 + count as u64).map(Seq) {
-                if let Some(entry) = self.entry_mut(seq) {
-                    entry.state = State::Waiting;
-                }
-                self.look_at(seq);
-            }
+            self.slots[worker.0].held = Some(held);
         }
-        seqs
+        committed.to_vec()
     }
 
     /// An order without a commit was done.
@@ -66,11 +58,11 @@ impl Plan {
                 held.written = 0;
                 held.steps_back = false;
             }
-            Call::InTurn { .. } | Call::Commit | Call::Apply { .. } | Call::Barrier => {}
+            Call::InTurn { .. } | Call::Commit | Call::OneByOne | Call::Barrier => {}
         }
     }
 
-    fn failed(&mut self, worker: WorkerId, mut held: Held, failure: Failure, now: Duration) {
+    fn failed(&mut self, held: &mut Held, failure: Failure, now: Duration) {
         held.written = 0;
         held.steps_back = false;
         held.attempts = held.attempts.saturating_add(1);
@@ -79,14 +71,23 @@ impl Plan {
         match failure {
             Failure::Again(words) => {
                 held.not_before = now.saturating_add(pause(held.attempts));
-                tracing::debug!(seq = held.seq.0, attempts = held.attempts, %words, "a transaction begins again");
+                tracing::debug!(seq = held.seq.0, attempts = held.attempts, %words, "a batch begins again");
             }
             Failure::Reopened(words) => {
-                tracing::debug!(seq = held.seq.0, %words, "a transaction begins again in a new session");
+                tracing::debug!(seq = held.seq.0, %words, "a batch begins again in a new session");
             }
             Failure::Refused(refusal) => {
-                if held.seq == self.scheduler.base() {
-                    self.refused = Some((held.seq, refusal));
+                let batch = self.entry(held.seq).map(|entry| &entry.batch);
+                let as_one = batch.is_some_and(|batch| batch.commits == Commits::AsOne);
+                let first = batch.and_then(|batch| batch.transactions().get(held.committed));
+                if as_one && !held.one_by_one {
+                    // One of its transactions cannot be applied, or not beside the others: that is to be named.
+                    tracing::debug!(seq = held.seq.0, %refusal, "the transactions of a batch are tried one by one");
+                    held.one_by_one = true;
+                } else if held.seq == self.scheduler.base()
+                    && let Some(first) = first
+                {
+                    self.refused = Some((held.seq, Arc::clone(first), refusal));
                 } else {
                     // What is before it may be what is missing; if it is not, the same comes once more.
                     tracing::debug!(seq = held.seq.0, %refusal, "a transaction is tried again when all before it is committed");
@@ -94,10 +95,9 @@ impl Plan {
                 }
             }
         }
-        self.slots[worker.0].held = Some(held);
     }
 
-    fn commit(&mut self, seq: Seq) {
+    fn commit(&mut self, seq: BatchSeq) {
         if let Some(entry) = self.entry_mut(seq) {
             entry.state = State::Committed;
         }
@@ -109,7 +109,7 @@ impl Plan {
         self.look_at_all(further);
     }
 
-    fn look_at_all(&mut self, seqs: Vec<Seq>) {
+    fn look_at_all(&mut self, seqs: Vec<BatchSeq>) {
         for seq in seqs {
             self.look_at(seq);
         }

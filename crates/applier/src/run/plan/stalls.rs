@@ -3,25 +3,25 @@
 
 use std::time::Duration;
 
+use crate::batch::BatchSeq;
 use crate::run::plan::Plan;
 use crate::run::plan::worker_slot::{Call, Held, WorkerId};
-use crate::transaction::Seq;
 
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 impl Plan {
     /// The earliest transaction that has been writing for long, when some later one may be in its way: the database is to
     /// be asked what blocks its worker's session, and [`Self::blocked_by`] to be told.
-    pub fn stalled(&mut self, now: Duration) -> Option<(WorkerId, Seq)> {
+    pub fn stalled(&mut self, now: Duration) -> Option<(WorkerId, BatchSeq)> {
         let latest_open = self.open_transactions().map(|(_, held)| held.seq).max()?;
         let slots = self.slots.iter_mut().enumerate();
         let late = slots.filter_map(|(worker, slot)| {
             let running = slot.running.as_mut().filter(|one| one.ask_at <= now)?;
-            let seq = match (running.call, &slot.held) {
-                (Call::Apply { first, .. }, _) => first,
-                (Call::RollBack, _) | (_, None) => return None,
-                (_, Some(held)) => held.seq,
-            };
+            let seq = slot
+                .held
+                .as_ref()
+                .filter(|_| running.call != Call::RollBack)?
+                .seq;
             (seq < latest_open).then_some((seq, worker, running))
         });
         let (seq, worker, running) = late.min_by_key(|(seq, ..)| *seq)?;
@@ -32,7 +32,7 @@ impl Plan {
 
     /// These workers' sessions block the one that writes transaction `seq`: later transactions among them step back, unless
     /// they are about to be committed.
-    pub fn blocked_by(&mut self, seq: Seq, workers: &[WorkerId]) {
+    pub fn blocked_by(&mut self, seq: BatchSeq, workers: &[WorkerId]) {
         if self.is_committed(seq) {
             return;
         }

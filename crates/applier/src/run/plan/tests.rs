@@ -1,7 +1,8 @@
 //! The plan beside small logs: what each worker is asked to do, written as words.
 //!
 //! `0:w1[0..2]` worker 0 writes rows 0 and 1 of transaction 1, `0:W1[0..2]` and commits it, `0:c1` commits it, `0:a1-3` applies
-//! transactions 1 to 3, `0:f1[0..2]` and `0:n1[0..2]` commit it in its turn, as the first or next, `0:b1` a barrier, `0:r` takes back what it has.
+//! transactions 1 to 3 one by one, `0:f1[0..2]` and `0:n1-3[0..4]` commit a batch in its turn, as the first or next, `0:b1` a barrier,
+//! `0:r` takes back what it has.
 
 use std::time::Duration;
 
@@ -11,8 +12,7 @@ use super::*;
 use crate::backend::Turn;
 use crate::keys::{Access, KeyAccess, KeyHash};
 use crate::run::options::CommitOrder;
-use crate::scheduler::Policy;
-use crate::transaction::{Barrier, BarrierEnd, RowChanges, RowWrite, SchemaChange};
+use crate::transaction::{Barrier, BarrierEnd, Body, RowChanges, RowWrite, SchemaChange, Seq};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -65,7 +65,7 @@ impl Table {
         };
         change(&mut options);
         Self {
-            plan: Plan::new(&options, Finished::AtCommit, Seq(1)),
+            plan: Plan::new(&options, Finished::AtCommit, BatchSeq(1)),
             next: 1,
             now: Duration::ZERO,
         }
@@ -104,33 +104,32 @@ impl Table {
     #[track_caller]
     fn reported(&mut self, worker: usize, report: Report, committed: &[u64]) {
         let found = self.plan.report(WorkerId(worker), report, self.now);
-        let committed: Vec<Seq> = committed.iter().copied().map(Seq).collect();
+        let found: Vec<u64> = found.iter().map(|transaction| transaction.seq.0).collect();
         assert_eq!(found, committed);
     }
 }
 
 fn in_words(order: &Order) -> String {
     match order {
-        Order::Write {
-            transaction,
-            rows,
-            then,
-        } => {
+        Order::Write { batch, rows, then } => {
             let letter = if *then == Then::Commit { "W" } else { "w" };
-            format!("{letter}{}[{rows:?}]", transaction.seq)
+            format!("{letter}{}[{rows:?}]", names(batch, 0))
         }
-        Order::InTurn {
-            transaction,
-            rows,
-            turn,
-        } => {
+        Order::InTurn { batch, rows, turn } => {
             let letter = if *turn == Turn::First { "f" } else { "n" };
-            format!("{letter}{}[{rows:?}]", transaction.seq)
+            format!("{letter}{}[{rows:?}]", names(batch, 0))
         }
-        Order::Commit(transaction) => format!("c{}", transaction.seq),
-        Order::Apply(all) => format!("a{}-{}", all[0].seq, all[all.len() - 1].seq),
+        Order::Commit(batch) => format!("c{}", names(batch, 0)),
+        Order::Apply(batch, from) => format!("a{}", names(batch, *from)),
         Order::Barrier(transaction) => format!("b{}", transaction.seq),
         Order::RollBack => "r".to_owned(),
+    }
+}
+
+fn names(batch: &Batch, from: usize) -> String {
+    match &batch.transactions()[from..] {
+        [one] => one.seq.to_string(),
+        all => format!("{}-{}", all[0].seq, all[all.len() - 1].seq),
     }
 }
 
@@ -182,36 +181,6 @@ fn a_finished_transaction_waits_for_its_turn() {
 }
 
 #[test]
-fn one_worker_takes_several_at_once_and_goes_on_at_the_one_that_failed() {
-    let mut table = Table::new(1, |_| {});
-    table.admit(&["a", "a", "b", "a"]);
-    table.orders("0:a1-4");
-    let mut report = again();
-    report.committed = 2;
-    table.reported(0, report, &[1, 2]);
-    table.orders("");
-    assert_eq!(table.plan.next_moment(table.now), Some(MS(1)));
-    table.now = MS(1);
-    table.orders("0:W3[0..1]");
-    table.done(0, &[3]);
-    table.orders("0:W4[0..1]");
-    assert_eq!(table.plan.mishaps().retries, 1);
-}
-
-#[test]
-fn in_series_a_chain_goes_to_one_session() {
-    let mut table = Table::new(4, |options| {
-        options.policy = Policy::Serial;
-        options.batch.transactions = 3;
-    });
-    table.admit(&["a", "b", "c", "d"]);
-    table.orders("0:a1-3");
-    table.orders("");
-    table.done(0, &[1, 2, 3]);
-    table.orders("0:W4[0..1]");
-}
-
-#[test]
 fn a_barrier_is_alone() {
     let mut table = Table::new(3, |_| {});
     table.admit(&["a", "barrier", "b", "c"]);
@@ -251,29 +220,6 @@ fn commits_are_free_up_to_a_prefix_point_and_none_is_behind_it() {
 }
 
 #[test]
-fn between_prefix_points_neighbours_go_together() {
-    let mut table = Table::new(2, |options| {
-        options.commit_order = CommitOrder::Snapshot { interval: MS(10) };
-    });
-    assert!(table.plan.prefix_point(MS(0)));
-    table.plan.prefix_point_taken(MS(0));
-    table.admit(&["a"]);
-    table.orders("0:W1[0..1]");
-    table.done(0, &[1]);
-    table.now = MS(10);
-    assert!(table.plan.prefix_point(table.now));
-    table.plan.prefix_point_taken(MS(10));
-    // Twenty in the next interval, they say.
-    if let Turns::Snapshot(points) = &mut table.plan.turns {
-        points.due(MS(11), Seq(22), Seq(21), false);
-    }
-    table.admit(&["a", "b", "c", "d", "c"]);
-    table.orders("0:a2-3 1:a4-5");
-    table.done(1, &[4, 5]);
-    table.orders("1:W6[0..1]");
-}
-
-#[test]
 fn those_in_the_way_step_back_until_the_earlier_one_is_committed() {
     let mut table = Table::new(3, |_| {});
     table.admit(&["a b", "c", "d a"]);
@@ -281,9 +227,11 @@ fn those_in_the_way_step_back_until_the_earlier_one_is_committed() {
     table.done(1, &[]);
     table.orders("");
     assert_eq!(table.plan.stalled(MS(49)), None);
-    assert_eq!(table.plan.stalled(MS(50)), Some((WorkerId(0), Seq(1))));
+    assert_eq!(table.plan.stalled(MS(50)), Some((WorkerId(0), BatchSeq(1))));
     assert_eq!(table.plan.stalled(MS(100)), None, "not asked twice at once");
-    table.plan.blocked_by(Seq(1), &[WorkerId(1), WorkerId(2)]);
+    table
+        .plan
+        .blocked_by(BatchSeq(1), &[WorkerId(1), WorkerId(2)]);
     table.now = MS(60);
     // The third is still at its call; it steps back when that is done.
     table.orders("1:r");
@@ -298,14 +246,6 @@ fn those_in_the_way_step_back_until_the_earlier_one_is_committed() {
 }
 
 #[test]
-fn nobody_is_asked_to_step_back_when_nobody_later_is_open() {
-    let mut table = Table::new(2, |_| {});
-    table.admit(&["a", "a"]);
-    table.orders("0:a1-2");
-    assert_eq!(table.plan.stalled(MS(500)), None);
-}
-
-#[test]
 fn what_is_refused_is_tried_once_more_when_all_before_it_is_committed() {
     let mut table = Table::new(2, |options| options.batch.transactions = 1);
     table.admit(&["a", "b", "c"]);
@@ -316,25 +256,13 @@ fn what_is_refused_is_tried_once_more_when_all_before_it_is_committed() {
     table.done(0, &[1]);
     table.orders("1:W2[0..1] 0:w3[0..1]");
     table.reported(1, refused(0), &[]);
-    assert_eq!(table.plan.refused().map(|(seq, _)| seq), Some(Seq(2)));
+    let refused = table.plan.refused().map(|(transaction, _)| transaction.seq);
+    assert_eq!(refused, Some(Seq(2)));
     table.done(0, &[]);
     table.orders("0:r");
     table.done(0, &[]);
     table.orders("");
     assert!(!table.plan.is_busy());
-}
-
-#[test]
-fn a_lost_session_whose_commit_had_happened_is_not_applied_again() {
-    let mut table = Table::new(1, |_| {});
-    table.admit(&["a", "b"]);
-    table.orders("0:a1-2");
-    let report = Report {
-        committed: 2,
-        failure: Some(Failure::Reopened("gone".into())),
-    };
-    table.reported(0, report, &[1, 2]);
-    assert_eq!(table.plan.depth(), 0);
 }
 
 #[test]
@@ -392,10 +320,153 @@ fn a_rate_limits_what_begins() {
     table.orders("1:w2[0..1] 2:w3[0..1]");
 }
 
-/// Turns are passed on, and there is a backlog.
+#[test]
+fn one_worker_goes_one_by_one_through_what_came_in_meanwhile_and_on_at_the_one_that_failed() {
+    let mut table = Table::new(1, |_| {});
+    table.admit(&["z"]);
+    table.orders("0:W1[0..1]");
+    table.admit(&["a", "a", "b", "a"]);
+    table.done(0, &[1]);
+    table.orders("0:a2-5");
+    let mut report = again();
+    report.committed = 2;
+    table.reported(0, report, &[2, 3]);
+    assert_eq!(table.plan.front().map(|front| front.seq), Some(Seq(4)));
+    table.orders("");
+    assert_eq!(table.plan.next_moment(table.now), Some(MS(1)));
+    table.now = MS(1);
+    table.orders("0:a4-5");
+    table.done(0, &[4, 5]);
+    assert_eq!(table.plan.mishaps().retries, 1);
+    assert_eq!(table.plan.depth(), 0);
+}
+
+#[test]
+fn nobody_is_asked_to_step_back_when_nobody_later_is_open() {
+    let mut table = Table::new(2, |_| {});
+    table.admit(&["a", "a"]);
+    table.orders("0:W1[0..1]");
+    assert_eq!(table.plan.stalled(MS(500)), None);
+}
+
+/// Batches commit as one.
+fn as_one(workers: usize) -> Table {
+    let mut table = Table::new(workers, |options| options.batch.transactions = 3);
+    table.plan = table.plan.with_commits_as_one(true);
+    table
+}
+
+#[test]
+fn one_that_comes_in_alone_goes_at_once_and_those_that_come_meanwhile_go_together() {
+    let mut table = as_one(1);
+    table.admit(&["a"]);
+    table.orders("0:f1[0..1]");
+    table.admit(&["b", "a c"]);
+    table.orders("");
+    assert_eq!(
+        table.plan.first_waiting().map(|first| first.seq),
+        Some(Seq(2))
+    );
+    table.done(0, &[1]);
+    table.orders("0:f2-3[0..3]");
+    table.done(0, &[2, 3]);
+    table.orders("");
+    assert_eq!(table.plan.depth(), 0);
+}
+
+#[test]
+fn a_batch_is_full_at_its_limits_and_ends_before_a_barrier() {
+    let mut table = as_one(1);
+    table.admit(&["a", "b", "c", "d", "barrier", "e"]);
+    table.orders("0:f1-3[0..3]");
+    table.done(0, &[1, 2, 3]);
+    table.orders("0:f4[0..1]");
+    table.done(0, &[4]);
+    table.orders("0:b5");
+    table.done(0, &[5]);
+    table.orders("0:f6[0..1]");
+    table.done(0, &[6]);
+    table.plan.batch.bytes = 25;
+    table.admit(&["a", "b", "c"]);
+    table.orders("0:f7-8[0..2]");
+}
+
+/// Rows of one key inside of a batch are in nobody's way; those of two batches go on beside each other up to the row that they
+/// have in common.
+#[test]
+fn batches_go_on_beside_each_other_row_by_row() {
+    let mut table = as_one(2);
+    table.admit(&["a h", "a", "b", "c", "h", "h d"]);
+    table.orders("0:f1-3[0..4] 1:w4-6[0..1]");
+    table.plan.turn_taken(BatchSeq(1));
+    table.done(1, &[]);
+    table.orders("");
+    table.done(0, &[1, 2, 3]);
+    table.orders("1:f4-6[1..4]");
+}
+
+#[test]
+fn a_batch_that_is_refused_goes_one_by_one_when_all_before_it_is_committed() {
+    let mut table = as_one(2);
+    table.admit(&["a", "b", "c", "d", "e", "f", "g", "h", "i"]);
+    table.orders("0:f1-3[0..3] 1:w4-6[0..3]");
+    table.reported(1, refused(0), &[]);
+    table.orders("");
+    table.done(0, &[1, 2, 3]);
+    table.orders("1:a4-6 0:w7-9[0..3]");
+    table.done(0, &[]);
+    table.reported(1, refused(1), &[4]);
+    let refused = table.plan.refused().map(|(transaction, _)| transaction.seq);
+    assert_eq!(refused, Some(Seq(5)));
+    table.orders("0:r");
+}
+
+#[test]
+fn a_batch_that_goes_through_one_by_one_is_the_end_of_its_refusal() {
+    let mut table = as_one(1);
+    table.admit(&["a", "b"]);
+    table.orders("0:f1-2[0..2]");
+    table.reported(0, refused(0), &[]);
+    table.orders("0:a1-2");
+    table.done(0, &[1, 2]);
+    table.admit(&["c"]);
+    table.orders("0:f3[0..1]");
+    assert!(table.plan.refused().is_none());
+}
+
+#[test]
+fn a_lost_session_whose_commit_had_happened_is_not_applied_again() {
+    let mut table = as_one(1);
+    table.admit(&["a", "b"]);
+    table.orders("0:f1-2[0..2]");
+    let report = |committed| Report {
+        committed,
+        failure: Some(Failure::Reopened("gone".into())),
+    };
+    table.reported(0, report(0), &[]);
+    table.orders("0:f1-2[0..2]");
+    table.reported(0, report(2), &[1, 2]);
+    assert_eq!(table.plan.depth(), 0);
+}
+
+#[test]
+fn a_low_rate_makes_no_large_batches() {
+    let mut table = as_one(1);
+    table.plan.set_rate(Some(40.0), MS(0));
+    table.admit(&["a", "b", "c", "d"]);
+    table.orders("");
+    table.now = MS(50);
+    table.orders("0:f1-2[0..2]");
+    table.done(0, &[1, 2]);
+    table.orders("");
+    table.now = MS(100);
+    table.orders("0:f3-4[0..2]");
+}
+
+/// Batches of one, which pass on the turn to commit.
 fn with_turns(workers: usize) -> Table {
-    let mut table = Table::new(workers, |options| options.batch.transactions = 2);
-    table.plan = table.plan.with_turns(true);
+    let mut table = Table::new(workers, |options| options.batch.transactions = 1);
+    table.plan = table.plan.with_commits_as_one(true);
     table
 }
 
@@ -407,21 +478,21 @@ fn the_next_one_commits_when_the_turn_before_it_is_taken() {
     table.done(2, &[]);
     table.done(1, &[]);
     table.orders("");
-    table.plan.turn_taken(Seq(1));
+    table.plan.turn_taken(BatchSeq(1));
     table.orders("1:n2[1..1]");
     table.orders("");
-    table.plan.turn_taken(Seq(2));
+    table.plan.turn_taken(BatchSeq(2));
     table.orders("2:n3[1..1]");
     // Answers may come in any order.
     table.done(1, &[2]);
     table.orders("1:w4[0..1]");
-    table.plan.turn_taken(Seq(3));
+    table.plan.turn_taken(BatchSeq(3));
     table.done(1, &[]);
     table.orders("1:n4[1..1]");
     table.done(0, &[1]);
     table.done(2, &[3]);
     table.orders("0:w5[0..1] 2:w6[0..1]");
-    table.plan.turn_taken(Seq(4));
+    table.plan.turn_taken(BatchSeq(4));
     table.done(0, &[]);
     table.orders("0:n5[1..1]");
 }
@@ -432,13 +503,13 @@ fn nobody_follows_a_transaction_that_failed_behind_its_turn() {
     table.admit(&["a", "b", "c", "d", "e"]);
     table.orders("0:f1[0..1] 1:w2[0..1]");
     table.done(1, &[]);
-    table.plan.turn_taken(Seq(1));
+    table.plan.turn_taken(BatchSeq(1));
     table.reported(0, again(), &[]);
     table.orders("");
     table.now = MS(1);
     table.orders("0:f1[0..1]");
     // This one had been asked already: the database did not let it commit.
-    table.plan.turn_taken(Seq(1));
+    table.plan.turn_taken(BatchSeq(1));
     table.orders("1:n2[1..1]");
     table.reported(0, again(), &[]);
     table.reported(1, again(), &[]);
@@ -446,7 +517,7 @@ fn nobody_follows_a_transaction_that_failed_behind_its_turn() {
     table.orders("0:f1[0..1] 1:w2[0..1]");
     table.done(1, &[]);
     table.orders("");
-    table.plan.turn_taken(Seq(1));
+    table.plan.turn_taken(BatchSeq(1));
     table.orders("1:n2[1..1]");
     table.done(0, &[1]);
     table.done(1, &[2]);
@@ -458,14 +529,15 @@ fn barriers_and_what_is_held_back_commit_as_ever() {
     table.admit(&["a", "b", "barrier", "c", "c"]);
     table.orders("0:f1[0..1] 1:w2[0..1]");
     table.done(1, &[]);
-    table.plan.turn_taken(Seq(1));
+    table.plan.turn_taken(BatchSeq(1));
     table.orders("1:n2[1..1]");
-    table.plan.turn_taken(Seq(2));
+    table.plan.turn_taken(BatchSeq(2));
     table.done(1, &[2]);
     table.orders("");
     table.done(0, &[1]);
     table.orders("0:b3");
     table.done(0, &[3]);
-    // Nothing to catch up with any more: no turn is taken for nobody.
-    table.orders("0:a4-5");
+    table.orders("0:f4[0..1]");
+    table.done(0, &[4]);
+    table.orders("0:f5[0..1]");
 }

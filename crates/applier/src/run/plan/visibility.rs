@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::backend::Turn;
+use crate::batch::BatchSeq;
 use crate::run::options::CommitOrder;
-use crate::transaction::Seq;
 
 /// The order of commits. Moments are time since the run began.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) enum Turns {
 
 impl Turns {
     /// `first` is the first transaction of the run.
-    pub(super) fn new(order: CommitOrder, first: Seq) -> Self {
+    pub(super) fn new(order: CommitOrder, first: BatchSeq) -> Self {
         match order {
             CommitOrder::Log => Self::Log,
             CommitOrder::Snapshot { interval } => {
@@ -26,7 +26,7 @@ impl Turns {
     }
 
     /// Nothing is committed behind the last commit that was asked for. Returns the last transaction that may be.
-    pub(super) fn stop(&mut self, commits: Seq) -> Option<Seq> {
+    pub(super) fn stop(&mut self, commits: BatchSeq) -> Option<BatchSeq> {
         match self {
             Self::Log => None,
             Self::Snapshot(points) => {
@@ -37,7 +37,7 @@ impl Turns {
     }
 
     /// Whether a transaction may be committed, when `base` is the first that is not.
-    pub(super) fn may_commit(&self, seq: Seq, base: Seq) -> bool {
+    pub(super) fn may_commit(&self, seq: BatchSeq, base: BatchSeq) -> bool {
         match self {
             Self::Log => seq == base,
             Self::Snapshot(points) => points.may_commit(seq),
@@ -66,22 +66,22 @@ const MOST_AHEAD: u64 = 1 << 16;
 pub(super) struct PrefixPoints {
     interval: Duration,
     /// Everything up to here is in the readers' snapshots.
-    last: Seq,
+    last: BatchSeq,
     last_at: Duration,
     /// Nothing behind this one is committed before the point is taken.
-    next: Seq,
+    next: BatchSeq,
     /// The backend is at the point.
     taking: bool,
     /// There are snapshots. The first ones do not wait for their time, nor for anything new.
     begun: bool,
     estimate: u64,
     /// No point is taken before everything up to here is committed.
-    not_before: Seq,
+    not_before: BatchSeq,
 }
 
 impl PrefixPoints {
-    fn new(interval: Duration, first: Seq) -> Self {
-        let last = Seq(first.0.saturating_sub(1));
+    fn new(interval: Duration, first: BatchSeq) -> Self {
+        let last = BatchSeq(first.0.saturating_sub(1));
         Self {
             interval,
             last,
@@ -92,23 +92,29 @@ impl PrefixPoints {
             estimate: 1,
             not_before: match last {
                 // Nothing was there before.
-                Seq(0) => last,
-                Seq(last) => Seq(last.saturating_add(MOST_AHEAD)),
+                BatchSeq(0) => last,
+                BatchSeq(last) => BatchSeq(last.saturating_add(MOST_AHEAD)),
             },
         }
     }
 
-    fn may_commit(&self, seq: Seq) -> bool {
+    fn may_commit(&self, seq: BatchSeq) -> bool {
         !self.taking && seq <= self.next
     }
 
     /// Looks whether the point is to be taken now. `base` is the first transaction that is not committed, `commits` the last
     /// one whose commit was asked for. At the end, a point does not wait for its time.
-    pub(super) fn due(&mut self, now: Duration, base: Seq, commits: Seq, end: bool) -> bool {
+    pub(super) fn due(
+        &mut self,
+        now: Duration,
+        base: BatchSeq,
+        commits: BatchSeq,
+        end: bool,
+    ) -> bool {
         if self.taking {
             return false;
         }
-        let done = Seq(base.0.saturating_sub(1));
+        let done = BatchSeq(base.0.saturating_sub(1));
         if end {
             self.not_before = self.not_before.min(done);
         }
@@ -117,7 +123,7 @@ impl PrefixPoints {
             if done >= self.next {
                 // The estimate was too low. While no point may be taken at all, nothing else would ever raise it.
                 self.estimate = self.estimate.saturating_mul(2).min(MOST_AHEAD);
-                self.next = Seq(done.0.saturating_add(self.estimate));
+                self.next = BatchSeq(done.0.saturating_add(self.estimate));
             }
             return false;
         }
@@ -139,16 +145,16 @@ impl PrefixPoints {
         self.begun = true;
         self.last = self.next;
         self.last_at = now;
-        self.next = Seq(self.last.0.saturating_add(self.estimate));
+        self.next = BatchSeq(self.last.0.saturating_add(self.estimate));
     }
 
     /// All that the source has is committed: a prefix, whatever was left out before.
-    pub(super) fn caught_up(&mut self, base: Seq) {
-        self.not_before = self.not_before.min(Seq(base.0.saturating_sub(1)));
+    pub(super) fn caught_up(&mut self, base: BatchSeq) {
+        self.not_before = self.not_before.min(BatchSeq(base.0.saturating_sub(1)));
     }
 
     /// When to look again, if something is committed that no snapshot has.
-    pub(super) fn look_again(&self, base: Seq) -> Option<Duration> {
+    pub(super) fn look_again(&self, base: BatchSeq) -> Option<Duration> {
         let something = base.0 > self.last.0 + 1 && !self.taking;
         something.then(|| self.last_at.saturating_add(self.interval))
     }
@@ -165,47 +171,34 @@ impl PrefixPoints {
 // The database lets k+1 have its turn when k is committed in its memory, and refuses it when k failed
 // (`docs/decisions/0032-the-turn-to-commit-is-a-row.md`). So k+1 is only asked when the turn of k is known to be taken.
 
-/// Up to which transaction the database was given commits whose turn comes there. Off at first, and where the database cannot
-/// do it.
+/// Up to which batch the database was given commits whose turn comes there.
 #[derive(Debug, Default)]
 pub(super) struct Passing {
     /// The database can do it.
-    pub(super) available: bool,
-    /// The first transaction begins a chain.
-    on: bool,
+    pub(super) on: bool,
     /// The last one that has taken its turn and has not failed since.
-    last: Option<Seq>,
+    last: Option<BatchSeq>,
 }
 
 impl Passing {
-    /// Whether the first transaction is to begin a chain.
-    pub(super) fn set_on(&mut self, on: bool) {
-        self.on = on && self.available;
-    }
-
-    pub(super) fn is_on(&self) -> bool {
-        self.on
-    }
-
-    /// A transaction has taken its turn.
-    pub(super) fn taken(&mut self, seq: Seq) {
+    /// A batch has taken its turn.
+    pub(super) fn taken(&mut self, seq: BatchSeq) {
         self.last = Some(seq);
     }
 
-    /// A transaction was rolled back: nothing may follow it, whatever it had taken.
-    pub(super) fn failed(&mut self, seq: Seq) {
+    /// A batch was rolled back: nothing may follow it, whatever it had taken.
+    pub(super) fn failed(&mut self, seq: BatchSeq) {
         if self.last == Some(seq) {
             self.last = None;
         }
     }
 
-    /// How a transaction commits in its turn, if it is to; `base` is the first that is not committed.
-    pub(super) fn turn(&self, seq: Seq, base: Seq) -> Option<Turn> {
+    /// How a batch commits in its turn, if it is to; `base` is the first that is not committed.
+    pub(super) fn turn(&self, seq: BatchSeq, base: BatchSeq) -> Option<Turn> {
         if seq == base {
             return self.on.then_some(Turn::First);
         }
-        // One that has begun to wait for its turn is not left behind when the others go another way.
-        let before = self.last.map(Seq::next) == Some(seq);
+        let before = self.last.map(BatchSeq::next) == Some(seq);
         before.then_some(Turn::Next)
     }
 }
@@ -217,44 +210,44 @@ mod tests {
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     fn points() -> PrefixPoints {
-        let mut points = PrefixPoints::new(MS(10), Seq(1));
-        assert!(points.due(MS(0), Seq(1), Seq(0), false));
+        let mut points = PrefixPoints::new(MS(10), BatchSeq(1));
+        assert!(points.due(MS(0), BatchSeq(1), BatchSeq(0), false));
         points.taken(MS(0));
         points
     }
 
     #[test]
     fn the_first_point_is_taken_at_once_whatever_is_there() {
-        let mut points = PrefixPoints::new(MS(10), Seq(5));
-        points.caught_up(Seq(5));
-        assert!(points.due(MS(0), Seq(5), Seq(4), false));
+        let mut points = PrefixPoints::new(MS(10), BatchSeq(5));
+        points.caught_up(BatchSeq(5));
+        assert!(points.due(MS(0), BatchSeq(5), BatchSeq(4), false));
         points.taken(MS(0));
-        assert_eq!(points.last, Seq(4));
-        assert!(!points.due(MS(50), Seq(5), Seq(4), false));
+        assert_eq!(points.last, BatchSeq(4));
+        assert!(!points.due(MS(50), BatchSeq(5), BatchSeq(4), false));
     }
 
     #[test]
     fn the_logs_order_gives_the_turn_to_the_first() {
-        let turns = Turns::new(CommitOrder::Log, Seq(5));
-        assert!(turns.may_commit(Seq(5), Seq(5)));
-        assert!(!turns.may_commit(Seq(6), Seq(5)));
+        let turns = Turns::new(CommitOrder::Log, BatchSeq(5));
+        assert!(turns.may_commit(BatchSeq(5), BatchSeq(5)));
+        assert!(!turns.may_commit(BatchSeq(6), BatchSeq(5)));
     }
 
     #[test]
     fn a_point_that_is_reached_early_moves_on() {
         let mut points = points();
-        assert!(points.may_commit(Seq(1)) && !points.may_commit(Seq(2)));
-        assert!(!points.due(MS(1), Seq(2), Seq(1), false));
-        assert!(points.may_commit(Seq(3)) && !points.may_commit(Seq(4)));
+        assert!(points.may_commit(BatchSeq(1)) && !points.may_commit(BatchSeq(2)));
+        assert!(!points.due(MS(1), BatchSeq(2), BatchSeq(1), false));
+        assert!(points.may_commit(BatchSeq(3)) && !points.may_commit(BatchSeq(4)));
     }
 
     #[test]
     fn commits_are_free_while_no_point_may_be_taken() {
-        let mut points = PrefixPoints::new(MS(10), Seq(100));
+        let mut points = PrefixPoints::new(MS(10), BatchSeq(100));
         let mut looks = 0;
         let mut done = 99;
         while done < 10_000 {
-            assert!(!points.due(MS(50), Seq(done + 1), Seq(done), false));
+            assert!(!points.due(MS(50), BatchSeq(done + 1), BatchSeq(done), false));
             done = points.next.0;
             looks += 1;
         }
@@ -264,18 +257,18 @@ mod tests {
     #[test]
     fn a_point_that_is_due_is_moved_back_to_the_last_commit_begun() {
         let mut points = points();
-        points.next = Seq(100);
-        assert!(!points.due(MS(10), Seq(4), Seq(6), false));
-        assert!(points.may_commit(Seq(6)) && !points.may_commit(Seq(7)));
-        assert!(points.due(MS(11), Seq(7), Seq(6), false));
+        points.next = BatchSeq(100);
+        assert!(!points.due(MS(10), BatchSeq(4), BatchSeq(6), false));
+        assert!(points.may_commit(BatchSeq(6)) && !points.may_commit(BatchSeq(7)));
+        assert!(points.due(MS(11), BatchSeq(7), BatchSeq(6), false));
         assert!(
-            !points.may_commit(Seq(7)),
+            !points.may_commit(BatchSeq(7)),
             "nothing commits while it is taken"
         );
-        assert!(!points.due(MS(12), Seq(7), Seq(6), false));
+        assert!(!points.due(MS(12), BatchSeq(7), BatchSeq(6), false));
         points.taken(MS(12));
-        assert_eq!(points.last, Seq(6));
-        assert!(points.may_commit(Seq(7)));
+        assert_eq!(points.last, BatchSeq(6));
+        assert!(points.may_commit(BatchSeq(7)));
     }
 
     #[test]
@@ -286,9 +279,9 @@ mod tests {
         for _ in 0..12 {
             now += MS(10);
             base += 500;
-            let done = Seq(base - 1);
+            let done = BatchSeq(base - 1);
             points.next = points.next.max(done);
-            assert!(points.due(now, Seq(base), done, false));
+            assert!(points.due(now, BatchSeq(base), done, false));
             points.taken(now);
         }
         assert!(
@@ -300,26 +293,26 @@ mod tests {
 
     #[test]
     fn a_run_that_goes_on_takes_no_point_before_what_was_left_out_must_be_there() {
-        let mut points = PrefixPoints::new(MS(10), Seq(100));
-        assert!(!points.due(MS(50), Seq(103), Seq(102), false));
-        assert!(points.may_commit(Seq(103)));
-        points.caught_up(Seq(104));
-        assert!(points.due(MS(51), Seq(104), Seq(103), false));
-        let mut points = PrefixPoints::new(MS(10), Seq(100));
-        let base = Seq(100 + MOST_AHEAD);
-        points.next = Seq(base.0 - 1);
+        let mut points = PrefixPoints::new(MS(10), BatchSeq(100));
+        assert!(!points.due(MS(50), BatchSeq(103), BatchSeq(102), false));
+        assert!(points.may_commit(BatchSeq(103)));
+        points.caught_up(BatchSeq(104));
+        assert!(points.due(MS(51), BatchSeq(104), BatchSeq(103), false));
+        let mut points = PrefixPoints::new(MS(10), BatchSeq(100));
+        let base = BatchSeq(100 + MOST_AHEAD);
+        points.next = BatchSeq(base.0 - 1);
         assert!(points.due(MS(50), base, points.next, false));
     }
 
     #[test]
     fn without_anything_new_there_is_no_point() {
         let mut points = points();
-        assert!(!points.due(MS(500), Seq(1), Seq(0), true));
-        assert_eq!(points.look_again(Seq(1)), None);
-        assert_eq!(points.look_again(Seq(2)), Some(MS(10)));
-        assert!(!points.due(MS(5), Seq(2), Seq(1), false));
+        assert!(!points.due(MS(500), BatchSeq(1), BatchSeq(0), true));
+        assert_eq!(points.look_again(BatchSeq(1)), None);
+        assert_eq!(points.look_again(BatchSeq(2)), Some(MS(10)));
+        assert!(!points.due(MS(5), BatchSeq(2), BatchSeq(1), false));
         assert!(
-            points.due(MS(5), Seq(2), Seq(1), true),
+            points.due(MS(5), BatchSeq(2), BatchSeq(1), true),
             "the end does not wait"
         );
     }
@@ -332,27 +325,26 @@ mod passing_tests {
     #[test]
     fn a_turn_follows_the_one_that_was_taken_last_or_begins_at_the_front() {
         let mut passing = Passing::default();
-        passing.set_on(true);
-        assert_eq!(passing.turn(Seq(5), Seq(5)), None, "not available");
-        passing.available = true;
-        passing.set_on(true);
-        assert_eq!(passing.turn(Seq(5), Seq(5)), Some(Turn::First));
-        assert_eq!(passing.turn(Seq(6), Seq(5)), None);
-        passing.taken(Seq(5));
-        assert_eq!(passing.turn(Seq(6), Seq(5)), Some(Turn::Next));
-        assert_eq!(passing.turn(Seq(7), Seq(5)), None);
-        passing.set_on(false);
-        assert_eq!(passing.turn(Seq(6), Seq(5)), Some(Turn::Next));
-        assert_eq!(passing.turn(Seq(6), Seq(6)), None);
+        assert_eq!(
+            passing.turn(BatchSeq(5), BatchSeq(5)),
+            None,
+            "not available"
+        );
+        passing.on = true;
+        assert_eq!(passing.turn(BatchSeq(5), BatchSeq(5)), Some(Turn::First));
+        assert_eq!(passing.turn(BatchSeq(6), BatchSeq(5)), None);
+        passing.taken(BatchSeq(5));
+        assert_eq!(passing.turn(BatchSeq(6), BatchSeq(5)), Some(Turn::Next));
+        assert_eq!(passing.turn(BatchSeq(7), BatchSeq(5)), None);
     }
 
     #[test]
     fn nothing_follows_what_failed() {
         let mut passing = Passing::default();
-        passing.taken(Seq(5));
-        passing.failed(Seq(6));
-        assert_eq!(passing.turn(Seq(6), Seq(5)), Some(Turn::Next));
-        passing.failed(Seq(5));
-        assert_eq!(passing.turn(Seq(6), Seq(5)), None);
+        passing.taken(BatchSeq(5));
+        passing.failed(BatchSeq(6));
+        assert_eq!(passing.turn(BatchSeq(6), BatchSeq(5)), Some(Turn::Next));
+        passing.failed(BatchSeq(5));
+        assert_eq!(passing.turn(BatchSeq(6), BatchSeq(5)), None);
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Refusal, Then, Turn};
-use crate::transaction::{Seq, Transaction};
+use crate::batch::{Batch, BatchSeq};
+use crate::transaction::Transaction;
 
 /// A worker, from 0 on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,28 +15,28 @@ pub struct WorkerId(pub usize);
 /// What a worker is asked to do on its session.
 #[derive(Debug, Clone)]
 pub enum Order {
-    /// Writes rows of a transaction; row 0 begins it.
+    /// Writes rows of a batch; row 0 begins it.
     Write {
-        /// The transaction that the rows are of.
-        transaction: Arc<Transaction>,
+        /// The batch that the rows are of.
+        batch: Arc<Batch>,
         /// Which of its rows are written now.
         rows: Range<usize>,
-        /// Whether the transaction stays open behind them or is committed.
+        /// Whether it stays open behind them or is committed.
         then: Then,
     },
-    /// Writes the last rows of a transaction, or none, and commits it in its turn.
+    /// Writes the last rows of a batch that commits as one, or none, and commits it in its turn.
     InTurn {
-        /// The transaction that the rows are of.
-        transaction: Arc<Transaction>,
+        /// The batch that the rows are of.
+        batch: Arc<Batch>,
         /// Which of its rows are written now; may be none.
         rows: Range<usize>,
-        /// The transaction whose commit it waits for.
+        /// The batch whose commit it waits for.
         turn: Turn,
     },
-    /// Commits the transaction whose rows are written.
-    Commit(Arc<Transaction>),
-    /// Applies whole transactions, each committed before the next begins.
-    Apply(Vec<Arc<Transaction>>),
+    /// Commits the batch whose rows are written.
+    Commit(Arc<Batch>),
+    /// Applies the transactions of a batch from this one on, each committed before the next begins.
+    Apply(Arc<Batch>, usize),
     /// Applies a transaction that has to run alone.
     Barrier(Arc<Transaction>),
     /// Takes the open transaction back.
@@ -66,22 +67,26 @@ pub enum Failure {
     Again(String),
     /// The session was lost; the worker has a new one.
     Reopened(String),
-    /// The database refuses the transaction, and would again.
+    /// The database refuses it, and would again.
     Refused(Box<Refusal>),
 }
 
-/// One transaction in a worker's slot.
+/// One batch in a worker's slot.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) seq: Seq,
+    pub(super) seq: BatchSeq,
     /// Rows that the open transaction of the session has.
     pub(super) written: usize,
+    /// Its transactions go one by one, when everything before it is committed.
+    pub(super) one_by_one: bool,
+    /// So many of its transactions are committed, one by one.
+    pub(super) committed: usize,
     /// How often it began again after a failure.
     pub(super) attempts: u32,
     /// It goes on from here on.
     pub(super) not_before: Duration,
     /// It goes on when this one is committed.
-    pub(super) after: Option<Seq>,
+    pub(super) after: Option<BatchSeq>,
     /// It goes on when everything before it is committed.
     pub(super) at_front_only: bool,
     /// It is to be taken back, for it is in the way of an earlier one.
@@ -89,10 +94,12 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn new(seq: Seq) -> Self {
+    pub(super) fn new(seq: BatchSeq) -> Self {
         Self {
             seq,
             written: 0,
+            one_by_one: false,
+            committed: 0,
             attempts: 0,
             not_before: Duration::ZERO,
             after: None,
@@ -108,7 +115,7 @@ pub(super) enum Call {
     Write { upto: usize, then: Then },
     InTurn { upto: usize, turn: Turn },
     Commit,
-    Apply { first: Seq, count: usize },
+    OneByOne,
     Barrier,
     RollBack,
 }
@@ -118,7 +125,7 @@ impl Call {
     pub(super) fn commits(self) -> bool {
         match self {
             Self::Write { then, .. } => then == Then::Commit,
-            Self::InTurn { .. } | Self::Commit | Self::Apply { .. } | Self::Barrier => true,
+            Self::InTurn { .. } | Self::Commit | Self::OneByOne | Self::Barrier => true,
             Self::RollBack => false,
         }
     }
@@ -136,7 +143,6 @@ pub(super) struct Running {
 /// A worker as the plan knows it.
 #[derive(Debug, Default)]
 pub(super) struct WorkerSlot {
-    /// Not while it applies whole transactions.
     pub(super) held: Option<Held>,
     pub(super) running: Option<Running>,
 }

@@ -67,9 +67,9 @@ pub(crate) struct ApplyArgs {
     /// The target writes what is applied into its own binlog; needed when it has replicas
     #[arg(long)]
     target_binlog: bool,
-    /// Do not order commits with the table witness_applier.turn on the target (slower where commits wait for the disk)
-    #[arg(long, alias = "no-turns")]
-    no_commit_turns: bool,
+    /// Commit each transaction by itself, and not many as one, with the table witness_applier.checkpoint on the target (slower)
+    #[arg(long, aliases = ["no-commit-turns", "no-turns"])]
+    no_batches: bool,
     /// How long to retry a source or target that cannot be reached
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration_of)]
     patience: Duration,
@@ -164,7 +164,7 @@ impl ApplyArgs {
     async fn apply(&self, options: &Options, format: Format) -> Result<(), Failure> {
         let mysql = MysqlOptions {
             target_binlog: self.target_binlog,
-            turns: !self.no_commit_turns && self.workers > 1 && self.commit_order == OrderName::Log,
+            batches: !self.no_batches && self.commit_order == OrderName::Log,
             ..MysqlOptions::new(self.target.options()?)
         };
         let backend = MysqlBackend::connect(mysql).await;

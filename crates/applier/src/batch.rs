@@ -1,0 +1,125 @@
+//! What is written and committed at once: a prefix of what stands next in the log.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use binlog_format::gtid::GtidSet;
+
+use crate::transaction::{Body, RowChanges, Transaction};
+
+/// A batch's place in the order of commits, from 1 on. Consecutive within a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BatchSeq(pub u64);
+
+impl BatchSeq {
+    /// The number of the batch that follows.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for BatchSeq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How the transactions of a batch are committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Commits {
+    /// Each by itself, under its own GTID.
+    OneByOne,
+    /// All of them as one transaction of the database, which writes down beside the rows what it has.
+    AsOne,
+}
+
+/// Transactions that follow each other in the log without a gap, at least one. Rows are counted through all of them.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// Its place.
+    pub seq: BatchSeq,
+    /// How it is committed.
+    pub commits: Commits,
+    transactions: Vec<Arc<Transaction>>,
+    /// For each transaction, how many rows there are up to its end.
+    row_ends: Vec<usize>,
+}
+
+impl Batch {
+    /// A batch of some transactions. A barrier is alone in its own.
+    pub fn new(seq: BatchSeq, commits: Commits, transactions: Vec<Arc<Transaction>>) -> Self {
+        let rows = |transaction: &Arc<Transaction>| match &transaction.body {
+            Body::Rows(changes) => changes.rows.len(),
+            Body::Barrier(_) => 0,
+        };
+        let row_ends = transactions.iter().scan(0, |end, transaction| {
+            *end += rows(transaction);
+            Some(*end)
+        });
+        Self {
+            seq,
+            commits,
+            row_ends: row_ends.collect(),
+            transactions,
+        }
+    }
+
+    /// One transaction, which commits under its own GTID.
+    pub fn alone(seq: BatchSeq, transaction: Arc<Transaction>) -> Self {
+        Self::new(seq, Commits::OneByOne, vec![transaction])
+    }
+
+    /// Its transactions, in the log's order.
+    pub fn transactions(&self) -> &[Arc<Transaction>] {
+        &self.transactions
+    }
+
+    /// The barrier that it is, if it is one.
+    pub fn barrier(&self) -> Option<&Arc<Transaction>> {
+        let first = self.transactions.first()?;
+        matches!(first.body, Body::Barrier(_)).then_some(first)
+    }
+
+    /// How many rows it has.
+    pub fn rows(&self) -> usize {
+        self.row_ends.last().copied().unwrap_or_default()
+    }
+
+    /// The rows of one of its transactions.
+    pub fn rows_of(&self, transaction: usize) -> Range<usize> {
+        let end = |at: usize| self.row_ends.get(at).copied().unwrap_or(self.rows());
+        transaction.checked_sub(1).map_or(0, end)..end(transaction)
+    }
+
+    /// Some of its rows, by transaction: its changes, and which of its rows they are.
+    pub fn pieces(
+        &self,
+        rows: Range<usize>,
+    ) -> impl Iterator<Item = (&RowChanges, Range<usize>)> + Clone {
+        let first = self.row_ends.partition_point(|end| *end <= rows.start);
+        let before = first.checked_sub(1).and_then(|at| self.row_ends.get(at));
+        let mut begin = before.copied().unwrap_or_default();
+        let all = self.transactions.iter().zip(&self.row_ends).skip(first);
+        all.map_while(move |(transaction, end)| {
+            let from = begin.max(rows.start);
+            let upto = (*end).min(rows.end);
+            let piece = from.saturating_sub(begin)..upto.saturating_sub(begin);
+            begin = *end;
+            match &transaction.body {
+                Body::Rows(changes) if from < rows.end => Some((changes, piece)),
+                _ => None,
+            }
+        })
+    }
+
+    /// The identifiers of its transactions.
+    pub fn gtids(&self) -> GtidSet {
+        let mut gtids = GtidSet::new();
+        for transaction in &self.transactions {
+            gtids.add(transaction.gtid);
+        }
+        gtids
+    }
+}

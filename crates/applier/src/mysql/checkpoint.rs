@@ -1,0 +1,395 @@
+//! The row in which a target says what was committed as one.
+//!
+//! Transactions of the log that commit as one transaction of the target have no GTIDs of their own there. So each batch writes
+//! into one row, in its own transaction and right before its COMMIT: its number, instead of its predecessor's, and which
+//! transactions are committed with it and are not in `gtid_executed` yet. They are put there behind the commit (`publishing`).
+//!
+//! ```text
+//! session of k      rows │ row: k, if it is k-1 │ COMMIT k: visible, locks go ···· force ·│ answer │ k is published
+//!                                    └─ answer ─┐
+//! session of k+1    rows                        row: k+1, if it is k │ COMMIT k+1 ···· force ·│ answer
+//! ```
+//!
+//! What the row keeps:
+//!
+//! * **The order.** A batch finds its predecessor's number only when that is committed. A write that finds another number
+//!   fails, and with it the packet, in front of the COMMIT. InnoDB shows a transaction and lets its locks go before it forces
+//!   its log, so that the next one goes on and shares the force.
+//! * **Once.** A call of a session that was lost, or of another applier, may still be under way. Whatever commits first, the
+//!   other one finds a number that it does not expect.
+//! * **After a crash,** the row says which transactions are in the tables and not in `gtid_executed`.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use binlog_format::gtid::GtidSet;
+use tokio::sync::Notify;
+
+use crate::backend::Turn;
+use crate::batch::{Batch, BatchSeq};
+
+/// The table; one row, whose `id` is 1.
+pub(super) const TABLE: &str = "witness_applier.checkpoint";
+/// What an account needs on its schema; CREATE only where it is not there.
+pub(super) const RIGHTS: &str = "CREATE, SELECT, INSERT, UPDATE";
+/// `BIGINT UNSIGNED value is out of range`: how a write of the row fails that finds another number than the one before.
+pub(super) const OUT_OF_RANGE: u16 = 1690;
+
+/// The statements that make the table where it is not.
+pub(super) const MAKE: [&str; 3] = [
+    "CREATE DATABASE IF NOT EXISTS witness_applier",
+    "CREATE TABLE IF NOT EXISTS witness_applier.checkpoint (id TINYINT UNSIGNED NOT NULL PRIMARY KEY, \
+     n BIGINT UNSIGNED NOT NULL, gtids MEDIUMTEXT CHARACTER SET ascii NOT NULL) ENGINE = InnoDB STATS_PERSISTENT = 0 \
+     COMMENT = 'what witness has applied to this server beyond gtid_executed; only dropped while none works'",
+    "INSERT IGNORE INTO witness_applier.checkpoint VALUES (1, 1, '')",
+];
+
+/// Who has written a number into the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// This batch, as one.
+    Batch(BatchSeq),
+    /// A transaction of this run by itself, or the batch that was answered last.
+    One,
+    /// Another run, or another applier.
+    Somebody,
+}
+
+/// What the sessions of one applier know of the row.
+#[derive(Debug)]
+pub(super) struct Checkpoint {
+    state: Mutex<State>,
+    given_up: AtomicBool,
+    /// Something is to be published, or was.
+    pub(super) changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The first number of this run, and the latest one that was given.
+    begun: u64,
+    given: u64,
+    /// The number that the row has, as far as answers tell.
+    committed: u64,
+    /// Committed, and not in `gtid_executed` as far as is known.
+    unpublished: GtidSet,
+    /// Batches whose commit was asked for and not answered.
+    under_way: BTreeMap<BatchSeq, UnderWay>,
+}
+
+#[derive(Debug, Clone)]
+struct UnderWay {
+    number: u64,
+    gtids: GtidSet,
+    /// It was asked for before, over a session that was lost: that call may be committed yet.
+    in_doubt: bool,
+}
+
+impl State {
+    /// What is before this batch is committed, also where no answer came.
+    fn settle_before(&mut self, batch: BatchSeq) {
+        while let Some(first) = self
+            .under_way
+            .first_entry()
+            .filter(|one| *one.key() < batch)
+        {
+            let UnderWay { number, gtids, .. } = first.remove();
+            self.committed = self.committed.max(number);
+            self.unpublished.union_with(&gtids);
+        }
+    }
+}
+
+impl Checkpoint {
+    pub(super) fn new() -> Self {
+        // Numbers begin at random, so that those of another applier are never taken for ours. Hashers are seeded at random.
+        let random = RandomState::new().build_hasher().finish();
+        let start = (random >> 2) + 1;
+        Self {
+            state: Mutex::new(State {
+                begun: start,
+                given: start,
+                committed: start,
+                unpublished: GtidSet::new(),
+                under_way: BTreeMap::new(),
+            }),
+            given_up: AtomicBool::new(false),
+            changed: Notify::new(),
+        }
+    }
+
+    /// A number that nobody has, for the row to begin with.
+    pub(super) fn begin(&self) -> u64 {
+        let mut state = self.lock();
+        state.given += 1;
+        state.begun = state.given;
+        state.committed = state.given;
+        state.under_way.clear();
+        state.given
+    }
+
+    /// The statement by which a batch takes its turn to commit as one. To be followed by [`Self::committed`] or
+    /// [`Self::failed`], unless its outcome is not known.
+    pub(super) fn take_turn(&self, batch: &Batch, turn: Turn) -> String {
+        let mut state = self.lock();
+        if turn == Turn::First {
+            state.settle_before(batch.seq);
+            self.changed.notify_waiters();
+        }
+        let before = state.under_way.range(..batch.seq).next_back();
+        let before = before.map_or(state.committed, |(_, one)| one.number);
+        // One that was asked for before and is not known to have failed keeps its number, by which it is recognized.
+        let known = state.under_way.get(&batch.seq).map(|known| known.number);
+        let number = known.unwrap_or_else(|| {
+            state.given += 1;
+            state.given
+        });
+        let own = UnderWay {
+            number,
+            gtids: batch.gtids(),
+            in_doubt: known.is_some(),
+        };
+        state.under_way.insert(batch.seq, own);
+        let mut gtids = state.unpublished.clone();
+        for one in state.under_way.range(..=batch.seq) {
+            gtids.union_with(&one.1.gtids);
+        }
+        format!("{}, gtids='{gtids}' WHERE id=1", set_number(number, before))
+    }
+
+    /// The statements by which some transactions of a batch, one after the other, show that nobody else has committed it:
+    /// the first thing in each of them. To be followed by [`Self::one_committed`] for each that is.
+    pub(super) fn guards(&self, batch: BatchSeq, count: usize) -> Vec<(u64, String)> {
+        let mut state = self.lock();
+        state.settle_before(batch);
+        self.changed.notify_waiters();
+        let mut before = state.committed;
+        let mut guards = Vec::with_capacity(count);
+        for _ in 0..count {
+            state.given += 1;
+            guards.push((
+                state.given,
+                format!("{} WHERE id=1", set_number(state.given, before)),
+            ));
+            before = state.given;
+        }
+        guards
+    }
+
+    /// One of those is committed.
+    pub(super) fn one_committed(&self, number: u64) {
+        let mut state = self.lock();
+        state.committed = state.committed.max(number);
+    }
+
+    /// A batch is committed as one.
+    pub(super) fn committed(&self, batch: BatchSeq) {
+        self.lock().settle_before(batch.next());
+        self.changed.notify_waiters();
+    }
+
+    /// A batch was rolled back, this time.
+    pub(super) fn failed(&self, batch: BatchSeq) {
+        let mut state = self.lock();
+        if state.under_way.get(&batch).is_some_and(|one| !one.in_doubt) {
+            state.under_way.remove(&batch);
+        }
+    }
+
+    /// The row has this number: what is committed with it is taken for committed.
+    pub(super) fn found(&self, number: u64) -> Whose {
+        let mut state = self.lock();
+        let mut all = state.under_way.iter();
+        let batch = all
+            .find(|(_, one)| one.number == number)
+            .map(|(batch, _)| *batch);
+        if let Some(batch) = batch {
+            state.settle_before(batch.next());
+            drop(state);
+            self.changed.notify_waiters();
+            return Whose::Batch(batch);
+        }
+        if !(state.begun..=state.given).contains(&number) {
+            return Whose::Somebody;
+        }
+        state.committed = state.committed.max(number);
+        Whose::One
+    }
+
+    /// What is committed and not in `gtid_executed`, as far as is known.
+    pub(super) fn unpublished(&self) -> GtidSet {
+        self.lock().unpublished.clone()
+    }
+
+    /// These are in `gtid_executed` now.
+    pub(super) fn published(&self, gtids: &GtidSet) {
+        let mut state = self.lock();
+        state.unpublished = state.unpublished.difference(gtids);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until everything that is known to be committed is published.
+    pub(super) async fn all_published(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.lock().unpublished.is_empty() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    pub(super) fn is_given_up(&self) -> bool {
+        self.given_up.load(Relaxed)
+    }
+
+    /// Nothing is committed as one any more, and it is said why.
+    pub(super) fn give_up(&self, why: &str) {
+        if !self.given_up.swap(true, Relaxed) {
+            tracing::warn!(
+                why,
+                table = TABLE,
+                "transactions are not committed together any more, and each is forced to disk by itself: start the applier \
+                 again when the cause is gone"
+            );
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A wrong predecessor makes the sum larger than the column's type.
+fn set_number(own: u64, before: u64) -> String {
+    format!("UPDATE {TABLE} SET n={own}+(n<>{before})*{}", u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
+
+    use super::*;
+    use crate::batch::Commits;
+    use crate::transaction::{Body, RowChanges, Seq, Transaction};
+
+    const UUID: &str = "07070707-0707-0707-0707-070707070707";
+
+    fn batch(seq: u64, gnos: std::ops::RangeInclusive<u64>) -> Batch {
+        let one = |gno| {
+            Arc::new(Transaction {
+                seq: Seq(gno),
+                gtid: Gtid {
+                    source: SourceId::from_bytes([7; SourceId::LEN]),
+                    tag: Tag::NONE,
+                    gno: Gno::new(gno).unwrap(),
+                },
+                immediate_commit: None,
+                original_commit: None,
+                original_version: None,
+                bytes: 10,
+                body: Body::Rows(RowChanges::default()),
+            })
+        };
+        Batch::new(BatchSeq(seq), Commits::AsOne, gnos.map(one).collect())
+    }
+
+    /// Of a checkpoint whose row has the number 1000.
+    fn checkpoint() -> Checkpoint {
+        let checkpoint = Checkpoint::new();
+        checkpoint.lock().given = 999;
+        assert_eq!(checkpoint.begin(), 1000);
+        checkpoint
+    }
+
+    fn statement(own: u64, before: u64, gtids: &str) -> String {
+        format!(
+            "UPDATE witness_applier.checkpoint SET n={own}+(n<>{before})*18446744073709551615, gtids='{UUID}:{gtids}' WHERE id=1"
+        )
+    }
+
+    #[test]
+    fn each_batch_follows_the_one_before_it_and_says_what_is_not_published() {
+        let row = checkpoint();
+        let (first, second, third) = (batch(7, 1..=3), batch(8, 4..=4), batch(9, 5..=6));
+        assert_eq!(
+            row.take_turn(&first, Turn::First),
+            statement(1001, 1000, "1-3")
+        );
+        assert_eq!(
+            row.take_turn(&second, Turn::Next),
+            statement(1002, 1001, "1-4")
+        );
+        row.committed(first.seq);
+        row.published(&first.gtids());
+        assert_eq!(
+            row.take_turn(&third, Turn::Next),
+            statement(1003, 1002, "4-6")
+        );
+        row.committed(second.seq);
+        row.committed(third.seq);
+        assert_eq!(row.unpublished().to_string(), format!("{UUID}:4-6"));
+        // A barrier was between.
+        let later = batch(11, 8..=8);
+        assert_eq!(
+            row.take_turn(&later, Turn::First),
+            statement(1004, 1003, "4-6:8")
+        );
+    }
+
+    #[test]
+    fn what_was_rolled_back_is_in_nobodys_set() {
+        let row = checkpoint();
+        let (first, second) = (batch(1, 1..=2), batch(2, 3..=3));
+        row.take_turn(&first, Turn::First);
+        row.take_turn(&second, Turn::Next);
+        row.failed(first.seq);
+        row.failed(second.seq);
+        assert_eq!(
+            row.take_turn(&first, Turn::First),
+            statement(1003, 1000, "1-2")
+        );
+        row.failed(first.seq);
+        let guards = row.guards(first.seq, 2);
+        assert_eq!(
+            guards[1].1,
+            "UPDATE witness_applier.checkpoint SET n=1005+(n<>1004)*18446744073709551615 WHERE id=1"
+        );
+        row.one_committed(guards[0].0);
+        row.one_committed(guards[1].0);
+        assert_eq!(
+            row.take_turn(&second, Turn::First),
+            statement(1006, 1005, "3")
+        );
+    }
+
+    /// A session was lost behind its COMMIT, and the target has the batch, or has it a little later.
+    #[test]
+    fn a_batch_whose_outcome_is_not_known_keeps_its_number() {
+        let row = checkpoint();
+        let (first, second) = (batch(1, 1..=2), batch(2, 3..=3));
+        row.take_turn(&first, Turn::First);
+        assert_eq!(
+            row.take_turn(&first, Turn::First),
+            statement(1001, 1000, "1-2")
+        );
+        assert_eq!(row.found(1002), Whose::Somebody);
+        let doubted = row.found(1001);
+        assert_eq!(doubted, Whose::Batch(first.seq));
+        assert_eq!(
+            row.take_turn(&second, Turn::First),
+            statement(1002, 1001, "1-3")
+        );
+        assert_eq!(row.unpublished().to_string(), format!("{UUID}:1-2"));
+    }
+
+    #[test]
+    fn numbers_of_two_appliers_differ() {
+        assert_ne!(Checkpoint::new().begin(), Checkpoint::new().begin());
+    }
+}

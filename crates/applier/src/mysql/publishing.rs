@@ -1,0 +1,318 @@
+//! What was committed as one is put into the target's `gtid_executed`: behind every commit, all of it that came together
+//! meanwhile, in the log's order.
+//!
+//! `SET GLOBAL gtid_purged` does it: the GTIDs go into the table `mysql.gtid_executed`, and the target owns none of them in a
+//! binlog. The server writes two lines into its error log for each, at a level that no verbosity leaves out; a filter that
+//! comes with the server drops these two while an applier is at work. Where there is none, it is done once a second.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use binlog_format::gtid::GtidSet;
+use mysql_link::{ConnectOptions, Connection, LinkError, literal, server_code};
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+
+use crate::mysql::checkpoint::{Checkpoint, MAKE, TABLE};
+use crate::mysql::options::MysqlOptions;
+use crate::mysql::outcome::code;
+
+/// From one publication to the next where each is two lines in the error log.
+const BETWEEN_LINES: Duration = Duration::from_secs(1);
+/// From a failure to the next attempt.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// `gtid_purged` was changed, and `gtid_executed` with it.
+const DROPPED: [&str; 2] = ["MY-010916", "MY-010917"];
+const FILTER: &str = "log_filter_dragnet";
+const SERVICES: &str = "log_error_services";
+const RULES: &str = "dragnet.log_error_filter_rules";
+
+/// Publishes what is committed as one, for as long as it is polled.
+pub(super) async fn publish_all(options: &MysqlOptions, checkpoint: &Checkpoint, quiet: bool) {
+    let mut connection = None;
+    loop {
+        let changed = checkpoint.changed.notified();
+        let gtids = checkpoint.unpublished();
+        if gtids.is_empty() {
+            changed.await;
+            continue;
+        }
+        let published = async {
+            let open = match connection.take() {
+                Some(open) => open,
+                None => open(options).await?,
+            };
+            publish(connection.insert(open), &gtids).await
+        };
+        match published.await {
+            Ok(()) => {
+                checkpoint.published(&gtids);
+                if !quiet {
+                    sleep(BETWEEN_LINES).await;
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "gtid_executed lags behind for now");
+                connection = None;
+                sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
+/// Puts these into `gtid_executed`, as far as they are not there.
+async fn publish(connection: &mut Connection, gtids: &GtidSet) -> Result<(), LinkError> {
+    let gtids = literal(&gtids.to_string());
+    let statement = format!(
+        "SET GLOBAL gtid_purged = CONCAT('+', GTID_SUBTRACT({gtids}, @@GLOBAL.gtid_executed))"
+    );
+    connection.execute(statement).await.map(|_| ())
+}
+
+/// A connection whose statements nobody logs.
+async fn open(options: &MysqlOptions) -> Result<Connection, LinkError> {
+    let mut connection = Connection::open(&options.connect).await?;
+    connection
+        .execute("SET sql_log_bin = 0, autocommit = 1, sql_mode = ''")
+        .await?;
+    Ok(connection)
+}
+
+/// Takes the target over: no commit of an earlier applier, or of a session that was lost, goes through from here on, and what
+/// was committed before is in `gtid_executed`. `number` is one that nobody else has. A target without the table has nothing
+/// to be taken over.
+///
+/// # Errors
+/// It cannot be done: the target's `gtid_executed` may lack what its tables have.
+pub(super) async fn take_over(options: &MysqlOptions, number: u64) -> Result<(), LinkError> {
+    let mut connection = open(options).await?;
+    // Waits for a commit that is under way.
+    let set = format!("UPDATE {TABLE} SET n = {number} WHERE id = 1");
+    match connection.execute(set).await {
+        Ok(_) => {}
+        // An account that may not write the row has never written it.
+        Err(error) if is_missing(&error) || is_denied(&error) => return Ok(()),
+        // Nobody can write: nobody else either.
+        Err(LinkError::Server(error)) if error.code == code::READ_ONLY => {}
+        Err(error) => return Err(error),
+    }
+    let question =
+        format!("SELECT GTID_SUBTRACT(gtids, @@GLOBAL.gtid_executed) FROM {TABLE} WHERE id = 1");
+    let answer = connection.query(question).await?;
+    let lacks = answer.first().and_then(|row| row.text_at(0));
+    let lacks = lacks.unwrap_or_default().replace('\n', "");
+    if !lacks.is_empty() {
+        tracing::info!(
+            gtids = lacks,
+            "applied before, and not in gtid_executed yet"
+        );
+        connection
+            .execute(format!("SET GLOBAL gtid_purged = '+{lacks}'"))
+            .await?;
+    }
+    connection.close().await;
+    Ok(())
+}
+
+/// Puts what an applier has committed as one, and was ended before it could tell, into the target's `gtid_executed`. Any run of
+/// an applier begins with this; whoever lets somebody else apply there, or compares, does it before. A target on which nothing
+/// was committed as one stays as it is.
+///
+/// # Errors
+/// It cannot be done, and `gtid_executed` may lack transactions that are in the tables.
+pub async fn complete_gtid_executed(connect: &ConnectOptions) -> Result<(), LinkError> {
+    take_over(
+        &MysqlOptions::new(connect.clone()),
+        Checkpoint::new().begin(),
+    )
+    .await
+}
+
+/// Makes the table, where it is not, and tries whether its row can be written and read.
+///
+/// # Errors
+/// It cannot.
+pub(super) async fn prepare(options: &MysqlOptions, number: u64) -> Result<(), LinkError> {
+    let mut connection = open(options).await?;
+    let try_it = format!("UPDATE {TABLE} SET n = {number} WHERE id = 1");
+    let mut tried = connection.execute(&try_it).await;
+    if tried.as_ref().map_or_else(is_missing, |rows| *rows == 0) {
+        for statement in MAKE {
+            connection.execute(statement).await?;
+        }
+        tried = connection.execute(&try_it).await;
+    }
+    tried?;
+    connection
+        .query(format!("SELECT n, gtids FROM {TABLE} WHERE id = 1"))
+        .await?;
+    connection.close().await;
+    Ok(())
+}
+
+fn is_denied(error: &LinkError) -> bool {
+    let denied = [server_code::TABLE_ACCESS_DENIED, code::SCHEMA_ACCESS_DENIED];
+    matches!(error, LinkError::Server(error) if denied.contains(&error.code))
+}
+
+/// The table is not there.
+pub(super) fn is_missing(error: &LinkError) -> bool {
+    let LinkError::Server(error) = error else {
+        return false;
+    };
+    matches!(error.code, code::UNKNOWN_SCHEMA | code::UNKNOWN_TABLE)
+}
+
+/// The error log's filters as they were, and as they were set.
+#[derive(Debug, Clone)]
+pub(super) struct Quiet {
+    services: (String, String),
+    rules: (String, String),
+}
+
+/// Keeps the two lines out of the error log. `None` where somebody has done so already.
+///
+/// # Errors
+/// It cannot be done: the filter is not there, or the account may not.
+pub(super) async fn keep_quiet(options: &MysqlOptions) -> Result<Option<Quiet>, LinkError> {
+    let mut connection = open(options).await?;
+    let services = variable(&mut connection, SERVICES).await?;
+    let with_filter = services_with_filter(&services);
+    if with_filter != services {
+        set(&mut connection, SERVICES, &with_filter).await?;
+    }
+    let rules = quiet_rules(&mut connection).await;
+    if rules.is_err() && with_filter != services {
+        set(&mut connection, SERVICES, &services).await?;
+    }
+    let rules = rules?;
+    connection.close().await;
+    Ok((rules.0 != rules.1).then_some(Quiet {
+        services: (services, with_filter),
+        rules,
+    }))
+}
+
+/// Sets the filter's rules: those that were there, and those that are.
+async fn quiet_rules(connection: &mut Connection) -> Result<(String, String), LinkError> {
+    let before = variable(connection, RULES).await?;
+    let with_ours = rules_with_ours(&before);
+    if with_ours != before {
+        set(connection, RULES, &with_ours).await?;
+    }
+    Ok((before, with_ours))
+}
+
+/// Puts the error log's filters back, unless somebody else has changed them.
+pub(super) async fn let_it_tell(options: &MysqlOptions, quiet: &Quiet) -> Result<(), LinkError> {
+    let mut connection = open(options).await?;
+    for (name, (before, ours)) in [(RULES, &quiet.rules), (SERVICES, &quiet.services)] {
+        if before != ours && variable(&mut connection, name).await? == *ours {
+            set(&mut connection, name, before).await?;
+        }
+    }
+    connection.close().await;
+    Ok(())
+}
+
+async fn variable(connection: &mut Connection, name: &str) -> Result<String, LinkError> {
+    let answer = connection.query(format!("SELECT @@GLOBAL.{name}")).await?;
+    let text = answer.first().and_then(|row| row.text_at(0));
+    Ok(text.unwrap_or_default().to_owned())
+}
+
+async fn set(connection: &mut Connection, name: &str, value: &str) -> Result<(), LinkError> {
+    let statement = format!("SET GLOBAL {name} = {}", literal(value));
+    connection.execute(statement).await.map(|_| ())
+}
+
+/// The filter comes before whatever writes the log.
+fn services_with_filter(services: &str) -> String {
+    if services.contains(FILTER) {
+        return services.to_owned();
+    }
+    let mut all: Vec<&str> = services.split([';', ',']).map(str::trim).collect();
+    all.retain(|one| !one.is_empty());
+    let sink = all.iter().position(|one| one.starts_with("log_sink"));
+    all.insert(sink.unwrap_or(all.len()), FILTER);
+    all.join("; ")
+}
+
+fn rules_with_ours(rules: &str) -> String {
+    let mut all = vec![rules.trim().to_owned()];
+    all.retain(|one| !one.is_empty());
+    let missing = DROPPED.iter().filter(|code| !rules.contains(*code));
+    all.extend(missing.map(|code| format!("IF err_code=={code} THEN drop.")));
+    all.join(" ")
+}
+
+/// What a backend does besides its sessions, while a run commits batches as one.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    pub(super) checkpoint: Arc<Checkpoint>,
+    task: AbortHandle,
+    quiet: Option<Quiet>,
+}
+
+impl Publisher {
+    /// Begins to publish. `quiet` is what came of [`keep_quiet`].
+    pub(super) fn start(
+        options: &Arc<MysqlOptions>,
+        checkpoint: &Arc<Checkpoint>,
+        quiet: Result<Option<Quiet>, LinkError>,
+    ) -> Self {
+        if let Err(error) = &quiet {
+            tracing::warn!(
+                %error,
+                "mysqld's error log gets two lines for each change of gtid_purged, which is done once a second for this reason \
+                 while transactions come in: gtid_executed lags behind for as long. SYSTEM_VARIABLES_ADMIN and the component \
+                 log_filter_dragnet keep them out"
+            );
+        }
+        let is_quiet = quiet.is_ok();
+        let (options, of_task) = (Arc::clone(options), Arc::clone(checkpoint));
+        let task = tokio::spawn(async move { publish_all(&options, &of_task, is_quiet).await });
+        Self {
+            checkpoint: Arc::clone(checkpoint),
+            task: task.abort_handle(),
+            quiet: quiet.ok().flatten(),
+        }
+    }
+
+    /// What it set so that the error log keeps quiet.
+    pub(super) fn quiet(&self) -> Option<&Quiet> {
+        self.quiet.as_ref()
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_filter_is_put_in_front_of_what_writes_the_log_and_once() {
+        let set = services_with_filter("log_filter_internal; log_sink_internal");
+        assert_eq!(
+            set,
+            "log_filter_internal; log_filter_dragnet; log_sink_internal"
+        );
+        assert_eq!(services_with_filter(&set), set);
+        assert_eq!(
+            services_with_filter("log_sink_json"),
+            "log_filter_dragnet; log_sink_json"
+        );
+        let rules = rules_with_ours("IF prio>=INFORMATION THEN drop.");
+        assert_eq!(
+            rules,
+            "IF prio>=INFORMATION THEN drop. IF err_code==MY-010916 THEN drop. IF err_code==MY-010917 THEN drop."
+        );
+        assert_eq!(rules_with_ours(&rules), rules);
+    }
+}

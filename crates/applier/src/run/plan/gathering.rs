@@ -1,0 +1,104 @@
+//! How transactions become batches: as they come while somebody has time for them, and more at once the further everybody is
+//! behind. No timer is needed: a worker that gets free takes what has come in since the last one did.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::batch::{Batch, Commits};
+use crate::run::options::BatchSize;
+use crate::run::plan::pacing::PacingMode;
+use crate::run::plan::visibility::Turns;
+use crate::run::plan::worker_slot::WorkerSlot;
+use crate::run::plan::{Entry, Plan, State};
+use crate::transaction::{Body, Transaction};
+
+/// Transactions that are in no batch yet.
+#[derive(Debug, Default)]
+pub(super) struct Gathering {
+    transactions: Vec<Arc<Transaction>>,
+    bytes: usize,
+}
+
+impl Gathering {
+    pub(super) fn first(&self) -> Option<&Arc<Transaction>> {
+        self.transactions.first()
+    }
+
+    fn takes(&self, transaction: &Transaction, limit: BatchSize) -> bool {
+        self.transactions.len() < limit.transactions
+            && self.bytes.saturating_add(transaction.bytes) <= limit.bytes
+    }
+
+    fn add(&mut self, transaction: Arc<Transaction>) {
+        self.bytes = self.bytes.saturating_add(transaction.bytes);
+        self.transactions.push(transaction);
+    }
+}
+
+impl Plan {
+    /// The next transaction of the log.
+    pub fn admit(&mut self, transaction: Arc<Transaction>) {
+        self.depth += 1;
+        let is_barrier = matches!(transaction.body, Body::Barrier(_));
+        let limit = self.batch_limit();
+        if is_barrier || !self.gathering.takes(&transaction, limit) {
+            self.end_batch();
+        }
+        self.gathering.add(transaction);
+        if is_barrier || self.gathering.transactions.len() >= limit.transactions {
+            self.end_batch();
+        }
+    }
+
+    /// What has come in becomes a batch when a worker has nothing to do.
+    pub(super) fn gather_for_free_workers(&mut self, now: Duration) {
+        let somebody_is_free = self.waiting == 0 && self.slots.iter().any(WorkerSlot::is_free);
+        let may_begin = self.begin_upto.is_none() && self.pace.allowed(now) > 0;
+        if somebody_is_free && may_begin {
+            self.end_batch();
+        }
+    }
+
+    /// What came in so far is a batch.
+    fn end_batch(&mut self) {
+        let Gathering { transactions, .. } = std::mem::take(&mut self.gathering);
+        let Some(first) = transactions.first() else {
+            return;
+        };
+        let commits = match &first.body {
+            Body::Rows(_) if self.passing.on => Commits::AsOne,
+            Body::Rows(_) | Body::Barrier(_) => Commits::OneByOne,
+        };
+        let batch = Batch::new(self.scheduler.next(), commits, transactions);
+        let seq = match batch.barrier() {
+            Some(_) => self.scheduler.admit_barrier(),
+            None => self.scheduler.admit(
+                batch
+                    .pieces(0..batch.rows())
+                    .flat_map(|(changes, rows)| rows.map(|row| changes.keys_of(row))),
+            ),
+        };
+        self.entries.push_back(Entry {
+            batch: Arc::new(batch),
+            state: State::Waiting,
+        });
+        self.waiting += 1;
+        self.look_at(seq);
+    }
+
+    /// How large a batch gets now. One whose transactions commit one by one is for a session that goes on alone: others would
+    /// wait for its end.
+    fn batch_limit(&self) -> BatchSize {
+        let alone =
+            self.passing.on || self.slots.len() == 1 || self.pacing.mode() == PacingMode::Alone;
+        let several = alone && matches!(self.turns, Turns::Log);
+        let transactions = match several {
+            true => self.batch.transactions.min(self.pace.at_once()),
+            false => 1,
+        };
+        BatchSize {
+            transactions,
+            bytes: self.batch.bytes,
+        }
+    }
+}

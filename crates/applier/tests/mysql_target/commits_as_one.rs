@@ -1,0 +1,386 @@
+//! Batches that commit as one: never before the batch before them, never twice, and never with GTIDs that stay unknown,
+//! whatever becomes of a session, a server or another applier.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use applier::backend::{Backend, Session, Turn, WriteError};
+use applier::batch::{Batch, BatchSeq, Commits};
+use applier::mysql::{MysqlBackend, MysqlOptions, MysqlSession};
+use mysql_link::Connection;
+
+use crate::pair::{Pair, Way, connect};
+
+/// A table with one row on both servers, and the source's next transactions as batches: rows 1 and 2, 3 and 4, 5 and 6.
+async fn prepared(
+    of_target: &[&str],
+    change: impl Fn(&mut MysqlOptions),
+) -> Result<(Pair, [Arc<Batch>; 3])> {
+    let mut pair = Pair::with(&[], of_target, change).await?;
+    pair.write(
+        "CREATE DATABASE d; CREATE TABLE d.t (i INT PRIMARY KEY); INSERT INTO d.t VALUES (0)",
+    )?;
+    ensure!(pair.follow(Way::Batches(1)).await?.is_ok());
+    let inserts: String = (1..=6)
+        .map(|i| format!("INSERT INTO d.t VALUES ({i});"))
+        .collect();
+    pair.write(&inserts)?;
+    let mut missing = pair.missing().await?;
+    let mut all = Vec::new();
+    while let Some(transaction) = pair.next(&mut missing).await? {
+        all.push(transaction);
+    }
+    ensure!(all.len() == 6);
+    let batch = |at: usize| {
+        let two = all[2 * at..2 * at + 2].to_vec();
+        Arc::new(Batch::new(BatchSeq(at as u64 + 101), Commits::AsOne, two))
+    };
+    Ok((pair, [batch(0), batch(1), batch(2)]))
+}
+
+async fn as_one(
+    session: &mut MysqlSession,
+    batch: &Arc<Batch>,
+    turn: Turn,
+) -> Result<(), WriteError> {
+    session
+        .write_in_turn(batch, 0..batch.rows(), turn, || ())
+        .await
+}
+
+/// Somebody who holds the row, so that nobody takes a turn.
+async fn holds_the_row(pair: &Pair) -> Result<Connection> {
+    let mut holder = Connection::open(&connect(&pair.target, "root")).await?;
+    holder.execute("BEGIN").await?;
+    holder
+        .query("SELECT n FROM witness_applier.checkpoint WHERE id = 1 FOR UPDATE")
+        .await?;
+    Ok(holder)
+}
+
+/// Waits until so many sessions wait for the row.
+async fn until_they_wait(pair: &Pair, count: &str) -> Result<()> {
+    let waits =
+        "SELECT COUNT(DISTINCT requesting_thread_id) FROM performance_schema.data_lock_waits";
+    for _ in 0..3_000 {
+        if pair.target.client().value(waits)? == count {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    anyhow::bail!("nobody waits for the row")
+}
+
+/// The rows that are there, besides the first one.
+fn rows(pair: &Pair) -> Result<String> {
+    let all = "SELECT COALESCE(GROUP_CONCAT(i ORDER BY i), '') FROM d.t WHERE i > 0";
+    pair.target.client().value(all)
+}
+
+/// The first batch commits; the second and the third wait for their turns, behind somebody who holds the row, until `then`
+/// is done with him and with the number of the second one's session. What became of both, and how often a turn was passed.
+async fn second_and_third<F: Future<Output = Result<()>>>(
+    pair: &Pair,
+    [first, second, third]: &[Arc<Batch>; 3],
+    then: impl FnOnce(Connection, u64) -> F,
+) -> Result<([Result<(), WriteError>; 2], u32)> {
+    let mut sessions = [pair.backend.open().await?, pair.backend.open().await?];
+    as_one(&mut sessions[0], first, Turn::First).await?;
+    ensure!(rows(pair)? == "1,2");
+    let holder = holds_the_row(pair).await?;
+    let passed = AtomicU32::new(0);
+    let count = || {
+        passed.fetch_add(1, Relaxed);
+    };
+    let [of_second, of_third] = &mut sessions;
+    let id = of_second.id().0;
+    let order = async {
+        until_they_wait(pair, "2").await?;
+        ensure!(rows(pair)? == "1,2", "they have not waited");
+        then(holder, id).await
+    };
+    let second = of_second.write_in_turn(second, 0..2, Turn::Next, count);
+    let third = async {
+        until_they_wait(pair, "1").await?;
+        Ok::<_, anyhow::Error>(of_third.write_in_turn(third, 0..2, Turn::Next, count).await)
+    };
+    let (second, third, ordered) = tokio::join!(second, third, order);
+    ordered?;
+    Ok(([second, third?], passed.load(Relaxed)))
+}
+
+#[tokio::test]
+async fn the_next_one_commits_when_the_one_before_it_has() -> Result<()> {
+    for of_target in [&["--skip-log-bin"][..], &[]] {
+        let (pair, all) = prepared(of_target, |_| {}).await?;
+        let commits =
+            async |mut holder: Connection, _| Ok(holder.execute("COMMIT").await.map(|_| ())?);
+        let (done, passed) = second_and_third(&pair, &all, commits).await?;
+        ensure!(done.iter().all(Result::is_ok) && passed == 2, "{done:?}");
+        pair.compare(&["d"]).await?;
+    }
+    Ok(())
+}
+
+/// The second one's session dies while it waits for its turn.
+#[tokio::test]
+async fn nobody_commits_behind_a_session_that_died() -> Result<()> {
+    let (pair, all) = prepared(&[], |_| {}).await?;
+    let target = pair.target.client();
+    let dies = async |mut holder: Connection, second| {
+        target.sql(&format!("KILL {second}"))?;
+        until_they_wait(&pair, "1").await?;
+        Ok(holder.execute("COMMIT").await.map(|_| ())?)
+    };
+    let ([second, third], passed) = second_and_third(&pair, &all, dies).await?;
+    ensure!(matches!(&second, Err(WriteError::Lost(_))), "{second:?}");
+    ensure!(matches!(&third, Err(WriteError::Again(_))), "{third:?}");
+    ensure!(passed == 0 && rows(&pair)? == "1,2");
+    // Everything goes on where it was.
+    let mut session = pair.backend.open().await?;
+    as_one(&mut session, &all[1], Turn::First).await?;
+    as_one(&mut session, &all[2], Turn::Next).await?;
+    pair.compare(&["d"]).await
+}
+
+#[tokio::test]
+async fn nobody_commits_behind_a_batch_that_was_rolled_back() -> Result<()> {
+    let (pair, all) = prepared(&[], |_| {}).await?;
+    let target = pair.target.client();
+    let stopped = async |mut holder: Connection, second| {
+        target.sql(&format!("KILL QUERY {second}"))?;
+        until_they_wait(&pair, "1").await?;
+        Ok(holder.execute("COMMIT").await.map(|_| ())?)
+    };
+    let (done, passed) = second_and_third(&pair, &all, stopped).await?;
+    let again = |one: &Result<_, _>| matches!(one, Err(WriteError::Again(_)));
+    ensure!(done.iter().all(again), "{done:?}");
+    ensure!(passed == 0 && rows(&pair)? == "1,2");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_turn_that_is_waited_for_too_long_is_not_had() -> Result<()> {
+    let (mut pair, all) =
+        prepared(&[], |options| options.lock_wait = Duration::from_secs(1)).await?;
+    let mut kept = None;
+    let keeps = async |holder: Connection, _| {
+        kept = Some(holder);
+        Ok(())
+    };
+    let (done, passed) = second_and_third(&pair, &all, keeps).await?;
+    let again = |one: &Result<_, _>| matches!(one, Err(WriteError::Again(_)));
+    ensure!(done.iter().all(again), "{done:?}");
+    ensure!(passed == 0 && rows(&pair)? == "1,2");
+    kept.context("the holder")?.execute("ROLLBACK").await?;
+    pair.equal_after(Way::AsOne(2), &["d"]).await
+}
+
+/// A connection breaks while its batch waits for its turn, and mysqld goes on with it to the COMMIT.
+#[tokio::test]
+async fn a_commit_that_goes_on_without_its_session_is_not_repeated() -> Result<()> {
+    let (pair, [first, second, _]) = prepared(&[], |_| {}).await?;
+    let mut lost = pair.backend.open().await?;
+    let mut session = pair.backend.open().await?;
+    let mut holder = holds_the_row(&pair).await?;
+    {
+        let write = as_one(&mut lost, &first, Turn::First);
+        tokio::pin!(write);
+        tokio::select! {
+            done = &mut write => anyhow::bail!("it has not waited: {done:?}"),
+            waits = until_they_wait(&pair, "1") => waits?,
+        }
+    }
+    drop(lost);
+    holder.execute("COMMIT").await?;
+    while rows(&pair)? != "1,2" {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Whoever asked before that repeats it: its rows are refused, and one by one it is found.
+    let refused = as_one(&mut session, &first, Turn::First).await;
+    ensure!(
+        matches!(&refused, Err(WriteError::Refused(_))),
+        "{refused:?}"
+    );
+    let (committed, outcome) = session.apply(&first, 0).await;
+    ensure!(committed == 2 && outcome.is_ok(), "{outcome:?}");
+    as_one(&mut session, &second, Turn::First).await?;
+    ensure!(rows(&pair)? == "1,2,3,4");
+    Ok(())
+}
+
+/// The same; whoever asks what is committed waits for it.
+#[tokio::test]
+async fn a_commit_that_goes_on_without_its_session_is_waited_for() -> Result<()> {
+    let (pair, [first, second, _]) = prepared(&[], |_| {}).await?;
+    let mut lost = pair.backend.open().await?;
+    let mut holder = holds_the_row(&pair).await?;
+    {
+        let write = as_one(&mut lost, &first, Turn::First);
+        tokio::pin!(write);
+        tokio::select! {
+            done = &mut write => anyhow::bail!("it has not waited: {done:?}"),
+            waits = until_they_wait(&pair, "1") => waits?,
+        }
+    }
+    drop(lost);
+    let released = async {
+        until_they_wait(&pair, "2").await?;
+        Ok::<_, anyhow::Error>(holder.execute("COMMIT").await?)
+    };
+    let (executed, released) = tokio::join!(pair.backend.executed(), released);
+    released?;
+    let gtid = first.transactions()[1].gtid;
+    ensure!(executed?.contains(&gtid) && rows(&pair)? == "1,2");
+    as_one(&mut pair.backend.open().await?, &second, Turn::First).await?;
+    ensure!(rows(&pair)? == "1,2,3,4");
+    Ok(())
+}
+
+#[tokio::test]
+async fn two_appliers_at_one_target_do_not_repeat_one_another() -> Result<()> {
+    let (pair, [first, second, third]) = prepared(&[], |_| {}).await?;
+    let mut session = pair.backend.open().await?;
+    as_one(&mut session, &first, Turn::First).await?;
+    let other = MysqlBackend::connect(MysqlOptions::new(connect(&pair.target, "root"))).await?;
+    let executed = other.begin().await?;
+    ensure!(executed.contains(&first.transactions()[1].gtid));
+    let mut others = other.open().await?;
+    as_one(&mut others, &second, Turn::First).await?;
+    // The first one is behind, and does not know. Rows or row: something tells it.
+    for batch in [&second, &third] {
+        let refused = as_one(&mut session, batch, Turn::First).await;
+        ensure!(
+            matches!(&refused, Err(WriteError::Refused(_))),
+            "{refused:?}"
+        );
+        let (committed, outcome) = session.apply(batch, 0).await;
+        let words = outcome.expect_err("it is refused").to_string();
+        ensure!(
+            committed == 0 && words.contains("another applier"),
+            "{words}"
+        );
+    }
+    ensure!(rows(&pair)? == "1,2,3,4");
+    as_one(&mut others, &third, Turn::First).await?;
+    other.settle().await;
+    pair.compare(&["d"]).await
+}
+
+/// Killed behind the COMMIT and before the GTIDs were published; and killed at any moment, in `interruptions`.
+#[tokio::test]
+async fn what_a_crash_leaves_out_of_gtid_executed_is_added_before_anything_else() -> Result<()> {
+    for of_target in [
+        &[][..],
+        &["--skip-log-bin"],
+        &["--innodb-flush-log-at-trx-commit=2"],
+    ] {
+        let (mut pair, [first, second, third]) = prepared(of_target, |_| {}).await?;
+        // Nobody publishes for this one.
+        let silent =
+            MysqlBackend::connect(MysqlOptions::new(connect(&pair.target, "root"))).await?;
+        let mut session = silent.open().await?;
+        for batch in [&first, &second] {
+            as_one(&mut session, batch, Turn::First).await?;
+        }
+        let before = pair.target.client().gtid_executed()?;
+        pair.target.kill()?;
+        pair.target.start()?;
+        ensure!(rows(&pair)? == "1,2,3,4" && pair.target.client().gtid_executed()? == before);
+        ensure!(
+            silent
+                .executed()
+                .await?
+                .contains(&second.transactions()[1].gtid)
+        );
+        let next = MysqlBackend::connect(MysqlOptions::new(connect(&pair.target, "root"))).await?;
+        let executed = next.begin().await?;
+        ensure!(executed.contains(&second.transactions()[1].gtid));
+        ensure!(pair.target.client().gtid_executed()? == executed.to_string());
+        // An old session is of no use any more.
+        let late = as_one(&mut next.open().await?, &third, Turn::First).await;
+        ensure!(late.is_ok(), "{late:?}");
+        next.settle().await;
+        pair.compare(&["d"]).await?;
+    }
+    Ok(())
+}
+
+/// Each change of `gtid_purged` is two lines in the error log, unless a filter drops them: while an applier is at work.
+#[tokio::test]
+async fn the_error_log_keeps_quiet_and_tells_again_afterwards() -> Result<()> {
+    let services = "SELECT @@GLOBAL.log_error_services";
+    let (pair, [first, second, _]) = prepared(&[], |_| {}).await?;
+    let mut session = pair.backend.open().await?;
+    as_one(&mut session, &first, Turn::First).await?;
+    ensure!(pair.target.client().value(services)?.contains("dragnet"));
+    pair.backend.settle().await;
+    ensure!(!pair.target.client().value(services)?.contains("dragnet"));
+    ensure!(!pair.target.error_log().contains("GTID_PURGED was changed"));
+    // A filter of the operator's own stays.
+    let own = "IF prio>=INFORMATION THEN drop.";
+    pair.target.client().sql(&format!(
+        "SET GLOBAL log_error_services = 'log_filter_dragnet; log_sink_internal'; \
+         SET GLOBAL dragnet.log_error_filter_rules = '{own}'"
+    ))?;
+    pair.backend.begin().await?;
+    as_one(&mut session, &second, Turn::First).await?;
+    pair.backend.settle().await;
+    let rules = pair
+        .target
+        .client()
+        .value("SELECT @@GLOBAL.dragnet.log_error_filter_rules")?;
+    ensure!(rules == own, "{rules}");
+    ensure!(!pair.target.error_log().contains("GTID_PURGED was changed"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_its_table_transactions_go_one_by_one() -> Result<()> {
+    let (mut pair, [first, second, _]) = prepared(&[], |_| {}).await?;
+    let mut session = pair.backend.open().await?;
+    pair.tamper("DROP DATABASE witness_applier")?;
+    let gone = as_one(&mut session, &first, Turn::First).await;
+    ensure!(matches!(&gone, Err(WriteError::Again(_))), "{gone:?}");
+    let gone = as_one(&mut session, &first, Turn::First).await;
+    ensure!(matches!(&gone, Err(WriteError::Refused(_))), "{gone:?}");
+    let (committed, outcome) = session.apply(&second, 0).await;
+    ensure!(committed == 2 && outcome.is_ok() && rows(&pair)? == "3,4");
+    pair.equal_after(Way::Batches(2), &["d"]).await
+}
+
+/// Nothing of the row gets into the target's GTIDs or its binlog; an account without the rights goes without it.
+#[tokio::test]
+async fn batches_commit_as_one_where_that_is_allowed() -> Result<()> {
+    let there = |pair: &Pair| {
+        let table =
+            "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'witness_applier'";
+        Ok::<bool, anyhow::Error>(pair.target.client().value(table)? == "1")
+    };
+    let plain = Pair::with(&[], &[], |_| {}).await?;
+    ensure!(plain.backend.commits_as_one() && there(&plain)?);
+    ensure!(plain.target.client().gtid_executed()?.is_empty());
+    let logged = Pair::with(&[], &[], |options| options.target_binlog = true).await?;
+    ensure!(!logged.backend.commits_as_one() && !there(&logged)?);
+    let unasked = Pair::with(&[], &[], |options| options.batches = false).await?;
+    ensure!(!unasked.backend.commits_as_one() && !there(&unasked)?);
+
+    unasked.tamper(
+        "CREATE USER limited@localhost; GRANT INSERT, UPDATE, DELETE ON d.* TO limited@localhost; \
+         GRANT REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.* TO limited@localhost",
+    )?;
+    let options = MysqlOptions::new(connect(&unasked.target, "limited"));
+    for grant in [
+        "GRANT CREATE, SELECT, INSERT, UPDATE ON witness_applier.* TO limited@localhost",
+        "GRANT SYSTEM_VARIABLES_ADMIN ON *.* TO limited@localhost",
+    ] {
+        let backend = MysqlBackend::connect(options.clone()).await?;
+        ensure!(!backend.commits_as_one());
+        backend.begin().await?;
+        unasked.tamper(grant)?;
+    }
+    ensure!(MysqlBackend::connect(options).await?.commits_as_one() && there(&unasked)?);
+    Ok(())
+}
