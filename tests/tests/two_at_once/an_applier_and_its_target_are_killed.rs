@@ -64,7 +64,7 @@ fn sessions_that_pass_on_turns_are_killed() {
     let workload = Workload::InsertOnly;
     workload.prepare(&pair.source).unwrap();
     let load = Load {
-        transactions: 8_000,
+        transactions: 60_000,
         ..LOAD
     };
     workload.run(&pair.source, load).unwrap();

@@ -11,7 +11,7 @@ use crate::mysql::options::{Grants, MysqlOptions, OpenSessions, grant_statement}
 use crate::mysql::outcome::{backend_error, blockers_query, code, read_blockers};
 use crate::mysql::preparation::{MOST_WAITING, PacketRoom, WaitingReaders, settings};
 use crate::mysql::publishing::{
-    Publisher, is_missing, keep_quiet, let_it_tell, prepare, take_over,
+    Publisher, is_missing, keep_quiet, let_it_tell, open, prepare, take_over,
 };
 use crate::mysql::session::MysqlSession;
 use crate::mysql::table_shape::ShapeQuery;
@@ -263,13 +263,16 @@ impl Backend for MysqlBackend {
             Some(checkpoint) => checkpoint.begin(),
             None => Checkpoint::new().begin(),
         };
+        let connection = open(&self.options).await;
+        let mut connection = connection.map_err(backend_error)?;
         // Before anything is published.
         let quiet = match &self.checkpoint {
-            Some(_) => keep_quiet(&self.options).await,
+            Some(_) => keep_quiet(&mut connection).await,
             None => Ok(None),
         };
-        let taken = take_over(&self.options, number).await;
+        let taken = take_over(&mut connection, number).await;
         taken.map_err(backend_error)?;
+        connection.close().await;
         if let Some(checkpoint) = &self.checkpoint {
             let publisher = Publisher::start(&self.options, checkpoint, quiet);
             *self.publisher.lock().await = Some(publisher);
@@ -282,14 +285,22 @@ impl Backend for MysqlBackend {
             return;
         };
         publisher.checkpoint.all_published().await;
-        // With what a lost session had committed, too.
-        if let Err(error) = take_over(&self.options, publisher.checkpoint.begin()).await {
-            tracing::warn!(%error, "gtid_executed may lack transactions that are in the tables; the next run adds them");
-        }
-        if let Some(quiet) = publisher.quiet()
-            && let Err(error) = let_it_tell(&self.options, quiet).await
-        {
-            tracing::warn!(%error, "the error log's filters stay as they were set for the applier");
+        let settled = async {
+            let mut connection = open(&self.options).await?;
+            // With what a lost session had committed, too.
+            take_over(&mut connection, publisher.checkpoint.begin()).await?;
+            if let Some(quiet) = publisher.quiet() {
+                let_it_tell(&mut connection, quiet).await?;
+            }
+            connection.close().await;
+            Ok::<(), LinkError>(())
+        };
+        if let Err(error) = settled.await {
+            tracing::warn!(
+                %error,
+                "gtid_executed may lack transactions that are in the tables, which the next run adds, and the error log's filters \
+                 may be as they were set for the applier"
+            );
         }
     }
 

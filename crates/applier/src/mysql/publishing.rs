@@ -71,7 +71,7 @@ async fn publish(connection: &mut Connection, gtids: &GtidSet) -> Result<(), Lin
 }
 
 /// A connection whose statements nobody logs.
-async fn open(options: &MysqlOptions) -> Result<Connection, LinkError> {
+pub(super) async fn open(options: &MysqlOptions) -> Result<Connection, LinkError> {
     let mut connection = Connection::open(&options.connect).await?;
     connection
         .execute("SET sql_log_bin = 0, autocommit = 1, sql_mode = ''")
@@ -85,8 +85,7 @@ async fn open(options: &MysqlOptions) -> Result<Connection, LinkError> {
 ///
 /// # Errors
 /// It cannot be done: the target's `gtid_executed` may lack what its tables have.
-pub(super) async fn take_over(options: &MysqlOptions, number: u64) -> Result<(), LinkError> {
-    let mut connection = open(options).await?;
+pub(super) async fn take_over(connection: &mut Connection, number: u64) -> Result<(), LinkError> {
     // Waits for a commit that is under way.
     let set = format!("UPDATE {TABLE} SET n = {number} WHERE id = 1");
     match connection.execute(set).await {
@@ -99,7 +98,11 @@ pub(super) async fn take_over(options: &MysqlOptions, number: u64) -> Result<(),
     }
     let question =
         format!("SELECT GTID_SUBTRACT(gtids, @@GLOBAL.gtid_executed) FROM {TABLE} WHERE id = 1");
-    let answer = connection.query(question).await?;
+    let answer = match connection.query(question).await {
+        // Where nobody can write, that is said before the table is looked for.
+        Err(error) if is_missing(&error) || is_denied(&error) => return Ok(()),
+        answer => answer?,
+    };
     let lacks = answer.first().and_then(|row| row.text_at(0));
     let lacks = lacks.unwrap_or_default().replace('\n', "");
     if !lacks.is_empty() {
@@ -111,7 +114,6 @@ pub(super) async fn take_over(options: &MysqlOptions, number: u64) -> Result<(),
             .execute(format!("SET GLOBAL gtid_purged = '+{lacks}'"))
             .await?;
     }
-    connection.close().await;
     Ok(())
 }
 
@@ -122,11 +124,10 @@ pub(super) async fn take_over(options: &MysqlOptions, number: u64) -> Result<(),
 /// # Errors
 /// It cannot be done, and `gtid_executed` may lack transactions that are in the tables.
 pub async fn complete_gtid_executed(connect: &ConnectOptions) -> Result<(), LinkError> {
-    take_over(
-        &MysqlOptions::new(connect.clone()),
-        Checkpoint::new().begin(),
-    )
-    .await
+    let mut connection = open(&MysqlOptions::new(connect.clone())).await?;
+    take_over(&mut connection, Checkpoint::new().begin()).await?;
+    connection.close().await;
+    Ok(())
 }
 
 /// Makes the table, where it is not, and tries whether its row can be written and read.
@@ -175,19 +176,17 @@ pub(super) struct Quiet {
 ///
 /// # Errors
 /// It cannot be done: the filter is not there, or the account may not.
-pub(super) async fn keep_quiet(options: &MysqlOptions) -> Result<Option<Quiet>, LinkError> {
-    let mut connection = open(options).await?;
-    let services = variable(&mut connection, SERVICES).await?;
+pub(super) async fn keep_quiet(connection: &mut Connection) -> Result<Option<Quiet>, LinkError> {
+    let services = variable(connection, SERVICES).await?;
     let with_filter = services_with_filter(&services);
     if with_filter != services {
-        set(&mut connection, SERVICES, &with_filter).await?;
+        set(connection, SERVICES, &with_filter).await?;
     }
-    let rules = quiet_rules(&mut connection).await;
+    let rules = quiet_rules(connection).await;
     if rules.is_err() && with_filter != services {
-        set(&mut connection, SERVICES, &services).await?;
+        set(connection, SERVICES, &services).await?;
     }
     let rules = rules?;
-    connection.close().await;
     Ok((rules.0 != rules.1).then_some(Quiet {
         services: (services, with_filter),
         rules,
@@ -205,14 +204,15 @@ async fn quiet_rules(connection: &mut Connection) -> Result<(String, String), Li
 }
 
 /// Puts the error log's filters back, unless somebody else has changed them.
-pub(super) async fn let_it_tell(options: &MysqlOptions, quiet: &Quiet) -> Result<(), LinkError> {
-    let mut connection = open(options).await?;
+pub(super) async fn let_it_tell(
+    connection: &mut Connection,
+    quiet: &Quiet,
+) -> Result<(), LinkError> {
     for (name, (before, ours)) in [(RULES, &quiet.rules), (SERVICES, &quiet.services)] {
-        if before != ours && variable(&mut connection, name).await? == *ours {
-            set(&mut connection, name, before).await?;
+        if before != ours && variable(connection, name).await? == *ours {
+            set(connection, name, before).await?;
         }
     }
-    connection.close().await;
     Ok(())
 }
 

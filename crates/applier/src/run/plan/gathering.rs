@@ -59,9 +59,15 @@ impl Plan {
         }
     }
 
-    /// What came in so far is a batch.
+    /// What came in so far is a batch, or several where the limit has become lower meanwhile.
     fn end_batch(&mut self) {
         let Gathering { transactions, .. } = std::mem::take(&mut self.gathering);
+        for transactions in transactions.chunks(self.batch_limit().transactions.max(1)) {
+            self.add_batch(transactions.to_vec());
+        }
+    }
+
+    fn add_batch(&mut self, transactions: Vec<Arc<Transaction>>) {
         let Some(first) = transactions.first() else {
             return;
         };

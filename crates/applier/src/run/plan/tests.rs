@@ -450,6 +450,22 @@ fn a_lost_session_whose_commit_had_happened_is_not_applied_again() {
 }
 
 #[test]
+fn what_was_gathered_during_a_pause_is_cut_when_a_rate_is_set_behind_it() {
+    let mut table = as_one(1);
+    table.plan.hold();
+    table.admit(&["a", "b"]);
+    table.orders("");
+    table.plan.set_rate(Some(20.0), MS(0));
+    table.plan.resume();
+    table.now = MS(50);
+    table.orders("0:f1[0..1]");
+    table.done(0, &[1]);
+    table.orders("");
+    table.now = MS(100);
+    table.orders("0:f2[0..1]");
+}
+
+#[test]
 fn a_low_rate_makes_no_large_batches() {
     let mut table = as_one(1);
     table.plan.set_rate(Some(40.0), MS(0));
