@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
 use crate::gtid::{Gno, Gtid, SourceId, Tag};
 
 /// A set of GTIDs, kept as intervals. Its order is MySQL's: source bytes, then tag, then number.
+///
+/// Clones share the intervals of each source and tag until one of them changes there. So a set of a million intervals, of servers
+/// that write no more, costs no more than one of a few where it is handed around or stands in front of many files.
 // Invariant: no source and tag has an empty interval set, so derived equality is set equality.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct GtidSet {
-    parts: BTreeMap<(SourceId, Tag), IntervalSet>,
+    parts: BTreeMap<(SourceId, Tag), Arc<IntervalSet>>,
 }
 
 impl GtidSet {
@@ -47,8 +51,17 @@ impl GtidSet {
         other.parts.iter().all(|(key, theirs)| {
             self.parts
                 .get(key)
-                .is_some_and(|ours| ours.contains_set(theirs))
+                .is_some_and(|ours| Arc::ptr_eq(ours, theirs) || ours.contains_set(theirs))
         })
+    }
+
+    /// Shares with `other` what is the same in both, as clones do. The set stays what it is.
+    pub fn share_with(&mut self, other: &Self) {
+        for (key, ours) in &mut self.parts {
+            if let Some(theirs) = other.parts.get(key).filter(|theirs| *theirs == ours) {
+                *ours = theirs.clone();
+            }
+        }
     }
 
     /// Adds one GTID; false when it was there already.
@@ -58,7 +71,9 @@ impl GtidSet {
 
     /// Adds an interval; false when all of it was there already.
     pub fn add_interval(&mut self, source: SourceId, tag: Tag, interval: Interval) -> bool {
-        self.parts.entry((source, tag)).or_default().add(interval)
+        let part = self.parts.entry((source, tag)).or_default();
+        // A part that is shared is not copied for what it has.
+        !part.covers(interval) && Arc::make_mut(part).add(interval)
     }
 
     /// Takes one GTID out; false when it was not there.
@@ -71,7 +86,7 @@ impl GtidSet {
         let Entry::Occupied(mut part) = self.parts.entry((source, tag)) else {
             return false;
         };
-        let removed = part.get_mut().remove(interval);
+        let removed = Arc::make_mut(part.get_mut()).remove(interval);
         if part.get().is_empty() {
             part.remove();
         }
@@ -81,7 +96,16 @@ impl GtidSet {
     /// Adds all GTIDs of `other` to this set.
     pub fn union_with(&mut self, other: &Self) {
         for (key, theirs) in &other.parts {
-            self.parts.entry(*key).or_default().union_with(theirs);
+            match self.parts.entry(*key) {
+                Entry::Vacant(place) => {
+                    place.insert(theirs.clone());
+                }
+                Entry::Occupied(mut ours) => {
+                    if !Arc::ptr_eq(ours.get(), theirs) {
+                        Arc::make_mut(ours.get_mut()).union_with(theirs);
+                    }
+                }
+            }
         }
     }
 
@@ -96,7 +120,8 @@ impl GtidSet {
     pub fn difference(&self, other: &Self) -> Self {
         let parts = self.parts.iter().filter_map(|(key, ours)| {
             let rest = match other.parts.get(key) {
-                Some(theirs) => ours.difference(theirs),
+                Some(theirs) if Arc::ptr_eq(ours, theirs) => return None,
+                Some(theirs) => Arc::new(ours.difference(theirs)),
                 None => ours.clone(),
             };
             (!rest.is_empty()).then_some((*key, rest))
@@ -110,7 +135,7 @@ impl GtidSet {
     pub fn intersection(&self, other: &Self) -> Self {
         let parts = self.parts.iter().filter_map(|(key, ours)| {
             let shared = ours.intersection(other.parts.get(key)?);
-            (!shared.is_empty()).then_some((*key, shared))
+            (!shared.is_empty()).then(|| (*key, Arc::new(shared)))
         });
         Self {
             parts: parts.collect(),
@@ -227,6 +252,11 @@ impl IntervalSet {
     }
 
     fn covers(&self, wanted: Interval) -> bool {
+        // Most often the newest is asked for.
+        let newest = self.intervals.last();
+        if newest.is_none_or(|newest| newest.last < wanted.first) {
+            return false;
+        }
         let at = self
             .intervals
             .partition_point(|interval| interval.last < wanted.first);
@@ -236,15 +266,22 @@ impl IntervalSet {
     }
 
     pub(crate) fn contains_set(&self, other: &Self) -> bool {
-        other
-            .intervals
-            .iter()
-            .all(|interval| self.covers(*interval))
+        let mut ours = self.intervals.as_slice();
+        other.intervals.iter().all(|wanted| {
+            ours = skip_while(ours, |interval| interval.last < wanted.first);
+            let found = ours.first();
+            found.is_some_and(|found| found.first <= wanted.first && wanted.last <= found.last)
+        })
     }
 
     /// Adds an interval, merging it with those that it touches. Says whether anything was new.
     pub(crate) fn add(&mut self, added: Interval) -> bool {
         // Numbers are at most 2^63 - 2: one more never overflows.
+        let newest = self.intervals.last();
+        if newest.is_none_or(|newest| newest.last.get() + 1 < added.first.get()) {
+            self.intervals.push(added);
+            return true;
+        }
         let touched_from = self
             .intervals
             .partition_point(|it| it.last.get() + 1 < added.first.get());
@@ -324,8 +361,7 @@ impl IntervalSet {
         let mut cuts = other.intervals.as_slice();
         for interval in &self.intervals {
             // Cuts that end before this interval cut none of the later ones either.
-            let passed = cuts.partition_point(|cut| cut.last < interval.first);
-            cuts = cuts.get(passed..).unwrap_or_default();
+            cuts = skip_while(cuts, |cut| cut.last < interval.first);
             let mut rest = Some(*interval);
             for cut in cuts {
                 let Some(current) = rest.filter(|current| cut.first <= current.last) else {
@@ -356,6 +392,19 @@ impl IntervalSet {
     }
 }
 
+/// What is left behind those at the front that pass. A step takes twice as many as the one before, so that it costs little both
+/// where few are passed each time and where many are.
+fn skip_while(sorted: &[Interval], passes: impl Fn(&Interval) -> bool) -> &[Interval] {
+    let mut bound = 1;
+    while sorted.get(bound - 1).is_some_and(&passes) {
+        bound *= 2;
+    }
+    let (from, to) = (bound / 2, bound.min(sorted.len()));
+    let within = sorted.get(from..to).unwrap_or_default();
+    let passed = from + within.partition_point(passes);
+    sorted.get(passed..).unwrap_or_default()
+}
+
 /// The part of an interval before `gno`.
 fn below(interval: Interval, gno: Gno) -> Option<Interval> {
     Interval::new(interval.first, Gno::new(gno.get() - 1)?.min(interval.last))
@@ -364,4 +413,53 @@ fn below(interval: Interval, gno: Gno) -> Option<Interval> {
 /// The part of an interval behind `gno`.
 fn above(interval: Interval, gno: Gno) -> Option<Interval> {
     Interval::new(Gno::new(gno.get() + 1)?.max(interval.first), interval.last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(text: &str) -> GtidSet {
+        text.parse().unwrap()
+    }
+
+    fn shared(one: &GtidSet, other: &GtidSet) -> Vec<bool> {
+        let pairs = one.parts.iter().zip(&other.parts);
+        pairs
+            .map(|(one, other)| Arc::ptr_eq(one.1, other.1))
+            .collect()
+    }
+
+    #[test]
+    fn sets_share_the_servers_that_write_no_more() {
+        const SETS: [&str; 2] = [
+            "11111111-1111-1111-1111-111111111111:1-3:5-9,22222222-2222-2222-2222-222222222222:1-3",
+            "11111111-1111-1111-1111-111111111111:1-3:5-9,22222222-2222-2222-2222-222222222222:1-4",
+        ];
+        let (before, mut next) = (set(SETS[0]), set(SETS[1]));
+        assert_eq!(shared(&before, &next), [false, false]);
+        next.share_with(&before);
+        assert_eq!(shared(&before, &next), [true, false]);
+        assert_eq!(next, set(SETS[1]));
+
+        let mut clone = next.clone();
+        let known = "11111111-1111-1111-1111-111111111111:7".parse().unwrap();
+        assert!(!clone.add(known), "it is there already");
+        assert!(clone.add("22222222-2222-2222-2222-222222222222:5".parse().unwrap()));
+        assert_eq!(shared(&clone, &next), [true, false]);
+        assert_eq!(next, set(SETS[1]), "a change of a clone is the clone's");
+    }
+
+    #[test]
+    fn skipping_finds_the_same_place_from_everywhere() {
+        let numbers = |count: u64| (0..count).filter_map(|at| Gno::new(2 * at + 1));
+        for count in 0..40 {
+            let sorted: Vec<Interval> = numbers(count).map(Interval::from).collect();
+            for bound in 0..=2 * count + 1 {
+                let left = skip_while(&sorted, |it| it.last.get() < bound);
+                let expected = sorted.iter().filter(|it| it.last.get() >= bound);
+                assert!(left.iter().eq(expected), "{count} {bound}");
+            }
+        }
+    }
 }

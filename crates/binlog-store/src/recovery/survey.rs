@@ -87,7 +87,8 @@ pub(super) fn survey(
 
     let mut files = Vec::with_capacity(numbers.len());
     for number in numbers {
-        files.push(survey_file(fs, dir, number)?);
+        let file = survey_file(fs, dir, number, files.last())?;
+        files.push(file);
     }
     let floor = saved.floor.as_ref().map(|floor| floor.op_id);
     let leftovers = split_leftovers(&mut files, floor);
@@ -130,10 +131,13 @@ fn read_index(
     ))
 }
 
+/// The headers of all files stay in memory. What the previous GTIDs of a file have in common with those of the file before, which is
+/// all of a server that writes no more, is there once.
 fn survey_file(
     fs: &dyn FileSystem,
     dir: &Path,
     number: FileNumber,
+    before: Option<&SurveyedFile>,
 ) -> Result<SurveyedFile, OpenError> {
     let failed = || OpenError::io(format!("reading {number}"));
     let file = fs
@@ -141,7 +145,12 @@ fn survey_file(
         .map_err(failed())?;
     let size = file.size().map_err(failed())?;
     let header = match scan_header(&mut Window::new(&file, size, Window::LOOKUP_BYTES), number) {
-        Ok(header) => Ok(Arc::new(header)),
+        Ok(mut header) => {
+            if let Some(Ok(before)) = before.map(|before| &before.header) {
+                header.previous_gtids.share_with(&before.previous_gtids);
+            }
+            Ok(Arc::new(header))
+        }
         Err(ScanError::Fault(fault)) => Err(fault),
         Err(ScanError::Io { source, .. }) => return Err(failed()(source)),
     };

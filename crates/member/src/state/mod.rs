@@ -23,8 +23,8 @@ use crate::ring_handle::{RingHandle, now_in_seconds};
 use crate::settings::{HookSettings, Settings};
 use crate::state::status_view::{Observer, StatusView};
 use crate::status::{
-    ActivityView, ConsumerView, LogView, MemberView, MysqlView, ReplicationRoutesView, ScrubView,
-    ViewSource,
+    ActivityView, ConsumerView, GtidText, LogView, MemberView, MysqlView, ReplicationRoutesView,
+    ScrubView, ViewSource,
 };
 
 pub(crate) use crate::state::takeover::watch_takeovers;
@@ -159,7 +159,7 @@ impl MemberState {
         let view = LogView {
             file: file.number.name(),
             file_bytes: file.size,
-            gtid_set: log.gtid_set().to_string(),
+            gtid_set: GtidText(log.gtid_set()),
             durability,
             log_bytes: stats.log_bytes,
             disk_free_bytes: stats.free_bytes,

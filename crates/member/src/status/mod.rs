@@ -1,6 +1,7 @@
 //! What a member says of itself, and what follows from it.
 
 mod answers;
+mod gtid_text;
 mod pause;
 mod replication_routes;
 #[cfg(any(test, feature = "samples"))]
@@ -8,6 +9,7 @@ pub mod sample;
 mod view;
 
 pub use crate::status::answers::{Answer, Question, answer};
+pub use crate::status::gtid_text::GtidText;
 pub use crate::status::pause::PauseView;
 pub use crate::status::replication_routes::{
     FallbackView, LinkView, RelayedView, ReplicationRoutesView, SentView,

@@ -6,6 +6,7 @@ use raft_types::{
     RingId,
 };
 
+use crate::status::gtid_text::GtidText;
 use crate::status::replication_routes::{FallbackView, LinkView, ReplicationRoutesView, SentView};
 use crate::status::view::{
     ActivityView, ClientAddresses, ConsumerView, FormatsView, HooksView, LogView, LoggedMember,
@@ -138,7 +139,9 @@ pub fn witness_follower() -> MemberView {
         log: LogView {
             file: "binlog.000001".into(),
             file_bytes: 4096,
-            gtid_set: "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-40".into(),
+            gtid_set: "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-40"
+                .parse()
+                .map_or_else(|_| GtidText::default(), GtidText),
             durability: "fsync".into(),
             log_bytes: 4096,
             disk_free_bytes: 1 << 30,

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::status::gtid_text::GtidText;
 use crate::status::pause::PauseView;
 use crate::status::replication_routes::ReplicationRoutesView;
 
@@ -218,7 +219,7 @@ pub struct LogView {
     /// Size of that file in bytes.
     pub file_bytes: u64,
     /// Every GTID in the log.
-    pub gtid_set: String,
+    pub gtid_set: GtidText,
     /// When an entry counts as durable here: `fsync` or `os`.
     pub durability: String,
     /// Bytes that all files take together.

@@ -132,6 +132,19 @@ proptest! {
     }
 
     #[test]
+    fn what_sets_share_changes_in_one_of_them(left in changes(), right in changes(), probe in gtids()) {
+        let ((left, left_model), (mut right, mut right_model)) = (build(&left)?, build(&right)?);
+        right.share_with(&left);
+        same(&right, &right_model)?;
+        let mut copy = left.clone();
+        prop_assert_eq!(copy.add(probe), !left_model.contains(&probe));
+        prop_assert_eq!(right.remove(&probe), right_model.remove(&probe));
+        same(&left, &left_model)?;
+        same(&right, &right_model)?;
+        prop_assert!(copy.contains_set(&left) && copy.contains(&probe));
+    }
+
+    #[test]
     fn text_and_binary_forms_round_trip(changes in changes()) {
         let (set, model) = build(&changes)?;
         prop_assert_eq!(&set.to_string().parse::<GtidSet>().unwrap(), &set);
