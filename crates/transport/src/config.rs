@@ -285,8 +285,11 @@ pub struct TransportConfig {
     pub connect_deadline: Duration,
     /// How long a call that the engine gives no deadline may take, opening a stream among them.
     pub call_deadline: Duration,
-    /// How often the other end of a connection is asked whether it is there.
+    /// How often the called end of a connection is asked whether it is there, while an answer of it is awaited. A connection that
+    /// carries nothing is not asked: the greetings on it find out whether it still works.
     pub keepalive: Duration,
+    /// How often the calling end is asked. Nobody waits for it: what a dead one left behind is let go some time.
+    pub caller_keepalive: Duration,
     /// How long it may take to say so before the connection is given up.
     pub keepalive_deadline: Duration,
     /// How long entries may be under way without anything moving, beside the time in which a slow disk (2 MiB a second)
@@ -302,6 +305,7 @@ impl TransportConfig {
             connect_deadline: timers.lease.max(second / 2),
             call_deadline: timers.lease.max(second),
             keepalive: timers.heartbeat.max(second / 4),
+            caller_keepalive: (timers.heartbeat * 20).max(second * 5),
             keepalive_deadline: timers.longest_election().max(second),
             stall_deadline: Duration::from_secs(30),
         }

@@ -336,7 +336,6 @@ pub(crate) fn lazy(
         .connect_timeout(config.connect_deadline)
         .http2_keep_alive_interval(config.keepalive)
         .keep_alive_timeout(config.keepalive_deadline)
-        .keep_alive_while_idle(true)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES);

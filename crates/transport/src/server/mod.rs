@@ -101,7 +101,7 @@ pub fn serve(
     });
 
     let mut server = Server::builder()
-        .http2_keepalive_interval(Some(config.keepalive))
+        .http2_keepalive_interval(Some(config.caller_keepalive))
         .http2_keepalive_timeout(Some(config.keepalive_deadline))
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)

@@ -41,3 +41,28 @@ async fn who_is_elected_calls_over_connections_that_are_there() {
     assert_eq!(ring.serving().await.0, next);
     assert_eq!(connections(), 4);
 }
+
+/// Nobody asks whether it still works, and the system says nothing of it: it carries nothing any more, and stays open.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_breaks_while_nothing_is_called_is_replaced() {
+    let (ring, wires) = GrpcRing::behind_wires(&[Database; 3], TIMERS).await;
+    let (leader, _) = ring.serving().await;
+    let mut followers = ring.records.keys().copied().filter(|id| *id != leader);
+    let (follower, called) = (followers.next().unwrap(), followers.next().unwrap());
+    for caller in [leader, follower] {
+        let factory = ring.nodes[&caller].factory.clone();
+        let member = ring.member(caller).clone();
+        tokio::spawn(async move { factory.keep_connected(|| member.others()).await });
+    }
+    let connections = |least: u64| {
+        let wire = &wires[&called];
+        async move {
+            while wire.connections() < least {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    };
+    within("two connections of each", connections(4)).await;
+    wires[&called].freeze_connections();
+    within("four others", connections(8)).await;
+}

@@ -115,7 +115,7 @@ pub fn command() -> clap::Command {
 
 /// Runs the command line and answers with its exit code.
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match parse() {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version are answers, everything else is a mistake of usage; a closed pipe is
@@ -161,6 +161,16 @@ pub fn main() -> ExitCode {
             complain(&failure, format);
             failure.exit.into()
         }
+    }
+}
+
+/// Reads the command line. In a thread of its own: the definitions of all commands take megabytes for a moment, in many small
+/// pieces. Among what a member keeps for as long as it runs they would leave holes; what a thread had, the allocator gives back.
+fn parse() -> Result<Arguments, clap::Error> {
+    let parsing = std::thread::spawn(Arguments::try_parse);
+    match parsing.join() {
+        Ok(parsed) => parsed,
+        Err(panic) => std::panic::resume_unwind(panic),
     }
 }
 

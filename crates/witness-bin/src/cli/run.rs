@@ -8,6 +8,7 @@ use member::protocol::OperatorCommand;
 use member::{
     Commands, GUARD, GuardCommand, IdentityFileError, LockError, MemberError, Opened, Surroundings,
 };
+use raft_types::MemberKind;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::config_args::ConfigArgs;
@@ -39,9 +40,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         tracing::warn!("{problem}");
     }
     let manager = ServiceManager::of_environment()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if config.member.own.kind == MemberKind::Witness {
+        runtime.worker_threads(witness_threads());
+    }
+    let runtime = runtime.enable_all().build()?;
     runtime.block_on(async {
         let mut stop = StopSignals::new()?;
         // From here on a SIGHUP ends nothing.
@@ -82,6 +85,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             never = reload_on(hangups, commands) => match never {},
         }
     })
+}
+
+/// A witness passes entries on to its disk and answers; it does not need a thread for each core of a large machine, of which each
+/// has its stack and its own pool of memory.
+fn witness_threads() -> usize {
+    const MOST: usize = 2;
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST))
 }
 
 /// Reloads the configuration on each signal. What comes of it is in the log, as with any order.
