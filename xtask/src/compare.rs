@@ -5,6 +5,7 @@ mod commit_latency;
 mod data;
 mod disk;
 mod failover;
+mod idle;
 mod measurement;
 mod processor_time;
 mod setup;
@@ -21,6 +22,8 @@ pub(crate) enum Comparison {
     Failover(failover::Options),
     /// The same binlogs applied by MySQL's own replica and by this applier
     Apply(apply::Options),
+    /// What members of rings in which nothing is written take: memory and processor time
+    Idle(idle::Options),
 }
 
 /// Runs one comparison.
@@ -29,5 +32,6 @@ pub(crate) fn run(comparison: &Comparison) -> Result<()> {
         Comparison::CommitLatency(options) => commit_latency::run(options),
         Comparison::Failover(options) => failover::run(options),
         Comparison::Apply(options) => apply::run(options),
+        Comparison::Idle(options) => idle::run(options),
     }
 }

@@ -1,0 +1,156 @@
+//! What one process takes of the machine, as the kernel counts it.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::{Context, Result};
+
+/// A process at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Footprint {
+    pub(super) memory: Memory,
+    /// Of each of its threads, by its number.
+    threads: BTreeMap<u32, Thread>,
+}
+
+/// Memory in kibibytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Memory {
+    /// All that is resident: what `ps` shows.
+    pub(super) resident: u64,
+    /// Of that, what the process made itself. The rest are pages of files, mostly of the program, which all its processes share.
+    pub(super) own: u64,
+    /// Shared pages divided by those that share them.
+    pub(super) proportional: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Thread {
+    ran_nanos: u64,
+    /// How often it waited for something, and so was woken.
+    waits: u64,
+}
+
+/// What a process did between two moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Activity {
+    pub(super) ran_nanos: u64,
+    pub(super) waits: u64,
+}
+
+impl Footprint {
+    /// Of a process that runs.
+    ///
+    /// # Errors
+    /// When the kernel does not tell, or the process has ended.
+    pub(super) fn of(process: u32) -> Result<Self> {
+        let read = |file: &str| {
+            let path = format!("/proc/{process}/{file}");
+            fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
+        };
+        let memory = memory(&read("smaps_rollup")?).context("the kernel does not tell memory")?;
+        let mut threads = BTreeMap::new();
+        for entry in fs::read_dir(format!("/proc/{process}/task"))?.flatten() {
+            let of = |file| fs::read_to_string(entry.path().join(file)).ok();
+            // A thread that ended meanwhile has no files any more.
+            if let Some(id) = entry.file_name().to_str().and_then(|id| id.parse().ok())
+                && let Some(thread) = of("schedstat").zip(of("status"))
+                && let Some(thread) = parse(&thread.0, &thread.1)
+            {
+                threads.insert(id, thread);
+            }
+        }
+        Ok(Self { memory, threads })
+    }
+
+    /// Of a process with one thread, which takes so much memory and has done so much.
+    #[cfg(test)]
+    pub(super) fn made(memory: Memory, ran_nanos: u64, waits: u64) -> Self {
+        let thread = Thread { ran_nanos, waits };
+        Self {
+            memory,
+            threads: BTreeMap::from([(1, thread)]),
+        }
+    }
+
+    /// How many threads it has.
+    pub(super) fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// What it did since an earlier moment; not by threads that have ended.
+    pub(super) fn since(&self, earlier: &Self) -> Activity {
+        let mut sum = Activity::default();
+        for (id, now) in &self.threads {
+            let then = earlier.threads.get(id).copied().unwrap_or_default();
+            sum.ran_nanos += now.ran_nanos.saturating_sub(then.ran_nanos);
+            sum.waits += now.waits.saturating_sub(then.waits);
+        }
+        sum
+    }
+}
+
+/// `/proc/<id>/smaps_rollup`.
+fn memory(rollup: &str) -> Option<Memory> {
+    let of = |key: &str| {
+        let line = rollup.lines().find_map(|line| line.strip_prefix(key))?;
+        line.trim().strip_suffix("kB")?.trim().parse().ok()
+    };
+    Some(Memory {
+        resident: of("Rss:")?,
+        own: of("Anonymous:")?,
+        proportional: of("Pss:")?,
+    })
+}
+
+/// `schedstat` and `status` of a thread.
+fn parse(schedstat: &str, status: &str) -> Option<Thread> {
+    let waits = status
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    Some(Thread {
+        ran_nanos: schedstat.split_whitespace().next()?.parse().ok()?,
+        waits: waits?.trim().parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_tables_are_read() {
+        let rollup = "5500-7ffe ---p 00000000 00:00 0   [rollup]\nRss:      52012 kB\nPss:      37352 kB\n\
+                      Pss_Anon:  30732 kB\nAnonymous:      30732 kB\n";
+        let expected = Memory {
+            resident: 52_012,
+            own: 30_732,
+            proportional: 37_352,
+        };
+        assert_eq!(memory(rollup), Some(expected));
+        assert_eq!(memory("Rss: what\n"), None);
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t9\n";
+        let thread = Thread {
+            ran_nanos: 12,
+            waits: 7,
+        };
+        assert_eq!(parse("12 3 4\n", status), Some(thread));
+        assert_eq!(parse("12 3 4\n", "Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn what_this_process_does_is_counted() {
+        let own = std::process::id();
+        let before = Footprint::of(own).unwrap();
+        let mut value = 1_u64;
+        let begun = std::time::Instant::now();
+        while begun.elapsed().as_millis() < 60 {
+            value = std::hint::black_box(value.wrapping_mul(31));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        let after = Footprint::of(own).unwrap();
+        let did = after.since(&before);
+        assert!(did.ran_nanos > 10_000_000 && did.waits >= 1, "{did:?}");
+        assert!(after.memory.resident >= after.memory.own && after.threads() >= 1);
+    }
+}
