@@ -6,6 +6,7 @@ mod data;
 mod disk;
 mod failover;
 mod idle;
+mod lag;
 mod measurement;
 mod processor_time;
 mod setup;
@@ -22,6 +23,8 @@ pub(crate) enum Comparison {
     Failover(failover::Options),
     /// The same binlogs applied by MySQL's own replica and by this applier
     Apply(apply::Options),
+    /// How far followers are behind a primary that is written to at a rate, and up to which rate they keep up
+    Lag(lag::Options),
     /// What members of rings in which nothing is written take: memory and processor time
     Idle(idle::Options),
 }
@@ -32,6 +35,7 @@ pub(crate) fn run(comparison: &Comparison) -> Result<()> {
         Comparison::CommitLatency(options) => commit_latency::run(options),
         Comparison::Failover(options) => failover::run(options),
         Comparison::Apply(options) => apply::run(options),
+        Comparison::Lag(options) => lag::run(options),
         Comparison::Idle(options) => idle::run(options),
     }
 }

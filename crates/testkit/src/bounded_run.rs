@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{env, thread};
@@ -55,7 +55,21 @@ impl Running {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(what: impl Into<String>, mut command: Command, stdin: Vec<u8>) -> Result<Self> {
+    pub fn start(what: impl Into<String>, command: Command, stdin: Vec<u8>) -> Result<Self> {
+        Self::start_fed(what, command, move |mut pipe| {
+            drop(pipe.write_all(&stdin));
+        })
+    }
+
+    /// The same with somebody who writes its standard input, in a thread of its own, until it returns.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_fed(
+        what: impl Into<String>,
+        mut command: Command,
+        feed: impl FnOnce(ChildStdin) + Send + 'static,
+    ) -> Result<Self> {
         let what = what.into();
         let mut child = command
             .stdin(Stdio::piped())
@@ -65,10 +79,10 @@ impl Running {
             .with_context(|| {
                 format!("cannot start {what} ({})", command.get_program().display())
             })?;
-        if let Some(mut pipe) = child.stdin.take() {
+        if let Some(pipe) = child.stdin.take() {
             // Its own thread, because a program may answer before it has read everything. Nobody joins it: it ends when the
             // pipe breaks at the latest, and a program that does not care for its input is no error.
-            thread::spawn(move || drop(pipe.write_all(&stdin)));
+            thread::spawn(move || feed(pipe));
         }
         let stdout = child.stdout.take().map(drain);
         let stderr = child.stderr.take().map(drain);
@@ -96,11 +110,30 @@ impl Running {
         let Some(status) = wait_within(&mut self.child, limit)? else {
             bail!("{} did not end within {limit:?}", self.what);
         };
-        Ok(Finished {
+        Ok(self.collect(status))
+    }
+
+    /// Waits for its end; after `limit` it is killed, and what it has said until then counts.
+    ///
+    /// # Errors
+    /// When the system does not say how it ended.
+    pub fn finish_or_kill(mut self, limit: Duration) -> Result<Finished> {
+        let status = match wait_within(&mut self.child, limit)? {
+            Some(status) => status,
+            None => {
+                self.child.kill()?;
+                self.child.wait()?
+            }
+        };
+        Ok(self.collect(status))
+    }
+
+    fn collect(&mut self, status: ExitStatus) -> Finished {
+        Finished {
             status,
             stdout: collect(self.stdout.take()),
             stderr: collect(self.stderr.take()),
-        })
+        }
     }
 }
 

@@ -23,6 +23,8 @@ fn the_primary_moves_between_an_applier_and_replica_threads() {
     set.follows(NATIVE, SOON).unwrap();
     let native = set.client(NATIVE);
     assert_eq!(native.variable("super_read_only").unwrap(), "1");
+    // What it applies is in InnoDB alone, with its GTIDs, while hosts die below.
+    assert_eq!(native.variable("log_replica_updates").unwrap(), "0");
     let refused = native.sql("INSERT INTO acked.rows VALUES (1, 0, 'errant')");
     assert!(refused.unwrap_err().to_string().contains("super-read-only"));
     assert_eq!(channels(&set, NATIVE), "1");

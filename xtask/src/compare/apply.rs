@@ -19,6 +19,7 @@ use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::workload::{Load, Workload};
 
 use crate::compare::apply::bed::{Bed, Targets};
+pub(super) use crate::compare::apply::bed::{SETTINGS, count};
 use crate::compare::apply::contender::{Contender, Policy};
 use crate::compare::apply::summary::{Peer, Sample, Summary};
 
@@ -56,14 +57,21 @@ pub(crate) struct Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Named(Workload);
 
+impl Named {
+    pub(super) fn workload(self) -> Workload {
+        self.0
+    }
+}
+
 impl ValueEnum for Named {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [Named; 5] = [
+        const ALL: [Named; 6] = [
             Named(Workload::ALL[0]),
             Named(Workload::ALL[1]),
             Named(Workload::ALL[2]),
             Named(Workload::ALL[3]),
             Named(Workload::ALL[4]),
+            Named(Workload::ALL[5]),
         ];
         &ALL
     }

@@ -75,6 +75,7 @@ impl Home {
             port: None,
             pid_file: self.path("pid"),
             error_log: self.path("log.err"),
+            logs_what_it_applies: true,
             extra_args,
             max_cache_bytes: requirements().max_cache_bytes(),
         };

@@ -210,6 +210,7 @@ fn trim_options(data_dir: &Path, member_dir: &Path) -> TailTrimOptions {
         port: None,
         pid_file: "pid".into(),
         error_log: "log.err".into(),
+        logs_what_it_applies: true,
         extra_args: vec!["--log-bin=binlog".to_owned()],
         max_cache_bytes: 1 << 30,
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{ChildStdin, Command};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -91,6 +91,13 @@ impl MysqlClient {
             self.command()?,
             statements.into(),
         )?))
+    }
+
+    /// Starts a client whose statements somebody writes while it runs. It passes over those that the server refuses.
+    pub(super) fn fed_by(&self, feed: impl FnOnce(ChildStdin) + Send + 'static) -> Result<Running> {
+        let mut command = self.command()?;
+        command.args(["--force", "--unbuffered"]);
+        Running::start_fed("a client at a pace", command, feed)
     }
 
     /// The one value that a query returns.

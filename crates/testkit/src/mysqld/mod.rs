@@ -5,6 +5,7 @@
 
 pub mod client;
 pub mod group_replication;
+pub mod paced;
 mod replication;
 pub mod sysbench;
 pub mod workload;

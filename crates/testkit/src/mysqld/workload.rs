@@ -1,4 +1,4 @@
-//! Loads whose logs appliers are compared and tested with: sysbench's writes, C5's insert-only and adversarial workloads, the
+//! Loads whose logs appliers are compared and tested with: sysbench's writes, C5's insert-only and adversarial workloads, one hot row, the
 //! two hot transactions of TPC-C in small, and inserts beside changes of the schema. Each makes its tables, and then a number
 //! of transactions from a few clients at once; the same seed gives the same statements.
 
@@ -17,6 +17,8 @@ pub enum Workload {
     OltpWriteOnly,
     /// Unique inserts and nothing else: no transaction conflicts with any other.
     InsertOnly,
+    /// One update of the same row, and nothing else: no two transactions can go on beside each other.
+    HotRow,
     /// Unique inserts, and then one update of the same row: all transactions conflict, in their last row only.
     Adversarial,
     /// NewOrder and Payment, half and half, on few warehouses; rows that are hot are written last, as far as they can be.
@@ -34,9 +36,10 @@ const CHANGES_BESIDE: u64 = 8;
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::OltpWriteOnly,
         Self::InsertOnly,
+        Self::HotRow,
         Self::Adversarial,
         Self::NewOrderPayment,
         Self::SchemaChanges,
@@ -48,6 +51,7 @@ impl Workload {
         match self {
             Self::OltpWriteOnly => "oltp_write_only",
             Self::InsertOnly => "insert_only",
+            Self::HotRow => "hot_row",
             Self::Adversarial => "adversarial",
             Self::NewOrderPayment => "new_order_payment",
             Self::SchemaChanges => "schema_changes",
@@ -60,6 +64,7 @@ impl Workload {
         match self {
             Self::OltpWriteOnly => Sysbench::schema(),
             Self::InsertOnly => "insert_only",
+            Self::HotRow => "hot_row",
             Self::Adversarial => "adversarial",
             Self::NewOrderPayment => "new_order_payment",
             Self::SchemaChanges => "schema_changes",
@@ -80,7 +85,7 @@ impl Workload {
             Self::InsertOnly => {
                 "CREATE TABLE t (id BIGINT PRIMARY KEY, value INT NOT NULL)".to_owned()
             }
-            Self::Adversarial => {
+            Self::HotRow | Self::Adversarial => {
                 "CREATE TABLE t (id BIGINT PRIMARY KEY, value INT NOT NULL); INSERT INTO t VALUES (0, 0)"
                     .to_owned()
             }
@@ -126,21 +131,49 @@ impl Workload {
         Ok(())
     }
 
+    /// One of its transactions, as statements. No two have the same number.
+    #[must_use]
+    pub fn transaction(self, number: u64, dice: &mut Rng) -> String {
+        match self {
+            Self::OltpWriteOnly => oltp_write_only(dice),
+            Self::InsertOnly => insert(number, 4),
+            Self::HotRow => format!("UPDATE t SET value = {} WHERE id = 0;\n", dice.i32(..)),
+            Self::Adversarial => {
+                let (inserts, value) = (insert(number, 16), dice.i32(..));
+                format!("BEGIN; {inserts} UPDATE t SET value = {value} WHERE id = 0; COMMIT;\n")
+            }
+            Self::NewOrderPayment => new_order_or_payment(dice),
+            Self::SchemaChanges => beside_changes(number),
+        }
+    }
+
     /// What one client does.
     fn script(self, load: Load, client: u32) -> String {
-        let own = load.of(client);
-        let body = match self {
-            Self::InsertOnly => own.transactions(|at, _| insert(at, 4)),
-            Self::Adversarial => own.transactions(|at, dice| {
-                let (inserts, value) = (insert(at, 16), dice.i32(..));
-                format!("BEGIN; {inserts} UPDATE t SET value = {value} WHERE id = 0; COMMIT;\n")
-            }),
-            Self::NewOrderPayment => own.transactions(transaction),
-            Self::SchemaChanges => own.transactions(|at, _| beside_changes(at)),
-            Self::OltpWriteOnly => String::new(),
-        };
+        let body = load
+            .of(client)
+            .transactions(|at, dice| self.transaction(at, dice));
         format!("USE {};\n{body}", self.schema())
     }
+}
+
+/// What sysbench's script of this name does, on one of its tables.
+fn oltp_write_only(dice: &mut Rng) -> String {
+    let (tables, rows) = SYSBENCH_TABLES;
+    let table = format!("sbtest{}", dice.u32(1..=tables));
+    let [k, c, again] = [(); 3].map(|()| dice.u32(1..=rows));
+    let mut digits = |groups: usize| {
+        let group = || format!("{:011}", dice.u64(..100_000_000_000));
+        std::iter::repeat_with(group)
+            .take(groups)
+            .collect::<Vec<_>>()
+            .join("-")
+    };
+    let (text, other, pad) = (digits(10), digits(10), digits(5));
+    format!(
+        "BEGIN; UPDATE {table} SET k = k + 1 WHERE id = {k}; UPDATE {table} SET c = '{text}' WHERE id = {c}; \
+         DELETE FROM {table} WHERE id = {again}; INSERT INTO {table} (id, k, c, pad) VALUES ({again}, {k}, '{other}', '{pad}'); \
+         COMMIT;\n"
+    )
 }
 
 /// One statement with so many rows that no other transaction inserts.
@@ -216,8 +249,7 @@ pub(super) fn tables() -> String {
     )
 }
 
-/// One transaction.
-pub(super) fn transaction(_: u64, dice: &mut Rng) -> String {
+fn new_order_or_payment(dice: &mut Rng) -> String {
     let (w, d) = (dice.u32(1..=WAREHOUSES), dice.u32(1..=DISTRICTS));
     let c = dice.u32(1..=CUSTOMERS);
     match dice.bool() {

@@ -20,7 +20,7 @@ use testkit::wait::try_eventually;
 use super::contender::{Contender, Policy};
 
 /// Settings of source and targets beyond those that the fixture states (`sync_binlog=1`, `innodb_flush_log_at_trx_commit=1`).
-const SETTINGS: [&str; 3] = [
+pub(in crate::compare) const SETTINGS: [&str; 3] = [
     "--innodb-buffer-pool-size=256M",
     "--innodb-redo-log-capacity=256M",
     "--binlog-row-metadata=FULL",
@@ -252,7 +252,7 @@ impl Bed {
 }
 
 /// How many transactions a set has.
-fn count(gtids: &str) -> Result<u64> {
+pub(in crate::compare) fn count(gtids: &str) -> Result<u64> {
     let mut count = 0;
     for source in gtids.split(',') {
         for interval in source.trim().split(':').skip(1) {

@@ -1,0 +1,209 @@
+//! A primary and its follower, and one rate held.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+use testkit::bounded_run::Running;
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::paced::{Pace, Paced, PacedLoad};
+use testkit::mysqld::workload::Workload;
+use testkit::mysqld::{
+    Mysqld, MysqldOptions, REPLICATION_PASSWORD, REPLICATION_USER, TableChecksums,
+};
+use testkit::statistics::Percentiles;
+
+use super::Follower;
+use super::search::{Point, Rate};
+use crate::compare::apply::{SETTINGS, count};
+
+/// From one row of the probe to the next, and from one reading to the next.
+const PROBE: Duration = Duration::from_millis(20);
+/// Longer than any follower needs for the rest.
+const LIMIT: Duration = Duration::from_secs(1800);
+
+/// What primaries and followers start from.
+pub(super) struct Bed {
+    workload: Workload,
+    template: PathBuf,
+    tree: MysqlTree,
+    _work: TempDir,
+}
+
+/// See the module.
+pub(super) struct Pair<'a> {
+    bed: &'a Bed,
+    /// This applier's process; it ends with the pair, before the servers do.
+    _applier: Option<Running>,
+    primary: Mysqld,
+    follower: Mysqld,
+}
+
+impl Bed {
+    pub(super) fn make(tree: &MysqlTree, workload: Workload) -> Result<Self> {
+        let work = TempDir::new()?;
+        let template = work.path().join("template");
+        let mut prepared = Mysqld::launch_with(
+            tree,
+            MysqldOptions {
+                data_dir: Some(template.clone()),
+                ..options(1)
+            },
+        )?;
+        let client = prepared.client();
+        client.create_replication_user()?;
+        client.sql(
+            "CREATE DATABASE probe; CREATE TABLE probe.written (id INT PRIMARY KEY, at DATETIME(6) NOT NULL); \
+             INSERT INTO probe.written VALUES (1, SYSDATE(6))",
+        )?;
+        workload.prepare(&prepared)?;
+        prepared.stop()?;
+        Ok(Self {
+            workload,
+            template,
+            tree: tree.clone(),
+            _work: work,
+        })
+    }
+
+    fn server(&self, id: u32, arguments: &[&str]) -> Result<Mysqld> {
+        let options = MysqldOptions {
+            copy_of: Some(self.template.clone()),
+            ..options(id).with_arguments(arguments.iter().copied())
+        };
+        Mysqld::launch_with(&self.tree, options)
+    }
+
+    /// A primary, and a follower that is at work.
+    pub(super) fn pair(
+        &self,
+        follower: Follower,
+        workers: u32,
+        witness: &Path,
+    ) -> Result<Pair<'_>> {
+        let primary = self.server(1, &[])?;
+        let of_threads = format!("--replica-parallel-workers={workers}");
+        let server = self.server(
+            2,
+            &[
+                "--log-replica-updates=ON",
+                "--replica-preserve-commit-order=ON",
+                "--skip-replica-start",
+                &of_threads,
+            ],
+        )?;
+        let applier = match follower {
+            Follower::Native => {
+                let source = primary.address();
+                server.client().sql(&format!(
+                    "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{}', SOURCE_PORT = {}, SOURCE_USER = '{REPLICATION_USER}', \
+                     SOURCE_PASSWORD = '{REPLICATION_PASSWORD}', SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1; START REPLICA",
+                    source.ip(),
+                    source.port(),
+                ))?;
+                None
+            }
+            Follower::Ours => {
+                let mut command = Command::new(witness);
+                command.env("WITNESS_FROM_PASSWORD", REPLICATION_PASSWORD);
+                command.args(["apply", "--to-user", "root", "--workers"]);
+                command.arg(workers.to_string()).arg("--to");
+                command.arg(server.socket()).arg("--from-mysql");
+                command.arg(primary.address().to_string());
+                command.args(["--from-user", REPLICATION_USER]);
+                Some(Running::start("witness apply", command, Vec::new())?)
+            }
+        };
+        let pair = Pair {
+            bed: self,
+            _applier: applier,
+            primary,
+            follower: server,
+        };
+        pair.catch_up()?;
+        Ok(pair)
+    }
+}
+
+impl Pair<'_> {
+    /// Has the primary take a load of this rate for so long, and reads the lag meanwhile; then the follower catches up.
+    pub(super) fn hold(
+        &self,
+        rate: Rate,
+        clients: u32,
+        duration: Duration,
+        seed: u32,
+    ) -> Result<Point> {
+        let per_second = match rate {
+            Rate::All => None,
+            Rate::PerSecond(rate) => Some(rate),
+        };
+        let before = self.executed()?;
+        let began = Instant::now();
+        let pace = Pace {
+            interval: Some(PROBE),
+            from: began,
+            until: began + duration,
+        };
+        let write = "UPDATE probe.written SET at = SYSDATE(6) WHERE id = 1;\n";
+        let read =
+            "SELECT TIMESTAMPDIFF(MICROSECOND, at, SYSDATE(6)) FROM probe.written WHERE id = 1;\n";
+        let writes = Paced::start(&self.primary.client(), pace, move |_| write.to_owned())?;
+        let reads = Paced::start(&self.follower.client(), pace, move |_| read.to_owned())?;
+        let load = PacedLoad {
+            per_second,
+            clients,
+            duration,
+            seed,
+        };
+        load.run(self.bed.workload, &self.primary)?;
+        let took = began.elapsed();
+        let committed = self.executed()? - before;
+        writes.finish()?;
+        let (answers, _) = reads.finish()?;
+        let micros: Vec<f64> = answers
+            .lines()
+            .filter_map(|line| line.parse().ok())
+            .collect();
+        let lag_ms = Percentiles::of(micros.iter().map(|micros| micros / 1e3));
+        let lag_ms = lag_ms.context("the follower was not read once")?;
+        let ended = Instant::now();
+        self.catch_up()?;
+        let caught_up_after_s = ended.elapsed().as_secs_f64();
+        ensure!(
+            self.checksums(&self.primary)? == self.checksums(&self.follower)?,
+            "the follower's tables differ from the primary's"
+        );
+        Ok(Point {
+            asked: per_second,
+            per_second: committed as f64 / took.as_secs_f64(),
+            lag_ms,
+            caught_up_after_s,
+        })
+    }
+
+    fn executed(&self) -> Result<u64> {
+        count(&self.primary.client().gtid_executed()?)
+    }
+
+    fn checksums(&self, server: &Mysqld) -> Result<TableChecksums> {
+        server.client().table_checksums(self.bed.workload.schema())
+    }
+
+    fn catch_up(&self) -> Result<()> {
+        let all = self.primary.client().gtid_executed()?;
+        let wait = format!(
+            "SELECT WAIT_FOR_EXECUTED_GTID_SET('{all}', {})",
+            LIMIT.as_secs()
+        );
+        let waited = self.follower.client().sql_within(&wait, LIMIT)?;
+        ensure!(waited.single()? == "0", "the follower did not catch up");
+        Ok(())
+    }
+}
+
+fn options(server_id: u32) -> MysqldOptions {
+    MysqldOptions::with_server_id(server_id).with_arguments(SETTINGS)
+}
