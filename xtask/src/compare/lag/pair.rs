@@ -19,8 +19,12 @@ use super::Follower;
 use super::search::{Point, Rate};
 use crate::compare::apply::{SETTINGS, count};
 
-/// From one row of the probe to the next, and from one reading to the next.
+/// From one row of the probe to the next: what a reading finds without any lag is 10 ms on average.
 const PROBE: Duration = Duration::from_millis(20);
+/// From one reading to the next; another time, so that readings come at every moment between two rows.
+const READING: Duration = Duration::from_millis(23);
+/// From the first row, behind the clients' logins, to the first reading.
+const SETTLED: Duration = Duration::from_secs(1);
 /// Longer than any follower needs for the rest.
 const LIMIT: Duration = Duration::from_secs(1800);
 
@@ -142,16 +146,22 @@ impl Pair<'_> {
         };
         let before = self.executed()?;
         let began = Instant::now();
-        let pace = Pace {
-            interval: Some(PROBE),
-            from: began,
+        let pace = |interval, from| Pace {
+            interval: Some(interval),
+            from,
             until: began + duration,
         };
         let write = "UPDATE probe.written SET at = SYSDATE(6) WHERE id = 1;\n";
         let read =
             "SELECT TIMESTAMPDIFF(MICROSECOND, at, SYSDATE(6)) FROM probe.written WHERE id = 1;\n";
-        let writes = Paced::start(&self.primary.client(), pace, move |_| write.to_owned())?;
-        let reads = Paced::start(&self.follower.client(), pace, move |_| read.to_owned())?;
+        let writes = Paced::start(&self.primary.client(), pace(PROBE, began), move |_| {
+            write.to_owned()
+        })?;
+        let reads = Paced::start(
+            &self.follower.client(),
+            pace(READING, began + SETTLED),
+            move |_| read.to_owned(),
+        )?;
         let load = PacedLoad {
             per_second,
             clients,
