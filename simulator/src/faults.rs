@@ -116,6 +116,16 @@ pub(crate) enum Fault {
         alone: Duration,
         time: Duration,
     },
+    /// For so long this member, and no other, sees the leader hang up again and again, and its address refuse, although it lives.
+    FalseAlarm {
+        member: MemberId,
+        time: Duration,
+    },
+    /// The same for all but the leader, which nobody hears and who hears nobody: no minority is lied to any more, and only a ring
+    /// that is broken on purpose is played so.
+    FalseDeath {
+        time: Duration,
+    },
     /// A voter campaigns, or is given the leadership, although nobody is missing.
     Campaign {
         member: MemberId,
@@ -241,11 +251,11 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
         return Some(proxies::strike(pick(dice, &view.relayed), time, dice));
     }
     let drawn = match intensity.stress {
-        Stress::Everything => dice.u32(0..112),
+        Stress::Everything => dice.u32(0..115),
         Stress::Leaders => *pick(
             dice,
             &[
-                0, 10, 25, 35, 36, 36, 65, 82, 82, 95, 95, 100, 100, 100, 110,
+                0, 0, 10, 25, 35, 36, 36, 65, 82, 82, 95, 95, 100, 100, 100, 110, 112, 112,
             ],
         ),
         Stress::Disks => *pick(dice, &[0, 0, 0, 0, 25, 35, 65, 65, 65, 81, 81, 100, 108]),
@@ -342,6 +352,10 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
         },
         100..=102 => Fault::Campaign { member },
         110..=111 => relapse(dice, time),
+        112..=114 => Fault::FalseAlarm {
+            member,
+            time: time(dice),
+        },
         108..=109 => Fault::Wipe {
             member: *pick_some(dice, &view.may_rot_tail)?,
             alone: dice

@@ -39,6 +39,9 @@ pub(crate) enum Mutation {
     BelieveAnySet,
     /// A voter that was just started votes at once, whatever lease it may have granted before.
     ForgetTheLease,
+    /// Somebody hangs up in the name of a leader that lives and refuses connections to it, towards all others at once: both signs of
+    /// its death lie to a majority.
+    RefuseForTheLiving,
     /// Repairs get the least term that their plan allows, whenever they are made: two that do not know of each other get the same.
     RepairWithoutAClock,
     /// A member whose disk was lost takes part under its old number, with an empty one.
@@ -62,7 +65,9 @@ impl Mutation {
     pub(crate) fn stress(self) -> Option<Stress> {
         match self {
             Self::NarrowWithoutTheBarrier => Some(Stress::Moves),
-            Self::ProxyIgnoresTheTerm | Self::ForgetTheLease => Some(Stress::Leaders),
+            Self::ProxyIgnoresTheTerm | Self::ForgetTheLease | Self::RefuseForTheLiving => {
+                Some(Stress::Leaders)
+            }
             Self::TrustACutTail | Self::TrustAWipedDisk | Self::ForgetUsedNumbers => {
                 Some(Stress::Disks)
             }
@@ -119,7 +124,7 @@ impl Mutation {
 
     /// Whether several members of a quorum must be able to serve for it to show.
     pub(crate) fn concerns_primaries(self) -> bool {
-        self == Self::ForgetTheLease
+        matches!(self, Self::ForgetTheLease | Self::RefuseForTheLiving)
     }
 
     /// Whether there must be proxies for it to show.

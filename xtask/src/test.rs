@@ -228,6 +228,7 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         ("broken admission", 21, "trust-a-wiped-disk"),
         ("broken numbers", 7, "forget-used-numbers"),
         ("broken lease", 202, "forget-the-lease"),
+        ("broken promise", 1, "refuse-for-the-living"),
         ("broken removal", 1, "remove-by-region"),
         ("broken count", 1, "count-a-learner"),
         ("broken purge", 1, "purge-past-regions"),

@@ -10,8 +10,8 @@ use anyhow::{Context, Result, ensure};
 use consensus::log_probe::LogProbe;
 use consensus::quorum::{QuorumPolicy, RingRules};
 use consensus::{
-    Answer, AppliedFloor, CallError, Identity, IdentityBook, IdentityFile, LogOrigin, Member,
-    MemberCalls, MemberConfig, Question, RingState, Term, Timers,
+    Answer, AppliedFloor, CallError, Identity, IdentityBook, IdentityFile, Knock, LogOrigin,
+    Member, MemberCalls, MemberConfig, Question, RingState, Term, Timers,
 };
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
@@ -342,6 +342,19 @@ impl MemberCalls for Addressed {
         async move {
             let record = self.over(to, Lane::Own, record);
             self.own.ask(to, &record, question, deadline).await
+        }
+        .boxed()
+    }
+
+    fn knock<'a>(
+        &'a self,
+        at: MemberId,
+        record: &'a MemberRecord,
+        deadline: Duration,
+    ) -> BoxFuture<'a, Knock> {
+        async move {
+            let record = self.over(at, Lane::Own, record);
+            self.own.knock(at, &record, deadline).await
         }
         .boxed()
     }

@@ -63,6 +63,7 @@ impl Receiver {
             }
             Call::Begin(..) => Reply::Unreachable("nothing is purged in this bench".to_owned()),
             Call::Ask(_) => Reply::Ask(Err(CallError("plain openraft is not asked".to_owned()))),
+            Call::Knock => Reply::Answers,
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use consensus::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
-use consensus::{Answer, CallError, Inbound, MemberCalls, Question};
+use consensus::{Answer, CallError, Inbound, Knock, MemberCalls, Question};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, Stream, StreamExt};
@@ -54,6 +54,8 @@ pub enum Call {
     Begin(Vote, FileStart),
     /// A question of the members to each other, which the engine does not know.
     Ask(Question),
+    /// A new connection, on which nothing is said.
+    Knock,
 }
 
 impl Call {
@@ -62,7 +64,7 @@ impl Call {
             Self::Vote(_) | Self::PreVote(_) => RPCTypes::Vote,
             Self::Begin(..) => RPCTypes::InstallSnapshot,
             Self::Transfer(_) => RPCTypes::TransferLeader,
-            Self::Heartbeat(_) | Self::Ask(_) => RPCTypes::AppendEntries,
+            Self::Heartbeat(_) | Self::Ask(_) | Self::Knock => RPCTypes::AppendEntries,
         }
     }
 }
@@ -80,6 +82,10 @@ pub enum Reply {
     Begin(SnapshotResponse<TypeConfig>),
     /// To a question.
     Ask(Result<Answer, CallError>),
+    /// To a new connection: it is taken.
+    Answers,
+    /// To a new connection: nothing listens there, as its machine says.
+    Refused,
     /// The member cannot be called: nothing listens there, or its engine has stopped.
     Unreachable(String),
 }
@@ -111,10 +117,14 @@ pub async fn receive(inbound: &Inbound, caller: MemberId, call: Call) -> Reply {
     match call {
         Call::Vote(request) => reply(inbound.vote(request).await, Reply::Vote),
         Call::PreVote(request) => reply(inbound.pre_vote(request).await, Reply::Vote),
-        Call::Heartbeat(request) => reply(inbound.heartbeat(request).await, Reply::Heartbeat),
+        Call::Heartbeat(request) => {
+            inbound.leads(caller);
+            reply(inbound.heartbeat(request).await, Reply::Heartbeat)
+        }
         Call::Transfer(request) => reply(inbound.transfer_leader(request).await, Reply::Transfer),
         Call::Begin(vote, start) => reply(inbound.install(vote, start).await, Reply::Begin),
         Call::Ask(question) => Reply::Ask(inbound.answer(caller, question).await),
+        Call::Knock => Reply::Answers,
     }
 }
 
@@ -172,6 +182,26 @@ impl<C: Carrier> MemberCalls for Port<C> {
                 Some(Reply::Ask(answer)) => answer,
                 Some(Reply::Unreachable(why)) => Err(CallError(why)),
                 _ => Err(CallError(format!("no answer within {deadline:?}"))),
+            }
+        }
+        .boxed()
+    }
+
+    fn knock<'a>(
+        &'a self,
+        at: MemberId,
+        _: &'a MemberRecord,
+        deadline: Duration,
+    ) -> BoxFuture<'a, Knock> {
+        let link = Link {
+            from: self.own,
+            to: at,
+        };
+        async move {
+            match self.carrier.call(link, Call::Knock, deadline).await {
+                Some(Reply::Answers) => Knock::Answers,
+                Some(Reply::Refused) => Knock::Refused,
+                _ => Knock::Silent,
             }
         }
         .boxed()

@@ -15,6 +15,7 @@ use tonic::metadata::MetadataMap;
 
 use crate::callers::Right;
 use crate::envelope;
+use crate::server::connections::Connections;
 
 /// Makes the answer to a status call. The binary decides what an operator sees.
 pub trait StatusSource: Send + Sync + 'static {
@@ -52,6 +53,8 @@ pub trait LogSource: Send + Sync + 'static {
 pub struct LocalMember {
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) status: Arc<dyn StatusSource>,
+    /// Those that others have opened to this member.
+    pub(crate) connections: Connections,
     commands: OnceLock<Arc<dyn CommandSource>>,
     readable: OnceLock<Arc<dyn LogSource>>,
     inbound: OnceLock<Inbound>,
@@ -67,6 +70,7 @@ impl LocalMember {
         Self {
             book,
             status,
+            connections: Connections::default(),
             commands: OnceLock::new(),
             readable: OnceLock::new(),
             inbound: OnceLock::new(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use binlog_store::{BinlogStore, CutBackError, LogHandle};
 use consensus::{Member, MemberCalls, Recollection, Rejoin, Returning};
 use raft_types::MemberId;
-use testkit::network::Reply;
+use testkit::network::{Call, Reply};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -120,13 +120,16 @@ impl Asking {
         let Message { from, to, body } = message;
         match body {
             Body::Reply(id, reply) => self.pending.replied(id, reply),
-            Body::Call(id, _) => {
-                let why = Reply::Unreachable("nothing listens there yet".to_owned());
+            Body::Call(id, call) => {
+                let reply = match call {
+                    Call::Knock => Reply::Answers,
+                    _ => Reply::Unreachable("it does not take part yet".to_owned()),
+                };
                 let (from, to) = (to, from);
                 queue.send(Message {
                     from,
                     to,
-                    body: Body::Reply(id, why),
+                    body: Body::Reply(id, reply),
                 });
             }
             _ => {}

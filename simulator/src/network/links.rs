@@ -56,6 +56,8 @@ pub(crate) struct Links {
     stalled: BTreeSet<MemberId>,
     /// Members whose entries take so many steps longer; all else is as fast as ever.
     lagging: BTreeMap<MemberId, u64>,
+    /// Members that every address refuses, and to which leaders seem to hang up.
+    alarmed: BTreeSet<MemberId>,
     /// Nobody, unless the ring is broken on purpose.
     stand_in: Option<StandIn>,
 }
@@ -72,6 +74,7 @@ impl Links {
             cut: BTreeMap::new(),
             stalled: BTreeSet::new(),
             lagging: BTreeMap::new(),
+            alarmed: BTreeSet::new(),
             stand_in: None,
         }
     }
@@ -134,11 +137,25 @@ impl Links {
         self.lagging.get(&member).copied().unwrap_or_default()
     }
 
+    /// Lets every address refuse new connections of this member, or not any more.
+    pub(crate) fn alarm(&mut self, member: MemberId, alarmed: bool) {
+        match alarmed {
+            true => self.alarmed.insert(member),
+            false => self.alarmed.remove(&member),
+        };
+    }
+
+    /// Whom every address refuses.
+    pub(crate) fn alarmed(&self) -> &BTreeSet<MemberId> {
+        &self.alarmed
+    }
+
     /// Mends everything.
     pub(crate) fn heal(&mut self) {
         self.cut.clear();
         self.stalled.clear();
         self.lagging.clear();
+        self.alarmed.clear();
         self.stand_in = None;
         self.weather = Weather::default();
     }

@@ -41,6 +41,8 @@ pub(crate) enum Body {
     Broken(CallId, String),
     /// Of a session with a proxy, which is ordered and breaks like a stream.
     Session(CallId, SessionPart),
+    /// The sender's process is gone, and its machine has closed all of its connections.
+    HungUp,
 }
 
 impl Body {
@@ -50,7 +52,7 @@ impl Body {
             Self::Request { stream, .. } | Self::Closed(stream) => Some((*stream, true)),
             Self::Answer { stream, .. } | Self::Broken(stream, _) => Some((*stream, false)),
             Self::Session(session, part) => Some((*session, part.goes_to_the_proxy())),
-            Self::Call(..) | Self::Reply(..) => None,
+            Self::Call(..) | Self::Reply(..) | Self::HungUp => None,
         }
     }
 
@@ -81,7 +83,9 @@ impl Body {
             Self::Closed(_) => 9,
             Self::Broken(..) => 10,
             Self::Call(_, Call::Begin(..)) => 11,
-            Self::Session(_, part) => 12 + part.kind(),
+            Self::HungUp => 12,
+            Self::Call(_, Call::Knock) => 13,
+            Self::Session(_, part) => 14 + part.kind(),
         }
     }
 
@@ -94,6 +98,10 @@ impl Body {
             Self::Call(_, Call::Transfer(request)) => format!("transfer {request}"),
             Self::Call(_, Call::Begin(vote, start)) => format!("begin {vote} {}", start.before),
             Self::Call(_, Call::Ask(question)) => format!("asks {question:?}"),
+            Self::Call(_, Call::Knock) => "knocks".to_owned(),
+            Self::Reply(_, Reply::Answers) => "answers".to_owned(),
+            Self::Reply(_, Reply::Refused) => "refuses".to_owned(),
+            Self::HungUp => "hung up".to_owned(),
             Self::Reply(_, Reply::Vote(response)) => format!("vote: {response}"),
             Self::Reply(_, Reply::Heartbeat(answer)) => format!("heartbeat: {answer:?}"),
             Self::Reply(_, Reply::Transfer(response)) => format!("transfer: {response:?}"),

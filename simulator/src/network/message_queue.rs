@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fastrand::Rng;
 use raft_types::{MemberId, Vote};
-use testkit::network::Call;
+use testkit::network::{Call, Reply};
 
 use crate::event::Event;
 use crate::network::links::{Fate, Links};
@@ -76,6 +76,15 @@ impl MessageQueue {
         let now = self.record.now();
         let mut guard = self.state();
         let state = &mut *guard;
+        if let Body::Call(id, Call::Knock) = message.body
+            && state.links.alarmed().contains(&message.from)
+        {
+            // By whoever stands between it and the address: no link of the ring is asked.
+            (message.to, message.body) = (message.from, Body::Reply(id, Reply::Refused));
+            state.sent += 1;
+            state.under_way.insert((now + 1, state.sent), message);
+            return;
+        }
         if message.body.leads() {
             message.to = state.links.stands_in_for(message.from, message.to);
         }

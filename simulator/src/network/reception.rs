@@ -63,6 +63,7 @@ impl Reception {
             Body::Closed(stream) => self.pending.closed(stream),
             Body::Broken(stream, why) => self.pending.news(stream, StreamNews::Broken(why)),
             Body::Session(session, part) => self.session(from, session, part),
+            Body::HungUp => self.inbound.hung_up(from),
         }
     }
 
@@ -168,6 +169,7 @@ impl Reception {
                 })
             })
         });
+        self.inbound.leads(from);
         let mut answers = self.inbound.append(requests);
         let mut number = 0;
         while let Some(answer) = answers.next().await {

@@ -23,6 +23,7 @@ use crate::shape::Shape;
 use crate::tick::Tick;
 use crate::world::World;
 use crate::world::healing::time_to_commit;
+use crate::world::slot::Slot;
 use crate::world::undo::Undo;
 
 /// Who is under siege, and until when.
@@ -168,7 +169,11 @@ impl World {
             let Some((leader, term)) = self.serving() else {
                 return;
             };
+            let near = self.heirs_are_near(leader);
             self.kill(leader);
+            if near {
+                self.followed_at_once(term);
+            }
             self.wait_for_leader(Some(term));
             self.wait_for_proxies();
         }
@@ -176,6 +181,35 @@ impl World {
             self.kill(proxy);
         }
         self.wait_for_proxies();
+    }
+
+    /// Whether the others have a majority without this leader, in one voter set and in its own region.
+    fn heirs_are_near(&self, leader: MemberId) -> bool {
+        let regions = self.regions();
+        let home = |id: &MemberId| regions.get(id) == regions.get(&leader);
+        let runs = |id: &MemberId| self.slots.get(id).is_some_and(Slot::is_running);
+        self.leading_view()
+            .is_some_and(|(_, view)| match view.voter_sets.as_slice() {
+                [set] => set.len() >= 3 && set.iter().all(|id| home(id) && runs(id)),
+                _ => false,
+            })
+    }
+
+    /// Until somebody leads a later term: before anybody can have missed a heartbeat, whatever the heartbeat is.
+    fn followed_at_once(&mut self, before: Term) {
+        let (start, lease) = (self.now, self.shape.timers.lease);
+        let leads = |slot: &Slot| slot.process()?.outline().leadership.leading_term();
+        while self.goes_on() && self.slots.values().filter_map(leads).max() <= Some(before) {
+            if self.now - start > lease {
+                let words = format!("nobody is elected within {lease:?} of the death of a process");
+                self.record.saw(&Event::Stuck { words });
+            }
+            self.step();
+        }
+        self.record.note(&format!(
+            "FOLLOWED within {:?}, lease {lease:?}",
+            self.now - start
+        ));
     }
 
     /// A proxy that whoever serves is in a session with.

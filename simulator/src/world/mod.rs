@@ -29,7 +29,7 @@ use crate::faults;
 use crate::faults::{Fault, Intensity, Stress, View};
 use crate::member::{DiskPace, FileRepair, Process, ProcessSetup};
 use crate::mutation::Mutation;
-use crate::network::{Links, MessageQueue, Relayed};
+use crate::network::{Body, Links, Message, MessageQueue, Relayed};
 use crate::record::{Record, Trace};
 use crate::scenario::Scenario;
 use crate::shape::Shape;
@@ -43,6 +43,9 @@ use crate::world::undo::Undo;
 
 /// The mean time between two, where nothing else goes wrong.
 const BETWEEN_RELAPSES: Duration = Duration::from_millis(2_500);
+
+/// To whom is alarmed without a cause the leader seems to hang up in one of so many steps.
+const FALSE_ALARMS: u32 = 4;
 
 /// The longest time between two writes there: who hears nothing from the leader for a lease must not lack much.
 const BETWEEN_WRITES: Duration = Duration::from_millis(600);
@@ -284,6 +287,10 @@ impl World {
 
     /// What goes wrong next; where the one thing is broken that only leases show, nothing else comes in between.
     fn next_fault(&mut self) -> Option<Fault> {
+        if self.mutation == Some(Mutation::RefuseForTheLiving) {
+            let time = Duration::from_millis(self.dice.u64(500..1_500));
+            return Some(Fault::FalseDeath { time });
+        }
         if self.mutation.is_some_and(Mutation::concerns_primaries) {
             let time = |dice: &mut Rng| Duration::from_millis(dice.u64(500..1_500));
             return Some(faults::relapse(&mut self.dice, time));
@@ -361,6 +368,7 @@ impl World {
         let due = self.queue.due(self.now, |to| {
             slots.get(&to).is_some_and(Slot::takes_messages)
         });
+        self.alarm();
         for message in due {
             if let Some(slot) = self.slots.get(&message.to) {
                 slot.deliver(message, &self.queue);
@@ -370,6 +378,37 @@ impl World {
             slot.run_until(self.now, &self.record);
         }
         self.switch_off_removed();
+        self.hang_up();
         self.restart_fallen();
+    }
+
+    /// Leaders seem to hang up to those that are alarmed without a cause.
+    fn alarm(&mut self) {
+        let alarmed = self.queue.links(|links| links.alarmed().clone());
+        for to in alarmed {
+            if self.dice.u32(0..FALSE_ALARMS) == 0
+                && let Some(from) = self.leader().filter(|leader| *leader != to)
+                && let Some(slot) = self.slots.get(&to).filter(|slot| slot.takes_messages())
+            {
+                let body = Body::HungUp;
+                slot.deliver(Message { from, to, body }, &self.queue);
+            }
+        }
+    }
+
+    /// The machines of processes that ended close their connections.
+    fn hang_up(&mut self) {
+        let members = self.there();
+        for (from, slot) in &mut self.slots {
+            if std::mem::take(&mut slot.hung_up) {
+                for to in members.iter().filter(|to| *to != from) {
+                    self.queue.send(Message {
+                        from: *from,
+                        to: *to,
+                        body: Body::HungUp,
+                    });
+                }
+            }
+        }
     }
 }

@@ -118,6 +118,11 @@ impl World {
                 ..
             } => self.wipe(member, None),
             Fault::Relapse { which, alone, time } => self.relapse_soon(which, alone, time),
+            Fault::FalseAlarm { member, time } => {
+                self.queue.links(|links| links.alarm(member, true));
+                self.later(time, Undo::NoAlarm(member));
+            }
+            Fault::FalseDeath { time } => self.false_death(time),
             Fault::Campaign { member } => self.campaign(member),
             Fault::Transfer { to } => self.transfer(to),
             Fault::Promote { to } => self.promote(to),
@@ -130,6 +135,23 @@ impl World {
                 waits,
             } => self.purge(member, keep, waits),
         }
+    }
+
+    fn false_death(&mut self, time: Duration) {
+        let Some(leader) = self.leader() else {
+            return;
+        };
+        let others = self.there().into_iter().filter(|id| *id != leader);
+        let others: Vec<MemberId> = others.collect();
+        for &member in &others {
+            self.play(Fault::FalseAlarm { member, time });
+        }
+        self.play(Fault::Cut {
+            from: vec![leader],
+            to: others,
+            both: true,
+            time,
+        });
     }
 
     fn relapse_soon(&mut self, which: u64, alone: Duration, time: Duration) {
@@ -279,6 +301,7 @@ impl World {
                 }
             }
             Undo::NoLag(member) => self.queue.links(|links| links.lag(member, None)),
+            Undo::NoAlarm(member) => self.queue.links(|links| links.alarm(member, false)),
             Undo::Space(member) => {
                 if let Some(slot) = self.slots.get_mut(&member) {
                     slot.full = false;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use consensus::{Envelope, Identity, Party, admit};
 use raft_types::{FormatRange, FormatVersion, Incarnation};
 use testkit::disk::FaultyDisk;
-use testkit::network::Reply;
+use testkit::network::{Call, Reply};
 
 use crate::event::{Damage, Event};
 use crate::faults::Crash;
@@ -38,6 +38,8 @@ pub(super) struct Slot {
     state: State,
     /// How the process will end when its disk is cut off.
     pub(super) crash: Option<Crash>,
+    /// Its process ended and its machine did not: the others are to hear that.
+    pub(super) hung_up: bool,
     /// When it starts again.
     pub(super) start_at: Option<Tick>,
     /// How long it stays down when it falls.
@@ -84,6 +86,7 @@ impl Slot {
             setup,
             state: State::Down { refuses: true },
             crash: None,
+            hung_up: false,
             start_at: None,
             down_for: None,
             absent: false,
@@ -190,6 +193,13 @@ impl Slot {
                     _ => "nothing listens there".to_owned(),
                 };
                 let body = match message.body {
+                    Body::Call(id, Call::Knock) => Body::Reply(
+                        id,
+                        match &self.state {
+                            State::Stranger { .. } => Reply::Answers,
+                            _ => Reply::Refused,
+                        },
+                    ),
                     Body::Call(id, _) => Body::Reply(id, Reply::Unreachable(why)),
                     Body::Request { stream, .. } => Body::Broken(stream, why),
                     Body::Session(session, SessionPart::Request { .. } | SessionPart::End(_)) => {
@@ -276,7 +286,10 @@ impl Slot {
             (State::Down { .. }, _) => {}
         }
         match crash {
-            Crash::Stop | Crash::Kill => self.setup.disk.restart_process(),
+            Crash::Stop | Crash::Kill => {
+                self.setup.disk.restart_process();
+                self.hung_up = true;
+            }
             Crash::PowerCut(survival) => {
                 self.setup.disk.power_cycle(survival);
                 self.state = State::Down { refuses: false };

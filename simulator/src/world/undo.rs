@@ -18,6 +18,7 @@ pub(super) enum Undo {
     ClearWeather,
     NormalPace(MemberId),
     NoLag(MemberId),
+    NoAlarm(MemberId),
     /// There is space on the disk again.
     Space(MemberId),
     /// A member whose streams are stalled is cut off altogether.

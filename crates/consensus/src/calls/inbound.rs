@@ -19,7 +19,8 @@ use tokio::sync::oneshot;
 
 use crate::calls::admission::AdmissionRefusal;
 use crate::calls::{Answer, CallError, FileBytes, MemberCalls, Question};
-use crate::election::{doubted_tail, mock_vote};
+use crate::election::dead_leader::Reign;
+use crate::election::{doubted_tail, early_election, mock_vote};
 use crate::engine;
 use crate::engine::{Fault, RoleSnapshot};
 use crate::formats;
@@ -222,14 +223,29 @@ impl Inbound {
         Ok(response)
     }
 
-    /// Votes, if this member may; not before the end of a lease that this member may have granted before its start. See
-    /// `campaign` and `vote_gate`.
+    /// This member calls as a leader does, on a connection that is open.
+    pub fn leads(&self, caller: MemberId) {
+        self.core.dead_leader.calls(caller);
+    }
+
+    /// A member has closed the last of its connections to this one. When it is the leader, this member finds out whether its
+    /// process is gone.
+    pub fn hung_up(&self, caller: MemberId) {
+        let role = engine::role(&self.core.raft);
+        let followed = Reign::followed(&role, self.core.id);
+        if let Some(reign) = followed.filter(|reign| reign.leader == caller) {
+            self.core.dead_leader.hung_up(reign);
+        }
+    }
+
+    /// Votes, if this member may; not before the end of a lease that this member may have granted before its start. The lease of a
+    /// leader whose process is gone is passed by, as in a transfer of the leadership. See `campaign`, `vote_gate` and `dead_leader`.
     ///
     /// # Errors
     /// The engine has stopped.
     pub async fn vote(
         &self,
-        request: VoteRequest<TypeConfig>,
+        mut request: VoteRequest<TypeConfig>,
     ) -> Result<VoteResponse<TypeConfig>, Fault> {
         heed_leap(&self.core, &self.core.role(), &request.vote);
         if !request.leadership_transfer {
@@ -238,6 +254,7 @@ impl Inbound {
         if let Some(refusal) = self.withheld(&request).await? {
             return Ok(refusal);
         }
+        request.leadership_transfer |= self.core.dead_leader.releases(&request.vote);
         self.core.raft.vote(request).await.map_err(raft_fault)
     }
 
@@ -316,6 +333,10 @@ impl Inbound {
             Question::MockVote(call) => {
                 let vote = mock_vote::vote(&self.core, &call);
                 Ok(Answer::MockVote(vote.await))
+            }
+            Question::EarlyVote(call) => {
+                early_election::answer(&self.core, &call).await?;
+                Ok(Answer::EarlyVote)
             }
             Question::Agreement(theirs) => {
                 let compared = rejoin::compare(&self.core.raft, theirs).await;

@@ -15,6 +15,7 @@ use raft_types::{FilePart, MemberId, MemberRecord, OpId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
+use crate::election::early_election::EarlyVoteCall;
 use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
 use crate::formats::Program;
 use crate::history::HistoryEntry;
@@ -60,6 +61,8 @@ pub enum Question {
     MockElection(MockElectionCall),
     /// To a voter: would you elect me?
     MockVote(MockVoteCall),
+    /// To a voter: do you know as well that the leader's process is gone, and would you elect me?
+    EarlyVote(EarlyVoteCall),
     /// From a member that comes back: is my log still the ring's?
     Agreement(Recollection),
     /// To the leader, from a member that wants to purge its log: up to where does nobody need it any more?
@@ -103,6 +106,8 @@ pub enum Answer {
     MockElection(MockElection),
     /// What the voter would do.
     MockVote(MockVote),
+    /// Answers [`Question::EarlyVote`]: yes to both.
+    EarlyVote,
     /// How far the logs agree.
     Agreement(Agreement),
     /// Up to where the log is not needed any more.
@@ -168,6 +173,25 @@ pub trait MemberCalls: Send + Sync + 'static {
         question: Question,
         deadline: Duration,
     ) -> BoxFuture<'a, Result<Answer, CallError>>;
+
+    /// Finds out whether anything listens at a member's address, within `deadline`. Nothing is said there.
+    fn knock<'a>(
+        &'a self,
+        at: MemberId,
+        record: &'a MemberRecord,
+        deadline: Duration,
+    ) -> BoxFuture<'a, Knock>;
+}
+
+/// What the address of a member does with a new connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Knock {
+    /// It takes it.
+    Answers,
+    /// The system there refuses it: nothing listens.
+    Refused,
+    /// No word came in time, or one that does not say whether anything listens.
+    Silent,
 }
 
 /// A question that got no answer, or was refused, in words.

@@ -2,7 +2,8 @@
 //! (`member/config.rs`, `Timers`); here that is allowed and forbidden. Four things keep it from them: the end of its log may be in doubt, it may have come back to a
 //! ring that has committed more than it has (both `vote_gate`), whoever looks after the member may not want it to campaign for
 //! a while, and a member that was just started may have granted a lease that it does not remember. A campaign that a leader
-//! orders comes in elsewhere ([`Inbound`](crate::Inbound)).
+//! orders comes in elsewhere ([`Inbound`](crate::Inbound)), and one that needs no timer, because the leader's process is gone, is in
+//! `early_election`.
 //!
 //! # The forgotten lease
 //!
@@ -107,10 +108,18 @@ impl Campaigning {
         self.tell(&state, raft);
     }
 
-    fn tell(&self, state: &State, raft: &Engine) {
+    /// Whether it may campaign by itself now.
+    pub(crate) fn may_stand(&self) -> bool {
+        self.may(&self.lock())
+    }
+
+    fn may(&self, state: &State) -> bool {
         let settled = self.gate.stays_out().is_none();
-        let may = state.allowed && state.awake && settled;
-        raft.runtime_config().elect(may);
+        state.allowed && state.awake && settled
+    }
+
+    fn tell(&self, state: &State, raft: &Engine) {
+        raft.runtime_config().elect(self.may(state));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

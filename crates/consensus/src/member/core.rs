@@ -10,6 +10,8 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 
 use crate::election::campaign::Campaigning;
+use crate::election::dead_leader::DeadLeader;
+use crate::election::early_election::GivesWay;
 use crate::engine;
 use crate::engine::{Engine, Fault, RoleSnapshot};
 use crate::formats;
@@ -48,6 +50,8 @@ pub(crate) struct MemberCore {
     contacts: Contacts,
     pub(crate) campaigning: Campaigning,
     pub(crate) heard: LastHeard,
+    pub(crate) dead_leader: DeadLeader,
+    pub(crate) gives_way: GivesWay,
     /// Why this member stopped its engine itself.
     pub(crate) failed: OnceLock<Fault>,
     pub(crate) tenure: Tenure,
@@ -81,6 +85,8 @@ impl MemberCore {
             configured: config.rules.clone(),
             mark,
             heard: LastHeard::never(),
+            dead_leader: DeadLeader::default(),
+            gives_way: GivesWay::default(),
             tenure: Tenure::default(),
             reconfiguration_lock: AsyncMutex::new(()),
             failed: OnceLock::new(),

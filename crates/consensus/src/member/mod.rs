@@ -29,8 +29,8 @@ use crate::bootstrap::identity::IdentityBook;
 use crate::calls::MemberCalls;
 use crate::calls::inbound::Inbound;
 use crate::election::campaign::{Campaigning, first_turn};
-use crate::election::doubted_tail;
 use crate::election::vote_gate::ElectionGate;
+use crate::election::{doubted_tail, early_election};
 use crate::engine;
 use crate::engine::{Engine, Fault};
 use crate::formats;
@@ -68,7 +68,7 @@ struct Running {
     primacy: watch::Receiver<Primacy>,
     leader_task: watch::Receiver<Option<LeaderTask>>,
     fault: watch::Receiver<Option<Fault>>,
-    tasks: [AbortHandle; 9],
+    tasks: [AbortHandle; 10],
 }
 
 /// Why a member could not be started.
@@ -154,6 +154,7 @@ impl Member {
         ));
         let settling = doubted_tail::settle(core.clone(), calls.clone(), starts.clone());
         let settling = tokio::spawn(settling);
+        let early = tokio::spawn(early_election::watch(core.clone(), calls.clone()));
         Ok(Self(Arc::new(Running {
             proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
             turn: AsyncMutex::default(),
@@ -176,6 +177,7 @@ impl Member {
                 asking.abort_handle(),
                 noting.abort_handle(),
                 programs.abort_handle(),
+                early.abort_handle(),
             ],
         })))
     }

@@ -236,6 +236,7 @@ mod tests {
     use raft_types::TermRun;
 
     use super::*;
+    use crate::calls::Knock;
 
     /// Another member, which agrees until its quorum is repaired.
     struct RepairedAt(Instant);
@@ -259,6 +260,15 @@ mod tests {
                 purged: None,
             };
             Box::pin(ready(Ok(Answer::Agreement(agreement))))
+        }
+
+        fn knock<'a>(
+            &'a self,
+            _: MemberId,
+            _: &'a MemberRecord,
+            _: Duration,
+        ) -> BoxFuture<'a, Knock> {
+            Box::pin(ready(Knock::Answers))
         }
     }
 

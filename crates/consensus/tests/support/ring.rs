@@ -37,6 +37,7 @@ pub(crate) struct Ring {
     pub(crate) members: BTreeMap<MemberId, Member>,
     pub(crate) bounds: Bounds,
     pub(crate) rules: RingRules,
+    pub(crate) timers: Timers,
     /// Whether members that are started answer the engine's search themselves, as they do in a real ring.
     pub(crate) searches_locally: bool,
     /// From where members go on whose logs were there before, and do not begin at the beginning.
@@ -111,6 +112,7 @@ impl Ring {
             members: BTreeMap::new(),
             bounds,
             rules,
+            timers: TIMERS,
             searches_locally: true,
             floors: BTreeMap::new(),
             speaks: BTreeMap::new(),
@@ -157,7 +159,7 @@ impl Ring {
             ..this
         };
         let config = MemberConfig {
-            timers: TIMERS,
+            timers: self.timers,
             bounds: self.bounds,
             rules: self.rules.clone(),
             program,
@@ -191,6 +193,13 @@ impl Ring {
     /// Stops a member without a word to the others.
     pub(crate) async fn crash(&mut self, id: MemberId) {
         self.board.disconnect(id);
+        let member = self.members.remove(&id).unwrap();
+        member.shutdown().await;
+    }
+
+    /// Ends a member's process, as SIGKILL does.
+    pub(crate) async fn kill(&mut self, id: MemberId) {
+        self.board.hang_up(id);
         let member = self.members.remove(&id).unwrap();
         member.shutdown().await;
     }

@@ -34,6 +34,8 @@ struct Lines {
     /// Requests with entries that went out.
     requests: BTreeMap<Link, u64>,
     campaigns_asked: Vec<MemberId>,
+    /// Directed: the other's address refuses the caller, whether anything listens there or not.
+    refused: BTreeSet<Link>,
 }
 
 impl Switchboard {
@@ -66,6 +68,35 @@ impl Switchboard {
     /// Takes a member away, as a crash does.
     pub(crate) fn disconnect(&self, id: MemberId) {
         self.lines().members.remove(&id);
+    }
+
+    /// Takes a member away, as the end of its process does: its machine closes its connections, and refuses new ones.
+    pub(crate) fn hang_up(&self, id: MemberId) {
+        self.disconnect(id);
+        let others: Vec<MemberId> = self.lines().members.keys().copied().collect();
+        for other in others {
+            self.close(id, other);
+        }
+    }
+
+    /// The connections that one member has opened to another one are closed.
+    pub(crate) fn close(&self, from: MemberId, to: MemberId) {
+        let link = Link { from, to };
+        if self.is_cut(link) {
+            return;
+        }
+        let board = self.clone();
+        tokio::spawn(async move {
+            board.travel(link).await;
+            if let Some(Some((inbound, _))) = board.far_end(link) {
+                inbound.hung_up(from);
+            }
+        });
+    }
+
+    /// From now on the address of `to` refuses new connections of `from`, although somebody listens there.
+    pub(crate) fn refuse(&self, from: MemberId, to: MemberId) {
+        self.lines().refused.insert(Link { from, to });
     }
 
     /// Cuts both directions between a member and all others.
@@ -164,6 +195,12 @@ impl Carrier for Switchboard {
         }
         let far_end = self.far_end(link);
         self.travel(link).await;
+        if let Call::Knock = call
+            && (self.lines().refused.contains(&link) || matches!(far_end, Some(None)))
+        {
+            self.travel(link.back()).await;
+            return Some(Reply::Refused);
+        }
         let reply = match reached(far_end, deadline).await {
             Ok((inbound, _)) => receive(&inbound, link.from, call).await,
             Err(why) => return Some(Reply::Unreachable(why.to_owned())),
@@ -182,6 +219,7 @@ impl Carrier for Switchboard {
     ) -> RpcResult<BoxStream<'static, RpcResult<Answered>>> {
         let far_end = reached(self.far_end(link), deadline).await;
         let (inbound, disk) = far_end.map_err(unreachable)?;
+        inbound.leads(link.from);
         let wanted = Arc::new(Mutex::new(VecDeque::new()));
         let arriving = self
             .clone()

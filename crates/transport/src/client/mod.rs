@@ -3,6 +3,7 @@
 mod admin;
 mod append_stream;
 mod greeting;
+mod knocking;
 mod link_bytes;
 mod network;
 mod peers;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use consensus::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
-use consensus::{Answer, CallError, IdentityBook, MemberCalls, Question};
+use consensus::{Answer, CallError, IdentityBook, Knock, MemberCalls, Question};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, stream};
@@ -24,6 +24,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use crate::client::append_stream::{Answers, Packing, Parts, Window};
+use crate::client::knocking::knock;
 use crate::client::link_bytes::LinkBytes;
 use crate::client::peers::{FarPacker, Peer, PeerTrouble, Peers};
 use crate::compression::{Compression, CompressionFigures};
@@ -121,6 +122,19 @@ impl MemberCalls for GrpcNetworkFactory {
                 Ok(Err(status)) => Err(CallError(peer.failed(&status))),
                 Err(_) => Err(CallError(format!("no answer within {deadline:?}"))),
             }
+        }
+        .boxed()
+    }
+
+    fn knock<'a>(
+        &'a self,
+        _: MemberId,
+        record: &'a MemberRecord,
+        deadline: Duration,
+    ) -> BoxFuture<'a, Knock> {
+        async move {
+            let knocked = tokio::time::timeout(deadline, knock(&record.address));
+            knocked.await.unwrap_or(Knock::Silent)
         }
         .boxed()
     }

@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 use crate::callers::Right;
 use crate::local_member::{LocalMember, LogPiece};
 use crate::schema::{self, admin_server::Admin};
-use crate::server::Callers;
+use crate::server::{Callers, called_over};
 
 pub(crate) struct AdminService {
     pub(crate) local: Arc<LocalMember>,
@@ -103,7 +103,7 @@ impl Admin for AdminService {
         &self,
         request: Request<schema::CommandRequest>,
     ) -> Result<Response<Self::CommandStream>, Status> {
-        let caller = request.remote_addr();
+        let caller = called_over(&request).and_then(|over| over.address);
         let commands = self.local.commands().ok_or_else(|| {
             Status::unavailable("this member is still starting; try again in a moment")
         })?;

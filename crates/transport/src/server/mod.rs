@@ -1,6 +1,7 @@
 //! The receiving end: the services, and the listener that they share.
 
 mod admin_service;
+pub(crate) mod connections;
 mod proxy_sessions;
 mod raft_service;
 
@@ -17,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
-use tonic::transport::server::{Connected, TcpIncoming};
+use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Status};
 
 use crate::callers::Right;
@@ -28,6 +29,7 @@ use crate::local_member::LocalMember;
 use crate::schema::admin_server::AdminServer;
 use crate::schema::raft_server::RaftServer;
 use crate::server::admin_service::AdminService;
+use crate::server::connections::{CalledOver, Connection};
 use crate::server::raft_service::RaftService;
 
 // Serves both services on one listener, and stops in good order: nothing new is taken, calls under
@@ -95,7 +97,7 @@ pub fn serve(
     })
     .max_decoding_message_size(MAX_MESSAGE_BYTES);
     let admin = AdminServer::new(AdminService {
-        local,
+        local: local.clone(),
         callers,
         shutdown: shutdown.clone(),
     });
@@ -111,9 +113,13 @@ pub fn serve(
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let until = shutdown.clone().cancelled_owned();
     let serve = match tls {
-        None => router.serve_with_incoming_shutdown(incoming, until).boxed(),
+        None => {
+            let incoming = counted(incoming, local);
+            router.serve_with_incoming_shutdown(incoming, until).boxed()
+        }
         Some(tls) => {
             let incoming = secured(incoming, tls.clone(), config.call_deadline);
+            let incoming = counted(incoming, local);
             router.serve_with_incoming_shutdown(incoming, until).boxed()
         }
     };
@@ -125,9 +131,6 @@ pub fn serve(
     })
 }
 
-/// What tonic keeps of a connection with TLS.
-type Secured = <TlsStream<TcpStream> as Connected>::ConnectInfo;
-
 /// Decides who may call what: with TLS by their certificates, without by nothing.
 #[derive(Clone)]
 struct Callers(Option<TlsMaterial>);
@@ -135,16 +138,28 @@ struct Callers(Option<TlsMaterial>);
 impl Callers {
     fn allow<T>(&self, request: &Request<T>, right: Right) -> Result<(), Status> {
         let Some(tls) = &self.0 else { return Ok(()) };
-        let connection = request.extensions().get::<Secured>();
-        let certificates = connection.and_then(Secured::peer_certs);
-        let first = certificates.iter().flat_map(|chain| chain.first()).next();
+        let over = called_over(request);
+        let first = over.and_then(|over| over.certificates.first());
         let holder = tls.holder(first.map_or(&[], |certificate| certificate.as_ref()));
         holder.may(right).map_err(|refusal| {
-            let caller = request.remote_addr();
+            let caller = over.and_then(|over| over.address);
             tracing::warn!(target: "audit", ?caller, %refusal, "a call is refused");
             Status::permission_denied(refusal.to_string())
         })
     }
+}
+
+/// What is known of the connection that a call came over.
+fn called_over<T>(request: &Request<T>) -> Option<&CalledOver> {
+    request.extensions().get()
+}
+
+/// The connections, each known from here to its end.
+fn counted<S>(
+    incoming: impl Stream<Item = io::Result<S>>,
+    local: Arc<LocalMember>,
+) -> impl Stream<Item = io::Result<Connection<S>>> {
+    incoming.map(move |stream| Ok(Connection::new(stream?, local.clone())))
 }
 
 /// How many handshakes may be under way; others wait.

@@ -17,8 +17,8 @@ use crate::callers::Right;
 use crate::local_member::LocalMember;
 use crate::schema::AppendPart;
 use crate::schema::raft_server::Raft;
-use crate::server::Callers;
 use crate::server::proxy_sessions::serve_line;
+use crate::server::{Callers, called_over};
 use crate::wire::{Assembly, WireError};
 use crate::{schema, wire};
 
@@ -31,8 +31,25 @@ pub(crate) struct RaftService {
 impl RaftService {
     /// The engine, the caller and the message, when the call is one to listen to.
     fn admitted<T>(&self, request: Request<T>) -> Result<(&Inbound, MemberId, T), Status> {
+        self.listened_to(request, |_, _| ())
+    }
+
+    /// The same for what only leaders call.
+    fn led<T>(&self, request: Request<T>) -> Result<(&Inbound, MemberId, T), Status> {
+        self.listened_to(request, Inbound::leads)
+    }
+
+    fn listened_to<T>(
+        &self,
+        request: Request<T>,
+        heard: impl FnOnce(&Inbound, MemberId),
+    ) -> Result<(&Inbound, MemberId, T), Status> {
         self.callers.allow(&request, Right::SpeakAsMember)?;
         let (inbound, caller) = self.local.admitted(request.metadata())?;
+        if let Some(over) = called_over(&request) {
+            let connections = &self.local.connections;
+            connections.calls(over.connection, caller, || heard(inbound, caller));
+        }
         Ok((inbound, caller, request.into_inner()))
     }
 }
@@ -45,7 +62,7 @@ impl Raft for RaftService {
         &self,
         request: Request<Streaming<schema::AppendPart>>,
     ) -> Result<Response<Self::AppendStream>, Status> {
-        let (inbound, _, parts) = self.admitted(request)?;
+        let (inbound, _, parts) = self.led(request)?;
         let (wanted, end) = (Wanted::default(), EndReason::default());
         let requests = Requests::new(parts, wanted.clone(), end.clone());
         let local = self.local.clone();
@@ -86,7 +103,7 @@ impl Raft for RaftService {
         &self,
         request: Request<schema::AppendHead>,
     ) -> Result<Response<schema::AppendAnswer>, Status> {
-        let (inbound, _, head) = self.admitted(request)?;
+        let (inbound, _, head) = self.led(request)?;
         let request = wire::heartbeat_request(head).map_err(wire_status)?;
         let answer = inbound.heartbeat(request).await.map_err(fault_status)?;
         Ok(Response::new(wire::append_answer(answer)))
@@ -125,7 +142,7 @@ impl Raft for RaftService {
         &self,
         request: Request<schema::BeginRequest>,
     ) -> Result<Response<schema::BeginAnswer>, Status> {
-        let (inbound, _, request) = self.admitted(request)?;
+        let (inbound, _, request) = self.led(request)?;
         let (vote, start) = wire::begin_request_from(request).map_err(wire_status)?;
         let answer = inbound.install(vote, start).await;
         let answer = answer.map_err(|refusal| match refusal {

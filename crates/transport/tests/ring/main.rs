@@ -14,6 +14,7 @@ mod damaged_on_the_way;
 mod entry_in_pieces;
 mod frozen_connection;
 mod greetings;
+mod hung_up;
 mod memberships_of_another_version;
 mod one_way_partition;
 mod proxy_sessions;

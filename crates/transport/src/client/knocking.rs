@@ -1,0 +1,45 @@
+//! Whether anything listens at an address: a connection of its own, which is dropped before a word is said. Those that calls are made
+//! over do not tell how their connecting failed.
+
+use std::io::ErrorKind;
+
+use consensus::Knock;
+use tokio::net::{TcpStream, lookup_host};
+
+/// Calls every address of a name, one after the other. Each has to refuse, but for those that this host has no way to at all, as an
+/// address of IPv6 where there is none.
+pub(super) async fn knock(address: &str) -> Knock {
+    let Ok(addresses) = lookup_host(address).await else {
+        return Knock::Silent;
+    };
+    let mut knocked = Knock::Silent;
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(_) => return Knock::Answers,
+            Err(error) => match error.kind() {
+                ErrorKind::ConnectionRefused => knocked = Knock::Refused,
+                ErrorKind::NetworkUnreachable | ErrorKind::AddrNotAvailable => {}
+                _ => return Knock::Silent,
+            },
+        }
+    }
+    knocked
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_answers_refuses_or_says_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        assert_eq!(knock(&address.to_string()).await, Knock::Answers);
+        drop(listener);
+        assert_eq!(knock(&address.to_string()).await, Knock::Refused);
+        assert_eq!(knock("no.such.name.invalid:1").await, Knock::Silent);
+        assert_eq!(knock("not an address").await, Knock::Silent);
+    }
+}

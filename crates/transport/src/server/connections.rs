@@ -1,0 +1,220 @@
+//! The connections that others have opened to this member: over which of them each member calls, and when it has closed them all. A
+//! leader whose process ends closes them, and its followers need not wait for its heartbeats to stay away.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use raft_types::MemberId;
+use rustls::pki_types::CertificateDer;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+use tonic::transport::server::Connected;
+
+use crate::local_member::LocalMember;
+
+/// One of them; numbers are not used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ConnectionId(u64);
+
+/// All that are open, and the member that calls over each, once it has called.
+#[derive(Debug, Default)]
+pub(crate) struct Connections(Mutex<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    callers: BTreeMap<ConnectionId, Option<MemberId>>,
+}
+
+impl Connections {
+    fn opens(&self) -> ConnectionId {
+        let mut open = self.lock();
+        open.next += 1;
+        let id = ConnectionId(open.next);
+        open.callers.insert(id, None);
+        id
+    }
+
+    /// A member calls over a connection. When it is open still, `heard` is told, and in the order in which the last one's end is:
+    /// what a process that is gone had said before is not taken for a sign of life.
+    pub(crate) fn calls(&self, id: ConnectionId, caller: MemberId, heard: impl FnOnce()) {
+        let mut open = self.lock();
+        if let Some(known) = open.callers.get_mut(&id) {
+            *known = Some(caller);
+            heard();
+        }
+    }
+
+    /// A connection was closed. When it was the last one of a member, `hung_up` is told which.
+    fn closes(&self, id: ConnectionId, hung_up: impl FnOnce(MemberId)) {
+        let mut open = self.lock();
+        let caller = open.callers.remove(&id).flatten();
+        let last = caller.filter(|_| !open.callers.values().any(|other| *other == caller));
+        if let Some(caller) = last {
+            hung_up(caller);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        // Each change is one insertion or removal.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection, until it is closed.
+pub(super) struct Connection<S> {
+    stream: S,
+    id: ConnectionId,
+    local: Arc<LocalMember>,
+}
+
+impl<S> Connection<S> {
+    pub(super) fn new(stream: S, local: Arc<LocalMember>) -> Self {
+        let id = local.connections.opens();
+        Self { stream, id, local }
+    }
+}
+
+impl<S> Drop for Connection<S> {
+    fn drop(&mut self) {
+        let local = &self.local;
+        local.connections.closes(self.id, |caller| {
+            if let Some(inbound) = local.inbound() {
+                inbound.hung_up(caller);
+            }
+        });
+    }
+}
+
+/// What every call knows of the connection that it came over.
+#[derive(Debug, Clone)]
+pub(super) struct CalledOver {
+    pub(super) connection: ConnectionId,
+    pub(super) address: Option<SocketAddr>,
+    /// The caller's own first; none without TLS.
+    pub(super) certificates: Arc<[CertificateDer<'static>]>,
+}
+
+/// A stream, by what it knows of its other end.
+pub(super) trait OtherEnd {
+    fn address(&self) -> Option<SocketAddr>;
+    fn certificates(&self) -> Arc<[CertificateDer<'static>]>;
+}
+
+impl OtherEnd for TcpStream {
+    fn address(&self) -> Option<SocketAddr> {
+        self.peer_addr().ok()
+    }
+
+    fn certificates(&self) -> Arc<[CertificateDer<'static>]> {
+        Arc::default()
+    }
+}
+
+impl OtherEnd for TlsStream<TcpStream> {
+    fn address(&self) -> Option<SocketAddr> {
+        self.get_ref().0.address()
+    }
+
+    fn certificates(&self) -> Arc<[CertificateDer<'static>]> {
+        self.get_ref()
+            .1
+            .peer_certificates()
+            .unwrap_or_default()
+            .into()
+    }
+}
+
+impl<S: OtherEnd> Connected for Connection<S> {
+    type ConnectInfo = CalledOver;
+
+    fn connect_info(&self) -> CalledOver {
+        CalledOver {
+            connection: self.id,
+            address: self.stream.address(),
+            certificates: self.stream.certificates(),
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn a_member_hangs_up_with_the_last_connection_over_which_it_called() {
+        let connections = Connections::default();
+        let [urgent, bulk, stranger, silent] = [(); 4].map(|()| connections.opens());
+        let heard = RefCell::new(0);
+        let calls =
+            |id, caller| connections.calls(id, MemberId(caller), || *heard.borrow_mut() += 1);
+        calls(urgent, 1);
+        calls(bulk, 1);
+        calls(stranger, 2);
+        let mut gone = Vec::new();
+        let mut closes = |id| {
+            connections.closes(id, |member| gone.push(member));
+            gone.clone()
+        };
+        assert_eq!(closes(silent), []);
+        assert_eq!(closes(bulk), [], "the other one is open");
+        assert_eq!(closes(urgent), [MemberId(1)]);
+        assert_eq!(*heard.borrow(), 3);
+        // A call that was read before the end, and is only looked at now.
+        calls(urgent, 1);
+        assert_eq!(*heard.borrow(), 3);
+        assert_eq!(closes(urgent), [MemberId(1)], "once");
+        let again = connections.opens();
+        calls(again, 1);
+        assert_eq!(*heard.borrow(), 4);
+        assert_eq!(closes(stranger), [MemberId(1), MemberId(2)]);
+    }
+}
