@@ -30,8 +30,10 @@ pub struct GuardOptions {
     pub member_dir: PathBuf,
     /// The member's account: what the guard sets counts as set by the member, which takes it back.
     pub connect: ConnectOptions,
-    /// How long the member may be silent.
+    /// How long a member may be silent that hangs: the lease, in which it may lead still, and the grace period.
     pub limit: Duration,
+    /// How long one may be away that has died: the grace period alone. It leads no more, and the others need not wait for its lease.
+    pub grace: Duration,
     /// How the server is killed when it lets nobody in who could keep readers off; none where somebody else has started it.
     pub server: Option<SupervisorOptions>,
 }
@@ -39,7 +41,7 @@ pub struct GuardOptions {
 /// Guards until nothing is left to guard, or another guard has taken over.
 pub async fn guard(mut options: GuardOptions, mut words: mpsc::Receiver<Word>) {
     options.connect = options.connect.bounded("witness-guard", STATEMENT_LIMIT);
-    let mut silence = Silence::new(options.limit);
+    let mut silence = Silence::new(options.limit, options.grace);
     let mut turn: Option<Turn> = None;
     let mut heard_at = Instant::now();
     let mut looked_at = heard_at;
@@ -202,6 +204,7 @@ pub enum GuardStep {
 #[derive(Debug, Clone)]
 pub struct Silence {
     limit: Duration,
+    grace: Duration,
     guards: bool,
     ended: bool,
     silent: Duration,
@@ -209,10 +212,11 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// Nothing was heard yet. After `limit` of silence it acts.
-    pub fn new(limit: Duration) -> Self {
+    /// Nothing was heard yet. It acts after `limit` of silence, and after `grace` where the member has ended.
+    pub fn new(limit: Duration, grace: Duration) -> Self {
         Self {
             limit,
+            grace,
             guards: false,
             ended: false,
             silent: Duration::ZERO,
@@ -241,7 +245,11 @@ impl Silence {
                 false => GuardStep::Wait,
             };
         }
-        match self.silent.checked_sub(self.limit) {
+        let limit = match self.ended {
+            true => self.grace,
+            false => self.limit,
+        };
+        match self.silent.checked_sub(limit) {
             None => GuardStep::Wait,
             Some(over) => GuardStep::Fence {
                 or_kill: over >= KILL_AFTER,
@@ -275,7 +283,8 @@ mod tests {
     /// What is heard at which second, `.` for waiting, `!` for fencing, `k` for fencing or killing, `e` for the end, a letter a
     /// second.
     fn course(heard: &[(usize, Word)], fenced_at: Option<usize>, seconds: usize) -> String {
-        let mut silence = Silence::new(Duration::from_secs(4));
+        let (limit, grace) = (Duration::from_secs(4), Duration::from_secs(3));
+        let mut silence = Silence::new(limit, grace);
         let mut course = String::new();
         for second in 0..seconds {
             for (_, word) in heard.iter().filter(|(at, _)| *at == second) {
@@ -333,6 +342,12 @@ mod tests {
             (
                 "it ended, and nobody came back",
                 &[(0, PRIMARY), (1, Word::Ended)],
+                Some(2),
+                "..!e",
+            ),
+            (
+                "it hung for long, and was killed",
+                &[(0, PRIMARY), (3, Word::Ended)],
                 Some(3),
                 "...!e",
             ),
@@ -354,10 +369,20 @@ mod tests {
 
     #[test]
     fn time_in_which_the_guard_stood_still_itself_does_not_count() {
-        let mut silence = Silence::new(Duration::from_secs(4));
+        let mut silence = Silence::new(Duration::from_secs(4), Duration::from_secs(4));
         silence.hears(PRIMARY);
         assert_eq!(silence.passes(Duration::from_secs(600)), GuardStep::Wait);
         silence.hears(PRIMARY);
         assert_eq!(silence.passes(Duration::from_secs(3)), GuardStep::Wait);
+    }
+
+    #[test]
+    fn without_a_grace_period_the_end_of_the_member_is_enough() {
+        let mut silence = Silence::new(Duration::from_secs(1), Duration::ZERO);
+        silence.hears(PRIMARY);
+        assert_eq!(silence.passes(Duration::ZERO), GuardStep::Wait);
+        silence.hears(Word::Ended);
+        let at_once = GuardStep::Fence { or_kill: false };
+        assert_eq!(silence.passes(Duration::ZERO), at_once);
     }
 }

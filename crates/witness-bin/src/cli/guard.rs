@@ -40,6 +40,7 @@ pub(crate) fn run(args: &GuardArgs) -> Result<(), Failure> {
         member_dir: member.data_dir.clone(),
         connect,
         limit: member.raft.lease + settings.fence_after,
+        grace: settings.fence_after,
         server,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
