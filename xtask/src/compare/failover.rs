@@ -1,8 +1,7 @@
 //! `cargo xtask compare failover`: how long commits stay away when the leader dies, and when another one is promoted, in a ring
-//! of nine processes in three regions with distance between them, beside Table 2 of MyRaft.
+//! of nine processes, in three regions with distance between them and in one, beside Table 2 of MyRaft.
 //!
-//! Every region has one database member, whose database is a writer or a mysqld with clients, and two witnesses, which are the
-//! released binary.
+//! Three members have a database, which is a writer or a mysqld with clients; the others are witnesses, of the released binary.
 
 mod crash;
 mod databases;
@@ -16,6 +15,7 @@ mod summary;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -24,7 +24,7 @@ use testkit::distance::check_needs;
 use testkit::figures::Figures;
 
 pub(crate) use crate::compare::failover::options::Options;
-use crate::compare::failover::options::Programs;
+use crate::compare::failover::options::{Place, Programs};
 use crate::compare::failover::scene::Scene;
 use crate::compare::failover::summary::{Measured, Summary};
 
@@ -54,10 +54,14 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let mut figures = Figures::new(name, &crate::compare::setup::command_line())?;
     let bar = bar(options)?;
     let mut measured = Vec::new();
-    for &heartbeat_ms in &options.timers {
-        let scene = Scene::set(options, &programs, heartbeat_ms, stop.clone(), bar.clone())?;
-        let done = measure(options, heartbeat_ms, scene);
-        measured.push(done.with_context(|| format!("with a heartbeat of {heartbeat_ms} ms"))?);
+    for &place in &options.places {
+        for &heartbeat_ms in &options.timers {
+            let (stop, bar) = (stop.clone(), bar.clone());
+            let scene = Scene::set(options, &programs, place, heartbeat_ms, stop, bar)?;
+            let done = measure(options, place, heartbeat_ms, scene);
+            let what = || format!("{place:?}, with a heartbeat of {heartbeat_ms} ms");
+            measured.push(done.with_context(what)?);
+        }
     }
     let peers = match options.mysql {
         true => group_replication::measure(options.group_kills, &stop)?,
@@ -70,6 +74,9 @@ pub(super) fn run(options: &Options) -> Result<()> {
     figures.set("inside_one_way_ms", options.inside_ms)?;
     figures.set("across_one_way_ms", options.across_ms)?;
     figures.set("commits_per_second", options.commits_per_second)?;
+    figures.set("members", options.members)?;
+    figures.set("loss_percent", options.loss_percent)?;
+    figures.set("soak_minutes", options.soak_minutes)?;
     println!("figures: {}", figures.write()?.display());
     for one in &measured {
         one.verdict.ensure_nothing_is_lost()?;
@@ -77,20 +84,34 @@ pub(super) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn measure(options: &Options, heartbeat_ms: u64, mut scene: Scene) -> Result<Measured> {
+fn measure(
+    options: &Options,
+    place: Place,
+    heartbeat_ms: u64,
+    mut scene: Scene,
+) -> Result<Measured> {
     let (mut crashes, mut promotions) = (Vec::new(), Vec::new());
     for number in 0..options.crashes.max(options.promotions) {
         if number < options.crashes {
-            crashes.push(crash::measure(&mut scene)?);
-            scene.done();
+            for &death in &options.deaths {
+                crashes.push((death, crash::measure(&mut scene, death)?));
+                scene.done();
+            }
         }
         if number < options.promotions {
             promotions.push(promotion::measure(&mut scene, number)?);
             scene.done();
         }
     }
+    let soak = Duration::from_secs(60 * u64::from(options.soak_minutes));
+    let elected_in_soak = match soak.is_zero() {
+        true => None,
+        false => Some(scene.soak(soak)?),
+    };
     Ok(Measured {
+        place,
         heartbeat_ms,
+        elected_in_soak,
         crashes,
         promotions,
         verdict: scene.end()?,
@@ -107,7 +128,9 @@ fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
 }
 
 fn bar(options: &Options) -> Result<ProgressBar> {
-    let steps = u64::from(options.crashes + options.promotions) * options.timers.len() as u64;
+    let deaths = options.crashes * u32::try_from(options.deaths.len())?;
+    let settings = options.timers.len() * options.places.len();
+    let steps = u64::from(deaths + options.promotions) * settings as u64;
     let style =
         ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed} of about {duration}  {msg}")?;
     Ok(ProgressBar::new(steps).with_style(style))

@@ -63,6 +63,16 @@ impl Cluster {
         http_get_within(self.http(index), "/status", VIEW_LIMIT)?.json()
     }
 
+    /// The term that a member is in.
+    ///
+    /// # Errors
+    /// When the member does not answer.
+    pub fn term(&self, index: usize) -> Result<u64> {
+        let status = self.status(index)?;
+        let term = status["term"].as_u64();
+        term.with_context(|| format!("a status without a term: {status}"))
+    }
+
     fn views(&self) -> Result<Vec<View>> {
         let view = |index| {
             let status = self.status(index);

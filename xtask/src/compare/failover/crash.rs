@@ -1,13 +1,14 @@
-//! One crash: the leader's process is killed, and the first commit of its successor is waited for.
+//! One crash: the leader dies, and the first commit of its successor is waited for.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 
 use crate::compare::failover::events::{Acknowledged, Event, Moment, What};
+use crate::compare::failover::options::Death;
 use crate::compare::failover::scene::Scene;
 
-/// How long one took, in milliseconds since the kill.
+/// How long one took, in milliseconds since the death.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CrashTimes {
     /// To the first commit that another member acknowledged.
@@ -29,16 +30,16 @@ pub(super) const OPENING: &str = "5 mysqld is opened";
 /// Until a client's commit is acknowledged.
 pub(super) const FIRST_COMMIT: &str = "6 first commit";
 
-/// Kills the leader of a ring in which all is well, and starts it again afterwards.
-pub(super) fn measure(scene: &mut Scene) -> Result<CrashTimes> {
+/// Lets the leader of a ring in which all is well die, and starts it again afterwards.
+pub(super) fn measure(scene: &mut Scene, death: Death) -> Result<CrashTimes> {
     let leader = scene.settled()?;
-    scene.say(&format!("{} is killed", scene.name(leader)));
+    scene.say(&format!("{} dies: {death:?}", scene.name(leader)));
     let killed = Moment::now();
-    scene.kill(leader)?;
+    scene.kill(leader, death)?;
     let first = scene.first_commit(killed, leader)?;
     let phases = phases(killed, &scene.events(killed), first)
         .context("the members' logs do not tell how the failover went")?;
-    scene.start(leader, false)?;
+    scene.bring_back(leader)?;
     Ok(CrashTimes {
         total_ms: first.at.ms_since(killed),
         phases,

@@ -1,19 +1,20 @@
-//! The ring of the comparison: nine processes in three regions, their writers, and the waiting for what should happen.
+//! The ring of the comparison: its processes, in one region or three, their writers, and the waiting for what should happen.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
 use testkit::bounded_run::Finished;
-use testkit::cluster::{Cluster, ClusterOptions, Level};
+use testkit::cluster::{Beside, Cluster, ClusterOptions, Level, MemberOptions};
+use testkit::distance;
 
 use crate::compare::failover::databases::{Databases, Verdict};
 use crate::compare::failover::events::{Accounts, Acknowledged, Event, Moment, events};
-use crate::compare::failover::options::{Options, Programs, ensure_goes_on};
+use crate::compare::failover::options::{Death, Options, Place, Programs, ensure_goes_on};
 
 const REGIONS: [&str; 3] = ["a", "b", "c"];
 const READY_LIMIT: Duration = Duration::from_secs(90);
@@ -27,6 +28,7 @@ pub(super) struct Scene {
     ring: Cluster,
     databases: Databases,
     accounts: Accounts,
+    place: Place,
     heartbeat_ms: u64,
     stop: Arc<AtomicBool>,
     bar: ProgressBar,
@@ -37,18 +39,19 @@ impl Scene {
     pub(super) fn set(
         options: &Options,
         programs: &Programs,
+        place: Place,
         heartbeat_ms: u64,
         stop: Arc<AtomicBool>,
         bar: ProgressBar,
     ) -> Result<Self> {
         let databases = Databases::new(options, programs);
-        let mut of_regions = Vec::new();
-        for (server_id, region) in (1..).zip(REGIONS) {
-            of_regions.push((region, databases.beside(server_id)?));
+        let mut beside = Vec::new();
+        for (server_id, _) in (1..).zip(REGIONS) {
+            beside.push(databases.beside(server_id)?);
         }
         let cluster = ClusterOptions {
             distance: Some((options.inside(), options.across())),
-            ..ClusterOptions::in_regions(of_regions)
+            ..ClusterOptions::of(layout(place, options.members, beside))
                 .with("logging", "format = \"json\"")
                 .with("raft", format!("heartbeat = \"{heartbeat_ms}ms\""))
                 .with("log", "disk_reserve_bytes = 0")
@@ -60,11 +63,13 @@ impl Scene {
             accounts: Accounts::new(accounts.collect::<Vec<_>>()),
             ring,
             databases,
+            place,
             heartbeat_ms,
             stop,
             bar,
         };
-        scene.say("starting nine members");
+        scene.lose(options.loss_percent / 100.0);
+        scene.say("starting the members");
         for index in (0..scene.ring.size()).rev() {
             scene.start(index, index == 0)?;
         }
@@ -84,13 +89,16 @@ impl Scene {
     }
 
     pub(super) fn say(&self, what: &str) {
-        self.bar
-            .set_message(format!("heartbeat {} ms: {what}", self.heartbeat_ms));
+        self.bar.set_message(format!(
+            "{:?}, heartbeat {} ms: {what}",
+            self.place, self.heartbeat_ms
+        ));
         // Without a terminal nobody sees the bar.
         if self.bar.is_hidden() {
             eprintln!(
-                "{}: heartbeat {} ms: {what}",
+                "{}: {:?}, heartbeat {} ms: {what}",
                 self.bar.position(),
+                self.place,
                 self.heartbeat_ms
             );
         }
@@ -122,9 +130,58 @@ impl Scene {
         self.ring.start_with(index, &arguments)
     }
 
-    /// Kills a member and what is beside it, as a host dies.
-    pub(super) fn kill(&mut self, index: usize) -> Result<()> {
+    /// Kills a member and what is beside it.
+    pub(super) fn kill(&mut self, index: usize, death: Death) -> Result<()> {
+        if death == Death::HostVanished {
+            // Before the kill, so that nobody hears what the system says then.
+            self.to_all_others(index, distance::Links::cut);
+        }
         self.ring.kill_host(index)
+    }
+
+    /// Starts a member that died again.
+    pub(super) fn bring_back(&mut self, index: usize) -> Result<()> {
+        self.to_all_others(index, distance::Links::mend);
+        self.start(index, false)
+    }
+
+    /// Does something to the links between a member and each other one, both ways.
+    fn to_all_others(
+        &self,
+        index: usize,
+        act: impl Fn(&mut distance::Links, distance::Place, distance::Place),
+    ) {
+        let own = distance::Place::member(index);
+        let others = (0..self.ring.size()).filter(|other| *other != index);
+        self.ring.links(|links| {
+            for other in others.map(distance::Place::member) {
+                act(links, own, other);
+                act(links, other, own);
+            }
+        });
+    }
+
+    /// Lets this part of the packets between any two members be lost.
+    fn lose(&self, loss: f64) {
+        for index in 0..self.ring.size() {
+            self.to_all_others(index, |links, from, to| links.set_loss(from, to, loss));
+        }
+    }
+
+    /// Keeps every processor busy for a while; how many leaders were elected meanwhile.
+    pub(super) fn soak(&mut self, time: Duration) -> Result<u64> {
+        let leader = self.settled()?;
+        let before = self.ring.term(leader)?;
+        self.say("every processor is kept busy, and nobody is to be elected");
+        let busy = BusyProcessors::start();
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            self.look_after()?;
+            thread::sleep(CALM);
+        }
+        drop(busy);
+        let leader = self.settled()?;
+        Ok(self.ring.term(leader)? - before)
     }
 
     /// Waits until a database member serves, its region is the quorum, everybody has caught up, and commits go on; for a
@@ -224,7 +281,7 @@ impl Scene {
         let equal = self.databases.compare(&self.accounts, &self.ring);
         let equal = equal.map_err(|error| self.failure(&format!("{error:#}")))?;
         for index in 0..self.ring.size() {
-            self.kill(index)?;
+            self.kill(index, Death::ProcessKilled)?;
         }
         let verdict = self.databases.verdict(&self.accounts, &self.ring, equal)?;
         if !verdict.lost.is_empty() {
@@ -260,6 +317,78 @@ impl Scene {
     }
 }
 
+/// Three database members and witnesses: in one region, or over three, the first with as many as the others or one more.
+fn layout(place: Place, members: u32, databases: Vec<Beside>) -> Vec<MemberOptions> {
+    let region = |number: usize| match place {
+        Place::Across => REGIONS[number % REGIONS.len()],
+        Place::Inside => REGIONS[0],
+    };
+    let databases = databases.into_iter().enumerate().map(|(number, beside)| {
+        let name = format!("db-{}", REGIONS[number]);
+        MemberOptions::new(name, region(number), beside)
+    });
+    let witnesses = (REGIONS.len()..members as usize).map(|number| {
+        let name = format!("witness-{number}");
+        MemberOptions::new(name, region(number), Beside::Nothing)
+    });
+    databases.chain(witnesses).collect()
+}
+
+/// Threads that compute, two for each processor, until it is dropped.
+struct BusyProcessors {
+    end: Arc<AtomicBool>,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+impl BusyProcessors {
+    fn start() -> Self {
+        let end = Arc::new(AtomicBool::new(false));
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let compute = |end: Arc<AtomicBool>| {
+            move || {
+                while !end.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            }
+        };
+        let threads = (0..processors * 2).map(|_| thread::spawn(compute(end.clone())));
+        Self {
+            threads: threads.collect(),
+            end,
+        }
+    }
+}
+
+impl Drop for BusyProcessors {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // It only computes.
+            let _ = thread.join();
+        }
+    }
+}
+
 fn account_of(ring: &Cluster, index: usize) -> PathBuf {
     ring.directory(index).join("acknowledged")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_have_a_database_member_each_or_one_has_them_all() {
+        let regions = |place, members| {
+            let databases = vec![Beside::Nothing, Beside::Nothing, Beside::Nothing];
+            let layout = layout(place, members, databases);
+            let names = layout.iter().map(|member| member.name.as_str());
+            assert!(names.take(3).eq(["db-a", "db-b", "db-c"]));
+            let regions = layout.iter().map(|member| member.region.clone());
+            regions.collect::<String>()
+        };
+        assert_eq!(regions(Place::Across, 9), "abcabcabc");
+        assert_eq!(regions(Place::Across, 20), "abcabcabcabcabcabcab");
+        assert_eq!(regions(Place::Inside, 5), "aaaaa");
+    }
 }

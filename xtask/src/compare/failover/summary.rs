@@ -1,6 +1,7 @@
 //! From single failovers and promotions to percentiles, beside Table 2 of MyRaft. Pure.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fmt::Write as _;
 
 use anyhow::Result;
@@ -9,12 +10,16 @@ use testkit::statistics::Percentiles;
 
 use crate::compare::failover::crash::CrashTimes;
 use crate::compare::failover::databases::Verdict;
+use crate::compare::failover::options::{Death, Place};
 use crate::compare::failover::promotion::Promotion;
 
-/// Everything that was measured with one heartbeat.
+/// Everything that was measured at one place with one heartbeat.
 pub(super) struct Measured {
+    pub(super) place: Place,
     pub(super) heartbeat_ms: u64,
-    pub(super) crashes: Vec<CrashTimes>,
+    pub(super) crashes: Vec<(Death, CrashTimes)>,
+    /// How many leaders were elected while nothing was done to the ring, if that was looked at.
+    pub(super) elected_in_soak: Option<u64>,
     pub(super) promotions: Vec<Promotion>,
     pub(super) verdict: Verdict,
 }
@@ -23,7 +28,10 @@ pub(super) struct Measured {
 const PAPER_FAILOVER_MS: [f64; 4] = [2389.0, 1887.0, 5030.0, 6632.0];
 const PAPER_PROMOTION_MS: [f64; 4] = [218.0, 202.0, 322.0, 357.0];
 
+const DEATHS: [Death; 2] = [Death::ProcessKilled, Death::HostVanished];
+
 type ByPhase = BTreeMap<String, Percentiles>;
+type ByTimer<T> = BTreeMap<Place, BTreeMap<String, T>>;
 
 /// All percentiles, by timer setting in the order in which they were measured.
 pub(super) struct Summary {
@@ -33,9 +41,10 @@ pub(super) struct Summary {
 }
 
 struct Setting {
+    place: Place,
     heartbeat_ms: u64,
-    failover: Option<Percentiles>,
-    failover_phases: ByPhase,
+    failovers: BTreeMap<Death, Failovers>,
+    elected_in_soak: Option<u64>,
     stall: Option<Percentiles>,
     total: Option<Percentiles>,
     promotion_phases: ByPhase,
@@ -46,10 +55,28 @@ struct Setting {
     trimmed: Option<usize>,
 }
 
+/// After leaders that died in the same way.
+struct Failovers {
+    total: Percentiles,
+    phases: ByPhase,
+}
+
+impl Failovers {
+    fn of<'a>(crashes: impl Iterator<Item = &'a CrashTimes> + Clone) -> Option<Self> {
+        Some(Self {
+            total: Percentiles::of(crashes.clone().map(|crash| crash.total_ms))?,
+            phases: by_phase(crashes.map(|crash| crash.phases.clone())),
+        })
+    }
+}
+
 impl Summary {
     pub(super) fn of(measured: &[Measured], peers: &BTreeMap<String, Vec<f64>>) -> Self {
         let settings = measured.iter().map(|one| {
-            let crashes = one.crashes.iter();
+            let failovers = DEATHS.into_iter().filter_map(|death| {
+                let crashes = one.crashes.iter().filter(move |(by, _)| *by == death);
+                Some((death, Failovers::of(crashes.map(|(_, times)| times))?))
+            });
             let promotions = one
                 .promotions
                 .iter()
@@ -58,9 +85,10 @@ impl Summary {
                     Promotion::Refused(_) => None,
                 });
             Setting {
+                place: one.place,
                 heartbeat_ms: one.heartbeat_ms,
-                failover: Percentiles::of(crashes.clone().map(|crash| crash.total_ms)),
-                failover_phases: by_phase(crashes.map(|crash| crash.phases.clone())),
+                failovers: failovers.collect(),
+                elected_in_soak: one.elected_in_soak,
                 stall: Percentiles::of(promotions.clone().map(|one| one.stall_ms)),
                 total: Percentiles::of(promotions.clone().map(|one| one.total_ms)),
                 promotion_phases: by_phase(promotions.map(|one| one.phases.clone())),
@@ -91,10 +119,12 @@ impl Summary {
         );
         paper(&mut text, "failover, [MyRaft] Table 2", PAPER_FAILOVER_MS);
         for setting in &self.settings {
-            let name = format!("failover, heartbeat {} ms", setting.heartbeat_ms);
-            row(&mut text, &name, setting.failover);
-            for (phase, times) in &setting.failover_phases {
-                row(&mut text, &format!("    {phase}"), Some(*times));
+            for (death, failovers) in &setting.failovers {
+                let name = format!("{death:?}, {setting}");
+                row(&mut text, &name, Some(failovers.total));
+                for (phase, times) in &failovers.phases {
+                    row(&mut text, &format!("    {phase}"), Some(*times));
+                }
             }
         }
         for (setting, times) in &self.peers {
@@ -102,8 +132,7 @@ impl Summary {
         }
         paper(&mut text, "promotion, [MyRaft] Table 2", PAPER_PROMOTION_MS);
         for setting in &self.settings {
-            let heartbeat = setting.heartbeat_ms;
-            let name = format!("promotion, write stall, heartbeat {heartbeat} ms");
+            let name = format!("promotion, write stall, {setting}");
             row(&mut text, &name, setting.stall);
             row(&mut text, "    the whole command", setting.total);
             for (phase, times) in &setting.promotion_phases {
@@ -113,17 +142,23 @@ impl Summary {
         for setting in &self.settings {
             let _ = writeln!(
                 text,
-                "heartbeat {} ms: {} commits were acknowledged, {} of them lost; {} promotions were refused",
-                setting.heartbeat_ms,
+                "{setting}: {} commits were acknowledged, {} of them lost; {} promotions were refused",
                 setting.acknowledged,
                 setting.lost,
                 setting.refused.len()
             );
-            if let (Some(trimmed), Some(failover)) = (setting.trimmed, setting.failover) {
+            if let Some(elected) = setting.elected_in_soak {
                 let _ = writeln!(
                     text,
-                    "    after {} kills each mysqld came back by itself, equal to the others; {trimmed} times an end was cut off its binlog",
-                    failover.samples
+                    "    with busy processors and nothing done to the ring, {elected} leaders were elected"
+                );
+            }
+            if let Some(trimmed) = setting.trimmed {
+                let deaths = setting.failovers.values();
+                let deaths: usize = deaths.map(|one| one.total.samples).sum();
+                let _ = writeln!(
+                    text,
+                    "    after {deaths} deaths each mysqld came back by itself, equal to the others; {trimmed} times an end was cut off its binlog"
                 );
             }
         }
@@ -132,11 +167,12 @@ impl Summary {
 
     /// Sets the entries of the figures.
     pub(super) fn put_into(&self, figures: &mut Figures) -> Result<()> {
-        figures.set("failover_ms", self.by_timer(|one| one.failover))?;
+        figures.set("failover_ms", self.by_death(|one| one.total))?;
         figures.set(
             "failover_phases_ms",
-            self.by_timer(|one| one.failover_phases.clone()),
+            self.by_death(|one| one.phases.clone()),
         )?;
+        figures.set("elected_in_soak", self.by_timer(|one| one.elected_in_soak))?;
         figures.set("peers_failover_ms", &self.peers)?;
         figures.set("promotion_ms", self.by_timer(|one| one.stall))?;
         figures.set("promotion_whole_command_ms", self.by_timer(|one| one.total))?;
@@ -166,16 +202,27 @@ impl Summary {
         figures.set("myraft_table_2_promotion_ms", named(PAPER_PROMOTION_MS))
     }
 
-    fn by_timer<T>(&self, value: impl Fn(&Setting) -> T) -> BTreeMap<String, T> {
-        let settings = self.settings.iter();
-        settings
-            .map(|setting| {
-                (
-                    format!("heartbeat_{}_ms", setting.heartbeat_ms),
-                    value(setting),
-                )
-            })
-            .collect()
+    /// By place and heartbeat.
+    fn by_timer<T>(&self, value: impl Fn(&Setting) -> T) -> ByTimer<T> {
+        let mut values = ByTimer::new();
+        for setting in &self.settings {
+            let at_place = values.entry(setting.place).or_default();
+            let heartbeat = format!("heartbeat_{}_ms", setting.heartbeat_ms);
+            at_place.insert(heartbeat, value(setting));
+        }
+        values
+    }
+
+    /// By death, place and heartbeat.
+    fn by_death<T>(&self, value: impl Fn(&Failovers) -> T) -> BTreeMap<Death, ByTimer<Option<T>>> {
+        let of = |death| self.by_timer(|one| one.failovers.get(&death).map(&value));
+        DEATHS.into_iter().map(|death| (death, of(death))).collect()
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, heartbeat {} ms", self.place, self.heartbeat_ms)
     }
 }
 
@@ -246,9 +293,18 @@ mod tests {
         let verdict: Verdict =
             serde_json::from_str(r#"{"acknowledged": 12, "lost": [], "log_ends": ["1.5"]}"#)
                 .unwrap();
+        let vanished = CrashTimes {
+            total_ms: 871.0,
+            phases: BTreeMap::new(),
+        };
         let measured = Measured {
+            place: Place::Across,
             heartbeat_ms: 100,
-            crashes: vec![crash],
+            crashes: vec![
+                (Death::ProcessKilled, crash),
+                (Death::HostVanished, vanished),
+            ],
+            elected_in_soak: Some(0),
             promotions: vec![Promotion::Done(promotion), refused],
             verdict,
         };
@@ -260,6 +316,8 @@ mod tests {
         for expected in [
             "6632",
             "520",
+            "871",
+            "nothing done to the ring, 0 leaders were elected",
             "360",
             "357",
             "33",
@@ -269,6 +327,10 @@ mod tests {
         ] {
             assert!(table.contains(expected), "{expected} in\n{table}");
         }
+        let by_death = summary.by_death(|one| one.total.p50);
+        let of = |death| by_death[&death][&Place::Across]["heartbeat_100_ms"];
+        assert_eq!(of(Death::ProcessKilled), Some(520.0));
+        assert_eq!(of(Death::HostVanished), Some(871.0));
         let mut figures = Figures::new("trial", "a trial").unwrap();
         summary.put_into(&mut figures).unwrap();
     }
