@@ -1,0 +1,45 @@
+//! The primary's member is killed, its host goes on: the next primary does not wait for missing heartbeats. One that stands still
+//! closes nothing, and is waited for.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use witness_tests::{Writers, replicaset_with};
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+/// Nobody campaigns for missing heartbeats sooner than one of them behind the last.
+const HEARTBEAT: Duration = Duration::from_secs(4);
+
+#[test]
+fn clients_write_again_long_before_a_heartbeat_is_missed() {
+    let _turn = SCENES.take();
+    let mut set = replicaset_with(2, |options| options.with_heartbeat(HEARTBEAT)).unwrap();
+    set.follows(3, SOON).unwrap();
+    let writers = Writers::of(&set, 4, 0);
+    writers.wait_for_more(100, SOON).unwrap();
+
+    let killed = Instant::now();
+    set.kill_host(0).unwrap();
+    writers.wait_for_more(10, SOON).unwrap();
+    let took = killed.elapsed();
+    println!("writes go on {took:?} after the kill; the heartbeat is {HEARTBEAT:?}");
+    assert!(took < HEARTBEAT, "{took:?}");
+    assert_eq!(set.primary(SOON).unwrap(), 3);
+
+    set.start(0).unwrap();
+    set.follows(0, SOON).unwrap();
+    // It hangs: its system answers for its address and closes nothing.
+    set.signal(3, Signal::STOP).unwrap();
+    std::thread::sleep(HEARTBEAT / 2);
+    assert_ne!(set.primary_now(), Some(0), "it is waited for");
+    set.signal(3, Signal::CONT).unwrap();
+    writers.wait_for_more(100, SOON).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), 3);
+    let written = writers.finish().unwrap();
+    set.equal("acked", SOON).unwrap();
+    written.ensure_all_are_in(&set.client(0)).unwrap();
+}
