@@ -335,7 +335,7 @@ impl Inbound {
                 Ok(Answer::MockVote(vote.await))
             }
             Question::EarlyVote(call) => {
-                early_election::answer(&self.core, &call).await?;
+                early_election::answer(&self.core, caller, &call).await?;
                 Ok(Answer::EarlyVote)
             }
             Question::Agreement(theirs) => {

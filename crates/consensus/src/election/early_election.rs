@@ -7,7 +7,7 @@
 //! elect anybody. Whatever fails here, the engine's own timer runs on meanwhile.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -50,21 +50,88 @@ impl EarlyVoteCall {
     }
 }
 
-/// Until when this member lets another one go first, to which it has promised its vote.
+/// How far this member's own attempt is, and whom it lets go first. Of two that ask each other at one moment, the one whose turn comes
+/// first goes on and the other one gives way, or they would split the votes.
 #[derive(Debug, Default)]
-pub(crate) struct GivesWay(Mutex<Option<Instant>>);
+pub(crate) struct Attempt(Mutex<Progress>);
 
-impl GivesWay {
-    fn until(&self, until: Instant) {
-        // The value is replaced as a whole, so a panic elsewhere cannot have left half of one.
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+#[derive(Debug, Default)]
+struct Progress {
+    stage: Stage,
+    /// Until when another one goes first, to which this member has promised its vote.
+    gives_way_until: Option<Instant>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    None,
+    Asks,
+    Campaigns,
+}
+
+impl Attempt {
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        // Each change is one or two assignments, which belong together and cannot panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn is_over(&self) {
-        let until = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(until) = until {
+    /// Begins to ask, when nobody goes first any more.
+    async fn begin(&self) -> Under<'_> {
+        loop {
+            let until = {
+                let mut progress = self.lock();
+                match progress
+                    .gives_way_until
+                    .filter(|until| *until > Instant::now())
+                {
+                    Some(until) => until,
+                    None => {
+                        *progress = Progress {
+                            stage: Stage::Asks,
+                            gives_way_until: None,
+                        };
+                        return Under(self);
+                    }
+                }
+            };
             tokio::time::sleep_until(until).await;
         }
+    }
+
+    /// Promises the vote to another member for a while; not where this one is ahead and asks itself, or campaigns already.
+    fn promise(&self, is_ahead: bool, until: Instant) -> bool {
+        let mut progress = self.lock();
+        let may = match progress.stage {
+            Stage::None => true,
+            Stage::Asks => !is_ahead,
+            Stage::Campaigns => false,
+        };
+        if may {
+            progress.gives_way_until = Some(until);
+        }
+        may
+    }
+}
+
+/// An attempt, until it is dropped.
+struct Under<'a>(&'a Attempt);
+
+impl Under<'_> {
+    /// Whether nobody was promised the vote meanwhile. Then nobody is any more.
+    fn goes_on(&self) -> bool {
+        let mut progress = self.0.lock();
+        let goes_on = progress.gives_way_until.is_none();
+        if goes_on {
+            progress.stage = Stage::Campaigns;
+        }
+        goes_on
+    }
+}
+
+impl Drop for Under<'_> {
+    fn drop(&mut self) {
+        self.0.lock().stage = Stage::None;
     }
 }
 
@@ -119,12 +186,15 @@ async fn campaign(core: &MemberCore, calls: &Arc<dyn MemberCalls>, reign: Reign)
     let until = Instant::now() + core.timers.longest_election();
     tokio::time::sleep(TURN * turn.place).await;
     while Instant::now() < until {
-        core.gives_way.is_over().await;
+        let attempt = core.early_attempt.begin().await;
         let role = core.role();
         if role.term != reign.term {
             return;
         }
-        if core.campaigning.may_stand() && would_be_elected(core, calls, &role, reign).await {
+        if core.campaigning.may_stand()
+            && would_be_elected(core, calls, &role, reign).await
+            && attempt.goes_on()
+        {
             match vote_and_end(core).await {
                 Ok((vote, _)) if vote == reign.vote() => {}
                 // Somebody else was first, or nothing runs here any more.
@@ -133,8 +203,11 @@ async fn campaign(core: &MemberCore, calls: &Arc<dyn MemberCalls>, reign: Reign)
             tracing::info!(term = %reign.term, "campaigning without waiting for missing heartbeats");
             // It reports how its task ended.
             let _ = core.raft.trigger().elect(false).await;
+            // By then the engine has voted, and no promise would be kept.
+            tokio::time::sleep(core.timers.heartbeat / 4).await;
             return;
         }
+        drop(attempt);
         tokio::time::sleep(TURN * turn.of).await;
     }
 }
@@ -200,16 +273,24 @@ async fn would_be_elected(
         })
         .collect();
     let mut granted = BTreeSet::from([core.id]);
+    // Those that may still say yes, or have.
+    let mut possible: BTreeSet<MemberId> = membership.voter_ids().collect();
+    possible.remove(&reign.leader);
     while !is_majority(sets, &granted) {
+        if !is_majority(sets, &possible) {
+            return false;
+        }
         match asked.next().await {
             Some((voter, Ok(Answer::EarlyVote))) => {
                 granted.insert(voter);
             }
             Some((voter, Ok(other))) => {
                 tracing::debug!(%voter, ?other, "an unexpected answer to an early pre-vote");
+                possible.remove(&voter);
             }
             Some((voter, Err(refusal))) => {
                 tracing::debug!(%voter, %refusal, "no early vote");
+                possible.remove(&voter);
             }
             None => return false,
         }
@@ -228,7 +309,11 @@ fn is_majority(sets: &[BTreeSet<MemberId>], granted: &BTreeSet<MemberId>) -> boo
 ///
 /// # Errors
 /// Why it would not.
-pub(crate) async fn answer(core: &MemberCore, call: &EarlyVoteCall) -> Result<(), CallError> {
+pub(crate) async fn answer(
+    core: &MemberCore,
+    candidate: MemberId,
+    call: &EarlyVoteCall,
+) -> Result<(), CallError> {
     let no = |why: String| Err(CallError(why));
     if let Some(why) = core.campaigning.gate.withholds(call.log_end) {
         return no(why.to_string());
@@ -254,9 +339,14 @@ pub(crate) async fn answer(core: &MemberCore, call: &EarlyVoteCall) -> Result<()
     if call.log_end < log_end {
         return no("its log goes further".to_owned());
     }
-    core.gives_way
-        .until(Instant::now() + core.timers.heartbeat / 4);
-    Ok(())
+    let role = core.role();
+    let place = |id| turn(&role, id, call.leader).map(|turn| turn.place);
+    let is_ahead = place(core.id).is_some_and(|own| place(candidate).is_none_or(|its| own < its));
+    let until = Instant::now() + core.timers.heartbeat / 4;
+    match core.early_attempt.promise(is_ahead, until) {
+        true => Ok(()),
+        false => no("it campaigns itself".to_owned()),
+    }
 }
 
 /// The stored vote and the end of the log, as the engine has them at this moment.
@@ -266,4 +356,26 @@ async fn vote_and_end(core: &MemberCore) -> Result<(raft_types::Vote, Option<OpI
         .with_raft_state(|state| (*state.vote_ref(), state.log_ids.last().copied()));
     let (vote, end) = state.await.map_err(Fault::from)?;
     Ok((vote, end.map(OpId::from)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn of_two_that_ask_each_other_one_goes_on() {
+        let (first, second) = (Attempt::default(), Attempt::default());
+        let until = Instant::now() + Duration::from_millis(100);
+        let (own, others) = (first.begin().await, second.begin().await);
+        assert!(!first.promise(true, until), "it is ahead");
+        assert!(second.promise(false, until), "it is not");
+        assert!(own.goes_on() && !others.goes_on());
+        assert!(!first.promise(false, until), "it campaigns");
+        drop((own, others));
+        // Who gave way waits.
+        let again = second.begin().await;
+        assert!(Instant::now() >= until && again.goes_on());
+        // Who does not ask promises its vote, wherever it stands.
+        assert!(first.promise(true, Instant::now() + Duration::from_millis(10)));
+    }
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::election::campaign::Campaigning;
 use crate::election::dead_leader::DeadLeader;
-use crate::election::early_election::GivesWay;
+use crate::election::early_election::Attempt;
 use crate::engine;
 use crate::engine::{Engine, Fault, RoleSnapshot};
 use crate::formats;
@@ -51,7 +51,7 @@ pub(crate) struct MemberCore {
     pub(crate) campaigning: Campaigning,
     pub(crate) heard: LastHeard,
     pub(crate) dead_leader: DeadLeader,
-    pub(crate) gives_way: GivesWay,
+    pub(crate) early_attempt: Attempt,
     /// Why this member stopped its engine itself.
     pub(crate) failed: OnceLock<Fault>,
     pub(crate) tenure: Tenure,
@@ -86,7 +86,7 @@ impl MemberCore {
             mark,
             heard: LastHeard::never(),
             dead_leader: DeadLeader::default(),
-            gives_way: GivesWay::default(),
+            early_attempt: Attempt::default(),
             tenure: Tenure::default(),
             reconfiguration_lock: AsyncMutex::new(()),
             failed: OnceLock::new(),
