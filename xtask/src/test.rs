@@ -214,7 +214,7 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
     }
     // From the first seed on that finds it, where that is far.
     for (name, first, mutation) in [
-        ("broken barrier", 31, "narrow-without-the-barrier"),
+        ("broken barrier", 97, "narrow-without-the-barrier"),
         ("broken majority", 1, "commit-on-a-minority"),
         ("broken disk", 1, "acknowledge-before-the-disk"),
         ("broken recovery", 1, "trust-a-cut-tail"),
