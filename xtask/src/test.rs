@@ -427,6 +427,7 @@ mod tests {
                 "broken admission",
                 "broken numbers",
                 "broken lease",
+                "broken promise",
                 "broken removal",
                 "broken count",
                 "broken purge",
