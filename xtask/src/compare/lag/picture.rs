@@ -46,6 +46,7 @@ fn draw_panel(area: &Area, workload: Workload, runs: &[&Run]) -> Result<()> {
         .bold_line_style(BLACK.mix(0.2))
         .label_style((FONT, 13))
         .x_labels(5)
+        .x_label_formatter(&|rate| format!("{rate:.0}"))
         .x_desc("transactions/s")
         .y_label_formatter(&|ms| match *ms {
             ms if ms < 1e3 => format!("{ms:.0} ms"),
