@@ -50,6 +50,9 @@ struct Run {
     /// How many transactions a second are committed
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     commits_per_second: u32,
+    /// Bytes of the text in each; with 330 a transaction takes about 500 bytes in the log
+    #[arg(long, default_value_t = 330)]
+    text_bytes: u16,
 }
 
 fn main() -> Result<()> {
@@ -106,7 +109,13 @@ async fn run(config: Config, options: &Run) -> Result<()> {
     let ring = member.ring().clone();
     let stop_writing = CancellationToken::new();
     let interval = Duration::from_secs(1) / options.commits_per_second;
-    let writing = writer::write(ring, account, interval, stop_writing.clone());
+    let writing = writer::write(
+        ring,
+        account,
+        interval,
+        options.text_bytes,
+        stop_writing.clone(),
+    );
     let mut writing = tokio::spawn(writing);
     let mut written = None;
     loop {

@@ -2,8 +2,10 @@
 
 mod admin;
 mod append_stream;
+mod far;
 mod greeting;
 mod knocking;
+mod lanes;
 mod link_bytes;
 mod network;
 mod peers;
@@ -11,6 +13,7 @@ mod proxy_calls;
 mod proxy_line;
 
 pub use crate::client::admin::{AdminClient, AdminError, CommandEvents, LogPieces};
+pub use crate::client::far::FarOptions;
 pub use crate::client::link_bytes::LinkBytes;
 pub use crate::client::network::{GrpcNetworkFactory, PeerClient};
 pub use crate::client::peers::{AddressError, PeerTrouble};

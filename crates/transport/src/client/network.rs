@@ -24,10 +24,12 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use crate::client::append_stream::{Answers, Packing, Parts, Window};
+use crate::client::far::{FAR_WINDOW_BYTES, Far, FarOptions};
 use crate::client::knocking::knock;
+use crate::client::lanes::{Lane, deal, new_session};
 use crate::client::link_bytes::LinkBytes;
-use crate::client::peers::{FarPacker, Peer, PeerTrouble, Peers};
-use crate::compression::{Compression, CompressionFigures};
+use crate::client::peers::{Peer, PeerTrouble, Peers};
+use crate::compression::CompressionFigures;
 use crate::config::{TlsMaterial, TransportConfig};
 use crate::schema::raft_client::RaftClient;
 use crate::{envelope, schema, wire};
@@ -37,20 +39,20 @@ use crate::{envelope, schema, wire};
 pub struct GrpcNetworkFactory(Arc<Peers>);
 
 impl GrpcNetworkFactory {
-    /// Calls in the name of the member whose identity is in `book`. Nothing is compressed.
+    /// Calls in the name of the member whose identity is in `book`. All members are near.
     pub fn new(book: Arc<IdentityBook>, tls: Option<TlsMaterial>, config: TransportConfig) -> Self {
         Self(Arc::new(Peers::new(book, tls, config, None)))
     }
 
-    /// The same, with payloads compressed that go to another region than `own`.
-    pub fn compressing(
+    /// The same, with what is different on the way to other regions than `own`.
+    pub fn across_regions(
         book: Arc<IdentityBook>,
         tls: Option<TlsMaterial>,
         config: TransportConfig,
         own: Region,
-        compression: Compression,
+        options: FarOptions,
     ) -> Self {
-        let far = Some(FarPacker::new(own, compression));
+        let far = Some(Far::new(own, options));
         Self(Arc::new(Peers::new(book, tls, config, far)))
     }
 
@@ -224,14 +226,55 @@ impl PeerClient {
         S: Stream<Item = Asked> + Send + Unpin + 'static,
     {
         let peer = self.peer();
-        let window = Arc::new(Window::new());
+        let over_lanes = peer.lanes().is_some();
+        let window = Arc::new(Window::new(match over_lanes {
+            true => FAR_WINDOW_BYTES,
+            false => REPLICATION_WINDOW_BYTES,
+        }));
         let requests = Packing::new(requests, peer.packer());
         let parts = Parts::new(requests, window.clone(), peer.counters.clone());
+        if over_lanes {
+            return Self::open_over_lanes(peer, parts, window).await;
+        }
         let mut client = peer.bulk().map_err(|error| unreachable(&peer, error))?;
         let call = client.append(peer.sealed(parts));
         let deadline = peer.config.call_deadline;
         let streaming = unary(&peer, RPCTypes::AppendEntries, deadline, call).await?;
         Ok(Answers::new(peer, streaming, window))
+    }
+
+    /// The same over several connections. The further ones are opened behind the first, and get what that has no room for.
+    async fn open_over_lanes<S>(
+        peer: Arc<Peer>,
+        parts: Parts<S>,
+        window: Arc<Window>,
+    ) -> RpcResult<Answers>
+    where
+        Parts<S>: Stream<Item = AppendPart> + Send + Unpin + 'static,
+    {
+        let mut clients = peer.bulk().into_iter().collect::<Vec<_>>();
+        clients.extend(peer.lanes().into_iter().flatten());
+        let count = u32::try_from(clients.len()).unwrap_or(1);
+        let session = new_session();
+        let sealed = |lane: Lane<Parts<S>>, number| {
+            let mut request = peer.sealed(lane);
+            envelope::seal_lanes(Lanes { session, number }, request.metadata_mut());
+            request
+        };
+        let mut lanes = deal(parts, count).into_iter().zip(clients);
+        let (first, mut client) = lanes
+            .next()
+            .ok_or_else(|| unreachable(&peer, NetworkError::from_string("no connection")))?;
+        let call = client.append_over_lanes(sealed(first, count));
+        let deadline = peer.config.call_deadline;
+        let call = call.inspect_err(|status| peer.note_lanes(status));
+        let streaming = unary(&peer, RPCTypes::AppendEntries, deadline, call).await?;
+        let further = (1..).zip(lanes).map(|(number, (lane, mut client))| {
+            let request = sealed(lane, number);
+            async move { client.append_lane(request).await.map(|_| ()) }.boxed()
+        });
+        let further: Vec<_> = further.collect();
+        Ok(Answers::new(peer, streaming, window).over(further))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod admin_service;
 pub(crate) mod connections;
+mod lanes;
 mod proxy_sessions;
 mod raft_service;
 
@@ -30,6 +31,7 @@ use crate::schema::admin_server::AdminServer;
 use crate::schema::raft_server::RaftServer;
 use crate::server::admin_service::AdminService;
 use crate::server::connections::{CalledOver, Connection};
+use crate::server::lanes::Expected;
 use crate::server::raft_service::RaftService;
 
 // Serves both services on one listener, and stops in good order: nothing new is taken, calls under
@@ -94,6 +96,7 @@ pub fn serve(
         local: local.clone(),
         callers: callers.clone(),
         shutdown: shutdown.clone(),
+        lanes: Expected::default(),
     })
     .max_decoding_message_size(MAX_MESSAGE_BYTES);
     let admin = AdminServer::new(AdminService {
