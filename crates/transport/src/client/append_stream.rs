@@ -149,7 +149,7 @@ pub(crate) struct Answers {
     peer: Arc<Peer>,
     streaming: Streaming<AppendAnswer>,
     /// The stream's further connections, until each ends.
-    lanes: FuturesUnordered<BoxFuture<'static, Result<(), Status>>>,
+    stripes: FuturesUnordered<BoxFuture<'static, Result<(), Status>>>,
     window: Arc<Window>,
     /// Goes off a few times within the stall deadline, so that nothing is armed for each message.
     look: Pin<Box<Sleep>>,
@@ -166,7 +166,7 @@ impl Answers {
         Self {
             peer,
             streaming,
-            lanes: FuturesUnordered::new(),
+            stripes: FuturesUnordered::new(),
             window,
             look,
             ended: false,
@@ -176,9 +176,9 @@ impl Answers {
     /// The same with a stream that goes over these connections, too.
     pub(crate) fn over(
         mut self,
-        lanes: impl IntoIterator<Item = BoxFuture<'static, Result<(), Status>>>,
+        stripes: impl IntoIterator<Item = BoxFuture<'static, Result<(), Status>>>,
     ) -> Self {
-        self.lanes.extend(lanes);
+        self.stripes.extend(stripes);
         self
     }
 
@@ -238,7 +238,7 @@ impl Stream for Answers {
                 this.ended = !matches!(item, Some(Ok(_)));
                 return Poll::Ready(item);
             }
-            while let Poll::Ready(Some(end)) = this.lanes.poll_next_unpin(context) {
+            while let Poll::Ready(Some(end)) = this.stripes.poll_next_unpin(context) {
                 // One that is over in good order has brought what it had.
                 if let Err(status) = end {
                     this.ended = true;
@@ -262,7 +262,7 @@ fn look_interval(peer: &Peer) -> Duration {
 }
 
 /// A stream that cannot be gone on with; the engine begins another one.
-fn broken(reason: impl ToString) -> RPCError<TypeConfig> {
+pub(crate) fn broken(reason: impl ToString) -> RPCError<TypeConfig> {
     RPCError::Network(NetworkError::from_string(reason))
 }
 

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use crate::compression::{Compression, CompressionFigures, Packer};
 
 /// Over how many connections beside the first the entries for a member in another region may go.
-pub(super) const FURTHER_LANES: usize = 3;
+pub(super) const FURTHER_STRIPES: usize = 3;
 /// How many bytes of entries may be under way to it: 50 MB/s over 300 ms there and back, and the time for a disk. Of this the
 /// receiver holds what the windows of its connections let in.
 pub(super) const FAR_WINDOW_BYTES: usize = 2 * REPLICATION_WINDOW_BYTES;

@@ -5,12 +5,12 @@ mod append_stream;
 mod far;
 mod greeting;
 mod knocking;
-mod lanes;
 mod link_bytes;
 mod network;
 mod peers;
 mod proxy_calls;
 mod proxy_line;
+mod stripes;
 
 pub use crate::client::admin::{AdminClient, AdminError, CommandEvents, LogPieces};
 pub use crate::client::far::FarOptions;

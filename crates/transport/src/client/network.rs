@@ -8,7 +8,7 @@ use consensus::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
 use consensus::{Answer, CallError, IdentityBook, Knock, MemberCalls, Question};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{FutureExt, Stream, StreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, TryFutureExt, stream};
 use openraft::OptionalSend;
 use openraft::errors::{
     NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable,
@@ -19,18 +19,22 @@ use openraft::raft::{
     TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::type_config::alias::SnapshotOf;
-use raft_types::{MemberId, MemberRecord, OfferedStart, Region, TypeConfig, Vote};
+use raft_types::{
+    MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, Region, TypeConfig, Vote,
+};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
-use crate::client::append_stream::{Answers, Packing, Parts, Window};
+use crate::client::append_stream::{Answers, Packing, Parts, Window, broken};
 use crate::client::far::{FAR_WINDOW_BYTES, Far, FarOptions};
 use crate::client::knocking::knock;
-use crate::client::lanes::{Lane, deal, new_session};
 use crate::client::link_bytes::LinkBytes;
 use crate::client::peers::{Peer, PeerTrouble, Peers};
+use crate::client::stripes::{Stripe, deal, new_session};
 use crate::compression::CompressionFigures;
 use crate::config::{TlsMaterial, TransportConfig};
+use crate::envelope::Stripes;
+use crate::schema::AppendPart;
 use crate::schema::raft_client::RaftClient;
 use crate::{envelope, schema, wire};
 
@@ -226,15 +230,15 @@ impl PeerClient {
         S: Stream<Item = Asked> + Send + Unpin + 'static,
     {
         let peer = self.peer();
-        let over_lanes = peer.lanes().is_some();
-        let window = Arc::new(Window::new(match over_lanes {
+        let striped = peer.stripes().is_some();
+        let window = Arc::new(Window::new(match striped {
             true => FAR_WINDOW_BYTES,
             false => REPLICATION_WINDOW_BYTES,
         }));
         let requests = Packing::new(requests, peer.packer());
         let parts = Parts::new(requests, window.clone(), peer.counters.clone());
-        if over_lanes {
-            return Self::open_over_lanes(peer, parts, window).await;
+        if striped {
+            return Self::open_striped(peer, parts, window).await;
         }
         let mut client = peer.bulk().map_err(|error| unreachable(&peer, error))?;
         let call = client.append(peer.sealed(parts));
@@ -244,7 +248,7 @@ impl PeerClient {
     }
 
     /// The same over several connections. The further ones are opened behind the first, and get what that has no room for.
-    async fn open_over_lanes<S>(
+    async fn open_striped<S>(
         peer: Arc<Peer>,
         parts: Parts<S>,
         window: Arc<Window>,
@@ -252,26 +256,25 @@ impl PeerClient {
     where
         Parts<S>: Stream<Item = AppendPart> + Send + Unpin + 'static,
     {
-        let mut clients = peer.bulk().into_iter().collect::<Vec<_>>();
-        clients.extend(peer.lanes().into_iter().flatten());
-        let count = u32::try_from(clients.len()).unwrap_or(1);
+        let mut client = peer.bulk().map_err(|error| unreachable(&peer, error))?;
+        let further = peer.stripes().unwrap_or_default();
+        let count = u32::try_from(1 + further.len()).unwrap_or(1);
         let session = new_session();
-        let sealed = |lane: Lane<Parts<S>>, number| {
-            let mut request = peer.sealed(lane);
-            envelope::seal_lanes(Lanes { session, number }, request.metadata_mut());
+        let sealed = |stripe: Stripe<Parts<S>>, number| {
+            let mut request = peer.sealed(stripe);
+            envelope::seal_stripe(Stripes { session, number }, request.metadata_mut());
             request
         };
-        let mut lanes = deal(parts, count).into_iter().zip(clients);
-        let (first, mut client) = lanes
-            .next()
-            .ok_or_else(|| unreachable(&peer, NetworkError::from_string("no connection")))?;
-        let call = client.append_over_lanes(sealed(first, count));
+        let mut stripes = deal(parts, count).into_iter();
+        let first = stripes.next().ok_or_else(|| broken("no connection"))?;
+        let call = client.append_striped(sealed(first, count));
         let deadline = peer.config.call_deadline;
-        let call = call.inspect_err(|status| peer.note_lanes(status));
+        let call = call.inspect_err(|status| peer.note_stripes(status));
         let streaming = unary(&peer, RPCTypes::AppendEntries, deadline, call).await?;
-        let further = (1..).zip(lanes).map(|(number, (lane, mut client))| {
-            let request = sealed(lane, number);
-            async move { client.append_lane(request).await.map(|_| ()) }.boxed()
+        let further = (1..).zip(stripes.zip(further));
+        let further = further.map(|(number, (stripe, mut client))| {
+            let request = sealed(stripe, number);
+            async move { client.append_stripe(request).await.map(|_| ()) }.boxed()
         });
         let further: Vec<_> = further.collect();
         Ok(Answers::new(peer, streaming, window).over(further))

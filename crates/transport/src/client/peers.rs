@@ -19,7 +19,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tower::service_fn;
 
-use crate::client::far::{FURTHER_LANES, Far, FarLine};
+use crate::client::far::{FURTHER_STRIPES, Far, FarLine};
 use crate::client::link_bytes::{LinkBytes, LinkCounters};
 use crate::client::proxy_line::ProxyLine;
 use crate::compression::{CompressionFigures, Packer};
@@ -96,12 +96,12 @@ impl Peers {
             address: record.address.clone(),
             bulk: connect().map(raft_client),
             urgent: connect().map(raft_client),
-            lanes: line
+            stripes: line
                 .iter()
-                .flat_map(|_| 0..FURTHER_LANES)
+                .flat_map(|_| 0..FURTHER_STRIPES)
                 .flat_map(|_| connect().map(raft_client))
                 .collect(),
-            knows_lanes: AtomicBool::new(true),
+            knows_stripes: AtomicBool::new(true),
             packer: far.and_then(|far| far.packer(record)),
             region: record.region.clone(),
             counters: self.counters().entry(id).or_default().clone(),
@@ -158,9 +158,9 @@ pub(crate) struct Peer {
     /// Heartbeats, votes, transfers: never behind entries.
     urgent: Result<RaftClient<Channel>, AddressError>,
     /// Further connections for entries, of a member in another region.
-    lanes: Vec<RaftClient<Channel>>,
+    stripes: Vec<RaftClient<Channel>>,
     /// Whether its program knows streams over several connections, as far as is known.
-    knows_lanes: AtomicBool,
+    knows_stripes: AtomicBool,
     packer: Option<Arc<Packer>>,
     /// Of what is sent to it.
     pub(crate) counters: Arc<LinkCounters>,
@@ -195,16 +195,16 @@ impl Peer {
     }
 
     /// The connections beside the first that entries may go over; none where one is enough.
-    pub(crate) fn lanes(&self) -> Option<Vec<RaftClient<Channel>>> {
-        let may = !self.lanes.is_empty() && self.knows_lanes.load(Ordering::Relaxed);
-        may.then(|| self.lanes.clone())
+    pub(crate) fn stripes(&self) -> Option<Vec<RaftClient<Channel>>> {
+        let may = !self.stripes.is_empty() && self.knows_stripes.load(Ordering::Relaxed);
+        may.then(|| self.stripes.clone())
     }
 
     /// Notes what the opening of a stream over several connections failed with.
-    pub(crate) fn note_lanes(&self, failure: &Status) {
+    pub(crate) fn note_stripes(&self, failure: &Status) {
         if failure.code() == Code::Unimplemented {
             // Until it has another record, as behind an upgrade; or until this member is started again.
-            self.knows_lanes.store(false, Ordering::Relaxed);
+            self.knows_stripes.store(false, Ordering::Relaxed);
         }
     }
 

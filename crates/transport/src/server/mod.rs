@@ -2,9 +2,9 @@
 
 mod admin_service;
 pub(crate) mod connections;
-mod lanes;
 mod proxy_sessions;
 mod raft_service;
+mod stripes;
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,8 +31,8 @@ use crate::schema::admin_server::AdminServer;
 use crate::schema::raft_server::RaftServer;
 use crate::server::admin_service::AdminService;
 use crate::server::connections::{CalledOver, Connection};
-use crate::server::lanes::Expected;
 use crate::server::raft_service::RaftService;
+use crate::server::stripes::Expected;
 
 // Serves both services on one listener, and stops in good order: nothing new is taken, calls under
 // way are answered, streams end with a word, and after a short grace whatever is left is dropped.
@@ -96,7 +96,7 @@ pub fn serve(
         local: local.clone(),
         callers: callers.clone(),
         shutdown: shutdown.clone(),
-        lanes: Expected::default(),
+        stripes: Expected::default(),
     })
     .max_decoding_message_size(MAX_MESSAGE_BYTES);
     let admin = AdminServer::new(AdminService {

@@ -16,8 +16,8 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::callers::Right;
 use crate::local_member::LocalMember;
 use crate::schema::raft_server::Raft;
-use crate::server::lanes::{Expected, Parts};
 use crate::server::proxy_sessions::serve_line;
+use crate::server::stripes::{Expected, Parts};
 use crate::server::{Callers, called_over};
 use crate::wire::{Assembly, WireError};
 use crate::{envelope, schema, wire};
@@ -26,7 +26,7 @@ pub(crate) struct RaftService {
     pub(crate) local: Arc<LocalMember>,
     pub(super) callers: Callers,
     pub(crate) shutdown: CancellationToken,
-    pub(super) lanes: Expected,
+    pub(super) stripes: Expected,
 }
 
 impl RaftService {
@@ -67,29 +67,29 @@ impl Raft for RaftService {
         Ok(Response::new(self.answers(inbound, parts.boxed())))
     }
 
-    type AppendOverLanesStream = BoxStream<'static, Result<schema::AppendAnswer, Status>>;
+    type AppendStripedStream = BoxStream<'static, Result<schema::AppendAnswer, Status>>;
 
-    async fn append_over_lanes(
+    async fn append_striped(
         &self,
         request: Request<Streaming<schema::AppendPart>>,
-    ) -> Result<Response<Self::AppendOverLanesStream>, Status> {
-        let lanes = envelope::lanes(request.metadata())?;
+    ) -> Result<Response<Self::AppendStripedStream>, Status> {
+        let stripes = envelope::stripes(request.metadata())?;
         let (inbound, caller, parts) = self.led(request)?;
-        let session = (caller, lanes.session);
-        let merged = self.lanes.open(session, lanes.number, parts.boxed())?;
+        let session = (caller, stripes.session);
+        let merged = self.stripes.open(session, stripes.number, parts.boxed())?;
         Ok(Response::new(self.answers(inbound, merged.boxed())))
     }
 
-    async fn append_lane(
+    async fn append_stripe(
         &self,
         request: Request<Streaming<schema::AppendPart>>,
-    ) -> Result<Response<schema::LaneEnd>, Status> {
-        let lane = envelope::lanes(request.metadata())?;
+    ) -> Result<Response<schema::StripeEnd>, Status> {
+        let stripe = envelope::stripes(request.metadata())?;
         let (_, caller, parts) = self.led(request)?;
-        let session = (caller, lane.session);
-        let arrives = self.lanes.arrives(session, lane.number, parts.boxed());
+        let session = (caller, stripe.session);
+        let arrives = self.stripes.arrives(session, stripe.number, parts.boxed());
         tokio::select! {
-            ended = arrives => ended.map(|()| Response::new(schema::LaneEnd {})),
+            ended = arrives => ended.map(|()| Response::new(schema::StripeEnd {})),
             () = self.shutdown.cancelled() => Err(Status::unavailable("the member is shutting down")),
         }
     }

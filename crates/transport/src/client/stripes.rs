@@ -2,7 +2,7 @@
 //!
 //! A system bounds what is under way on one connection, and a lost packet slows one connection down. So what goes to another region
 //! may go over a few. Messages are numbered, and each goes over the first connection that has room: while one is enough, all go over
-//! one. The other end has them in their order again (`server/lanes.rs`).
+//! one. The other end has them in their order again (`server/stripes.rs`).
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use futures::{Stream, StreamExt};
 use crate::schema::AppendPart;
 
 /// One connection's share of a stream.
-pub(crate) struct Lane<S> {
+pub(crate) struct Stripe<S> {
     number: usize,
     deal: Arc<Mutex<Deal<S>>>,
 }
@@ -23,7 +23,7 @@ struct Deal<S> {
     messages: S,
     next: u64,
     ended: bool,
-    /// The lanes that have room and wait for a message.
+    /// The stripes that have room and wait for a message.
     waiting: Vec<Option<Waker>>,
 }
 
@@ -40,19 +40,19 @@ impl<S> Deal<S> {
 }
 
 /// Deals a stream out to so many connections.
-pub(crate) fn deal<S>(messages: S, lanes: u32) -> Vec<Lane<S>> {
-    let lanes = lanes as usize;
+pub(crate) fn deal<S>(messages: S, stripes: u32) -> Vec<Stripe<S>> {
+    let stripes = stripes as usize;
     let deal = Arc::new(Mutex::new(Deal {
         messages,
         next: 0,
         ended: false,
-        waiting: vec![None; lanes],
+        waiting: vec![None; stripes],
     }));
-    let lane = |number| Lane {
+    let stripe = |number| Stripe {
         number,
         deal: Arc::clone(&deal),
     };
-    (0..lanes).map(lane).collect()
+    (0..stripes).map(stripe).collect()
 }
 
 /// A number that no other stream of any process has.
@@ -61,7 +61,7 @@ pub(crate) fn new_session() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-impl<S: Stream<Item = AppendPart> + Unpin> Stream for Lane<S> {
+impl<S: Stream<Item = AppendPart> + Unpin> Stream for Stripe<S> {
     type Item = AppendPart;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<AppendPart>> {
@@ -110,17 +110,17 @@ mod tests {
     #[test]
     fn the_first_that_has_room_gets_the_message_and_all_end() {
         let (sender, messages) = mpsc::unbounded();
-        let mut lanes = deal(messages, 3);
+        let mut stripes = deal(messages, 3);
         let wakes: Vec<Arc<Counted>> = (0..3).map(|_| Arc::default()).collect();
-        let mut poll = |lane: usize| {
-            let waker = Waker::from(wakes[lane].clone());
-            let polled = lanes[lane].poll_next_unpin(&mut Context::from_waker(&waker));
+        let mut poll = |stripe: usize| {
+            let waker = Waker::from(wakes[stripe].clone());
+            let polled = stripes[stripe].poll_next_unpin(&mut Context::from_waker(&waker));
             polled.map(|message| message.map(|message| message.number))
         };
-        let woken = |lane: usize| wakes[lane].0.swap(0, Relaxed) > 0;
+        let woken = |stripe: usize| wakes[stripe].0.swap(0, Relaxed) > 0;
         // In whichever order they begin to wait.
-        for lane in [1, 0, 2] {
-            assert_eq!(poll(lane), Poll::Pending);
+        for stripe in [1, 0, 2] {
+            assert_eq!(poll(stripe), Poll::Pending);
         }
         sender.unbounded_send(AppendPart::default()).unwrap();
         assert!(woken(0) && !woken(1) && !woken(2));

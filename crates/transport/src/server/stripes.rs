@@ -1,4 +1,4 @@
-//! A stream of messages that came over several connections, in its order again (`client/lanes.rs`).
+//! A stream of messages that came over several connections, in its order again (`client/stripes.rs`).
 //!
 //! The first connection opens the stream and says how many there may be; the others come to it by the stream's number, or never.
 //! Of each, one message is held until it is its turn; what comes behind it waits in the connection. Where one breaks, the stream
@@ -18,7 +18,7 @@ use tonic::Status;
 use crate::schema::AppendPart;
 
 /// More connections for one stream than anybody opens.
-const MOST_LANES: u32 = 16;
+const MOST_STRIPES: u32 = 16;
 
 /// Messages of one connection.
 pub(crate) type Parts = BoxStream<'static, Result<AppendPart, Status>>;
@@ -51,23 +51,23 @@ impl Expected {
     pub(crate) fn open(
         &self,
         session: Session,
-        lanes: u32,
+        stripes: u32,
         first: Parts,
     ) -> Result<Merged, Status> {
-        if !(1..=MOST_LANES).contains(&lanes) {
-            let message = format!("{lanes} connections for one stream of entries");
+        if !(1..=MOST_STRIPES).contains(&stripes) {
+            let message = format!("{stripes} connections for one stream of entries");
             return Err(Status::invalid_argument(message));
         }
-        let mut all = vec![Lane::here(first, None)];
+        let mut all = vec![Stripe::here(first, None)];
         let mut expected = self.lock();
-        for number in 1..lanes {
+        for number in 1..stripes {
             let (arrives, awaited) = oneshot::channel();
             expected.insert((session, number), arrives);
-            all.push(Lane::Awaited(awaited));
+            all.push(Stripe::Awaited(awaited));
         }
         drop(expected);
         Ok(Merged {
-            lanes: all,
+            stripes: all,
             next: 0,
             session,
             expected: self.clone(),
@@ -103,14 +103,14 @@ impl Expected {
 
 /// See the module.
 pub(crate) struct Merged {
-    lanes: Vec<Lane>,
+    stripes: Vec<Stripe>,
     /// The number of the next message.
     next: u64,
     session: Session,
     expected: Expected,
 }
 
-enum Lane {
+enum Stripe {
     Awaited(oneshot::Receiver<Arrived>),
     Here {
         parts: Parts,
@@ -120,7 +120,7 @@ enum Lane {
     Ended,
 }
 
-impl Lane {
+impl Stripe {
     fn here(parts: Parts, read: Option<oneshot::Sender<()>>) -> Self {
         Self::Here {
             parts,
@@ -169,18 +169,18 @@ impl Stream for Merged {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<AppendPart, Status>>> {
         let this = &mut *self;
-        for lane in &mut this.lanes {
-            if let Err(status) = lane.look(context) {
+        for stripe in &mut this.stripes {
+            if let Err(status) = stripe.look(context) {
                 return Poll::Ready(Some(Err(status)));
             }
-            if let Some(part) = lane.take(this.next) {
+            if let Some(part) = stripe.take(this.next) {
                 this.next += 1;
                 return Poll::Ready(Some(Ok(part)));
             }
         }
         // Whoever sends ends all of them together, and those that never came have brought nothing.
-        let is_here = |lane: &Lane| matches!(lane, Lane::Here { .. });
-        match this.lanes.iter().any(is_here) {
+        let is_here = |stripe: &Stripe| matches!(stripe, Stripe::Here { .. });
+        match this.stripes.iter().any(is_here) {
             true => Poll::Pending,
             false => Poll::Ready(None),
         }
@@ -190,7 +190,7 @@ impl Stream for Merged {
 impl Drop for Merged {
     fn drop(&mut self) {
         let mut expected = self.expected.lock();
-        for number in (1..).take(self.lanes.len()) {
+        for number in (1..).take(self.stripes.len()) {
             expected.remove(&(self.session, number));
         }
     }
@@ -264,7 +264,11 @@ mod tests {
         assert_eq!(read, [0, 1]);
         ended.unwrap();
         assert!(expected.lock().is_empty());
-        assert!(expected.open(SESSION, MOST_LANES + 1, parts(&[])).is_err());
+        assert!(
+            expected
+                .open(SESSION, MOST_STRIPES + 1, parts(&[]))
+                .is_err()
+        );
     }
 
     #[tokio::test]
