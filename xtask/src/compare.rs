@@ -9,6 +9,7 @@ mod idle;
 mod lag;
 mod measurement;
 mod processor_time;
+mod servers;
 mod setup;
 mod summary;
 

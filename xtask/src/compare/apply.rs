@@ -19,7 +19,6 @@ use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::workload::{Load, Workload};
 
 use crate::compare::apply::bed::{Bed, Targets};
-pub(super) use crate::compare::apply::bed::{SETTINGS, count};
 use crate::compare::apply::contender::{Contender, Policy};
 use crate::compare::apply::summary::{Peer, Sample, Summary};
 

@@ -73,6 +73,18 @@ async fn until_they_wait(pair: &Pair, count: &str) -> Result<()> {
     anyhow::bail!("nobody waits for the row")
 }
 
+/// A session commits a batch, and is lost while that waits for its turn.
+async fn lost_while_it_waits(
+    pair: &Pair,
+    mut lost: MysqlSession,
+    batch: &Arc<Batch>,
+) -> Result<()> {
+    tokio::select! {
+        done = as_one(&mut lost, batch, Turn::First) => anyhow::bail!("it has not waited: {done:?}"),
+        waits = until_they_wait(pair, "1") => waits,
+    }
+}
+
 /// The rows that are there, besides the first one.
 fn rows(pair: &Pair) -> Result<String> {
     let all = "SELECT COALESCE(GROUP_CONCAT(i ORDER BY i), '') FROM d.t WHERE i > 0";
@@ -182,18 +194,10 @@ async fn a_turn_that_is_waited_for_too_long_is_not_had() -> Result<()> {
 #[tokio::test]
 async fn a_commit_that_goes_on_without_its_session_is_not_repeated() -> Result<()> {
     let (pair, [first, second, _]) = prepared(&[], |_| {}).await?;
-    let mut lost = pair.backend.open().await?;
+    let lost = pair.backend.open().await?;
     let mut session = pair.backend.open().await?;
     let mut holder = holds_the_row(&pair).await?;
-    {
-        let write = as_one(&mut lost, &first, Turn::First);
-        tokio::pin!(write);
-        tokio::select! {
-            done = &mut write => anyhow::bail!("it has not waited: {done:?}"),
-            waits = until_they_wait(&pair, "1") => waits?,
-        }
-    }
-    drop(lost);
+    lost_while_it_waits(&pair, lost, &first).await?;
     holder.execute("COMMIT").await?;
     while rows(&pair)? != "1,2" {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -215,17 +219,9 @@ async fn a_commit_that_goes_on_without_its_session_is_not_repeated() -> Result<(
 #[tokio::test]
 async fn a_commit_that_goes_on_without_its_session_is_waited_for() -> Result<()> {
     let (pair, [first, second, _]) = prepared(&[], |_| {}).await?;
-    let mut lost = pair.backend.open().await?;
+    let lost = pair.backend.open().await?;
     let mut holder = holds_the_row(&pair).await?;
-    {
-        let write = as_one(&mut lost, &first, Turn::First);
-        tokio::pin!(write);
-        tokio::select! {
-            done = &mut write => anyhow::bail!("it has not waited: {done:?}"),
-            waits = until_they_wait(&pair, "1") => waits?,
-        }
-    }
-    drop(lost);
+    lost_while_it_waits(&pair, lost, &first).await?;
     let released = async {
         until_they_wait(&pair, "2").await?;
         Ok::<_, anyhow::Error>(holder.execute("COMMIT").await?)

@@ -25,22 +25,27 @@ async fn slow_ring(regions: &str, policy: QuorumPolicy) -> Ring {
     ring
 }
 
+/// Kills the leader: another one serves in a later term, long before a lease is over.
+async fn a_killed_leader_is_followed(ring: &mut Ring, which: &str) {
+    let last = ring.commit("before").await;
+    ring.committed_everywhere(last).await;
+    let (leader, term) = ring.serving().await;
+    let killed = Instant::now();
+    ring.kill(leader).await;
+    let (next, next_term) = ring.serving().await;
+    assert!(
+        killed.elapsed() < AT_ONCE,
+        "{which}: {:?}",
+        killed.elapsed()
+    );
+    assert!(next != leader && next_term > term, "{which}");
+}
+
 #[tokio::test]
 async fn a_leader_that_was_killed_is_followed_before_its_lease_ends() {
     for regions in ["a: 1d 2d 3d", "a: 1d 2w 3w", "a: 1d 2d 3d 4w 5w"] {
         let mut ring = slow_ring(regions, QuorumPolicy::Majority).await;
-        let last = ring.commit("before").await;
-        ring.committed_everywhere(last).await;
-        let (leader, term) = ring.serving().await;
-        let killed = Instant::now();
-        ring.kill(leader).await;
-        let (next, next_term) = ring.serving().await;
-        assert!(
-            killed.elapsed() < AT_ONCE,
-            "{regions}: {:?}",
-            killed.elapsed()
-        );
-        assert!(next != leader && next_term > term, "{regions}");
+        a_killed_leader_is_followed(&mut ring, regions).await;
         ring.commit("behind").await;
     }
 }
@@ -48,14 +53,8 @@ async fn a_leader_that_was_killed_is_followed_before_its_lease_ends() {
 #[tokio::test]
 async fn two_leaders_that_are_killed_one_behind_the_other_are_followed_at_once() {
     let mut ring = slow_ring("a: 1d 2d 3d 4d 5d", QuorumPolicy::Majority).await;
-    for _ in 0..2 {
-        let last = ring.commit("another").await;
-        ring.committed_everywhere(last).await;
-        let (leader, _) = ring.serving().await;
-        let killed = Instant::now();
-        ring.kill(leader).await;
-        ring.serving().await;
-        assert!(killed.elapsed() < AT_ONCE, "{:?}", killed.elapsed());
+    for which in ["the first", "the second"] {
+        a_killed_leader_is_followed(&mut ring, which).await;
     }
 }
 
@@ -70,13 +69,7 @@ async fn across_a_distance_every_voter_looks_for_itself() {
             }
         }
     }
-    let last = ring.commit("before").await;
-    ring.committed_everywhere(last).await;
-    let (leader, _) = ring.serving().await;
-    let killed = Instant::now();
-    ring.kill(leader).await;
-    ring.serving().await;
-    assert!(killed.elapsed() < AT_ONCE, "{:?}", killed.elapsed());
+    a_killed_leader_is_followed(&mut ring, "across").await;
 }
 
 /// Neither sign alone, nor both at one member, nor both at a minority.

@@ -1,30 +1,22 @@
 //! One workload's log, and the measurement of one contender on it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use testkit::bounded_run;
 use testkit::figures::peak_memory;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::workload::{Load, Workload};
-use testkit::mysqld::{
-    Mysqld, MysqldOptions, REPLICATION_PASSWORD, REPLICATION_USER, TableChecksums,
-};
+use testkit::mysqld::{Mysqld, REPLICATION_PASSWORD, REPLICATION_USER, TableChecksums};
 use testkit::wait::try_eventually;
 
 use super::contender::{Contender, Policy};
+use crate::compare::servers::{Template, count};
 
-/// Settings of source and targets beyond those that the fixture states (`sync_binlog=1`, `innodb_flush_log_at_trx_commit=1`).
-pub(in crate::compare) const SETTINGS: [&str; 3] = [
-    "--innodb-buffer-pool-size=256M",
-    "--innodb-redo-log-capacity=256M",
-    "--binlog-row-metadata=FULL",
-];
 /// Longer than anybody needs.
 const LIMIT: Duration = Duration::from_secs(900);
 /// What decides how durable a commit of a target is; recorded with the figures.
@@ -49,14 +41,12 @@ pub(super) struct Targets {
 pub(super) struct Bed {
     workload: Workload,
     source: Mysqld,
-    template: PathBuf,
-    tree: MysqlTree,
+    template: Template,
     /// What is to be applied.
     gtids: String,
     transactions: u64,
     checksums: TableChecksums,
     targets: Targets,
-    _work: TempDir,
 }
 
 /// How one contender did.
@@ -83,25 +73,8 @@ impl Bed {
         load: Load,
         targets: Targets,
     ) -> Result<Self> {
-        let work = TempDir::new()?;
-        let template = work.path().join("template");
-        let mut prepared = Mysqld::launch_with(
-            tree,
-            MysqldOptions {
-                data_dir: Some(template.clone()),
-                ..options(1)
-            },
-        )?;
-        prepared.client().create_replication_user()?;
-        workload.prepare(&prepared)?;
-        prepared.stop()?;
-        let source = Mysqld::launch_with(
-            tree,
-            MysqldOptions {
-                copy_of: Some(template.clone()),
-                ..options(1)
-            },
-        )?;
+        let template = Template::make(tree, |server| workload.prepare(server))?;
+        let source = template.launch(1, &[])?;
         let client = source.client();
         let before = client.gtid_executed()?;
         workload.run(&source, load)?;
@@ -113,13 +86,11 @@ impl Bed {
         Ok(Self {
             workload,
             template,
-            tree: tree.clone(),
             transactions: count(&gtids)?,
             gtids,
             checksums,
             source,
             targets,
-            _work: work,
         })
     }
 
@@ -141,22 +112,16 @@ impl Bed {
             Contender::Native { .. } | Contender::Own { .. } => "--log-replica-updates=ON",
         };
         let workers = format!("--replica-parallel-workers={}", contender.workers());
-        let forced: &[&str] = match self.targets.relaxed {
-            true => &["--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0"],
-            false => &[],
-        };
-        let options = MysqldOptions {
-            copy_of: Some(self.template.clone()),
-            ..options(2)
-                .with_arguments([
-                    logged,
-                    &workers,
-                    "--replica-preserve-commit-order=ON",
-                    "--skip-replica-start",
-                ])
-                .with_arguments(forced.iter().copied())
-        };
-        Mysqld::launch_with(&self.tree, options)
+        let mut arguments = vec![
+            logged,
+            &workers,
+            "--replica-preserve-commit-order=ON",
+            "--skip-replica-start",
+        ];
+        if self.targets.relaxed {
+            arguments.extend(["--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0"]);
+        }
+        self.template.launch(2, &arguments)
     }
 
     /// Applies the log to a fresh target.
@@ -248,34 +213,5 @@ impl Bed {
         let done = bounded_run::run("witness apply", command, Vec::new(), LIMIT)?;
         let text = done.into_text("witness apply")?;
         serde_json::from_str(&text).with_context(|| format!("unexpected report: {text}"))
-    }
-}
-
-/// How many transactions a set has.
-pub(in crate::compare) fn count(gtids: &str) -> Result<u64> {
-    let mut count = 0;
-    for source in gtids.split(',') {
-        for interval in source.trim().split(':').skip(1) {
-            let (first, last) = interval.split_once('-').unwrap_or((interval, interval));
-            let (first, last): (u64, u64) = (first.parse()?, last.parse()?);
-            count += last - first + 1;
-        }
-    }
-    Ok(count)
-}
-
-fn options(server_id: u32) -> MysqldOptions {
-    MysqldOptions::with_server_id(server_id).with_arguments(SETTINGS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_set_is_counted() {
-        let set =
-            "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-3:7, bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb:5-5";
-        assert_eq!(count(set).unwrap(), 5);
     }
 }

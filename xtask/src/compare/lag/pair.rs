@@ -1,23 +1,20 @@
 //! A primary and its follower, and one rate held.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tempfile::TempDir;
 use testkit::bounded_run::Running;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::paced::{Pace, Paced, PacedLoad};
 use testkit::mysqld::workload::Workload;
-use testkit::mysqld::{
-    Mysqld, MysqldOptions, REPLICATION_PASSWORD, REPLICATION_USER, TableChecksums,
-};
+use testkit::mysqld::{Mysqld, REPLICATION_PASSWORD, REPLICATION_USER, TableChecksums};
 use testkit::statistics::Percentiles;
 
 use super::Follower;
 use super::search::{Point, Rate};
-use crate::compare::apply::{SETTINGS, count};
+use crate::compare::servers::{Template, count};
 
 /// From one row of the probe to the next: what a reading finds without any lag is 10 ms on average.
 const PROBE: Duration = Duration::from_millis(20);
@@ -31,9 +28,7 @@ const LIMIT: Duration = Duration::from_secs(1800);
 /// What primaries and followers start from.
 pub(super) struct Bed {
     workload: Workload,
-    template: PathBuf,
-    tree: MysqlTree,
-    _work: TempDir,
+    template: Template,
 }
 
 /// See the module.
@@ -47,37 +42,14 @@ pub(super) struct Pair<'a> {
 
 impl Bed {
     pub(super) fn make(tree: &MysqlTree, workload: Workload) -> Result<Self> {
-        let work = TempDir::new()?;
-        let template = work.path().join("template");
-        let mut prepared = Mysqld::launch_with(
-            tree,
-            MysqldOptions {
-                data_dir: Some(template.clone()),
-                ..options(1)
-            },
-        )?;
-        let client = prepared.client();
-        client.create_replication_user()?;
-        client.sql(
-            "CREATE DATABASE probe; CREATE TABLE probe.written (id INT PRIMARY KEY, at DATETIME(6) NOT NULL); \
-             INSERT INTO probe.written VALUES (1, SYSDATE(6))",
-        )?;
-        workload.prepare(&prepared)?;
-        prepared.stop()?;
-        Ok(Self {
-            workload,
-            template,
-            tree: tree.clone(),
-            _work: work,
-        })
-    }
-
-    fn server(&self, id: u32, arguments: &[&str]) -> Result<Mysqld> {
-        let options = MysqldOptions {
-            copy_of: Some(self.template.clone()),
-            ..options(id).with_arguments(arguments.iter().copied())
-        };
-        Mysqld::launch_with(&self.tree, options)
+        let template = Template::make(tree, |server| {
+            server.client().sql(
+                "CREATE DATABASE probe; CREATE TABLE probe.written (id INT PRIMARY KEY, at DATETIME(6) NOT NULL); \
+                 INSERT INTO probe.written VALUES (1, SYSDATE(6))",
+            )?;
+            workload.prepare(server)
+        })?;
+        Ok(Self { workload, template })
     }
 
     /// A primary, and a follower that is at work.
@@ -87,9 +59,9 @@ impl Bed {
         workers: u32,
         witness: &Path,
     ) -> Result<Pair<'_>> {
-        let primary = self.server(1, &[])?;
+        let primary = self.template.launch(1, &[])?;
         let of_threads = format!("--replica-parallel-workers={workers}");
-        let server = self.server(
+        let server = self.template.launch(
             2,
             &[
                 "--log-replica-updates=ON",
@@ -100,13 +72,7 @@ impl Bed {
         )?;
         let applier = match follower {
             Follower::Native => {
-                let source = primary.address();
-                server.client().sql(&format!(
-                    "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{}', SOURCE_PORT = {}, SOURCE_USER = '{REPLICATION_USER}', \
-                     SOURCE_PASSWORD = '{REPLICATION_PASSWORD}', SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1; START REPLICA",
-                    source.ip(),
-                    source.port(),
-                ))?;
+                server.replicate_from(&primary, false)?;
                 None
             }
             Follower::Ours => {
@@ -212,8 +178,4 @@ impl Pair<'_> {
         ensure!(waited.single()? == "0", "the follower did not catch up");
         Ok(())
     }
-}
-
-fn options(server_id: u32) -> MysqldOptions {
-    MysqldOptions::with_server_id(server_id).with_arguments(SETTINGS)
 }
