@@ -4,6 +4,7 @@ mod apply;
 mod commit_latency;
 mod data;
 mod disk;
+mod distance;
 mod failover;
 mod idle;
 mod lag;
@@ -22,6 +23,8 @@ pub(crate) enum Comparison {
     CommitLatency(commit_latency::Options),
     /// Crashes and promotions of a ring over three regions, beside Table 2 of MyRaft; needs root
     Failover(failover::Options),
+    /// How fast a far member that was away catches up, over a long way that loses packets; needs root
+    Distance(distance::Options),
     /// The same binlogs applied by MySQL's own replica and by this applier
     Apply(apply::Options),
     /// How far followers are behind a primary that is written to at a rate, and up to which rate they keep up
@@ -35,6 +38,7 @@ pub(crate) fn run(comparison: &Comparison) -> Result<()> {
     match comparison {
         Comparison::CommitLatency(options) => commit_latency::run(options),
         Comparison::Failover(options) => failover::run(options),
+        Comparison::Distance(options) => distance::run(options),
         Comparison::Apply(options) => apply::run(options),
         Comparison::Lag(options) => lag::run(options),
         Comparison::Idle(options) => idle::run(options),

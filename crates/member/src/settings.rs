@@ -11,7 +11,7 @@ use mysqld_controller::events::EventsWanted;
 use mysqld_controller::write_fence::WriteFenceOptions;
 use proxy::ProxyOptions;
 use raft_types::{MemberId, MemberKind, Region};
-use transport::{Compression, NamedRoles, TlsError, TlsFiles, TlsMaterial};
+use transport::{FarOptions, NamedRoles, TlsError, TlsFiles, TlsMaterial};
 use uuid::Uuid;
 
 use crate::status::ClientAddresses;
@@ -309,8 +309,8 @@ pub struct BinlogServerSettings {
 pub struct RegionsSettings {
     /// By which ways the leader sends.
     pub proxy: ProxyOptions,
-    /// How payloads are compressed; `None`: not at all.
-    pub compression: Option<Compression>,
+    /// What is different on the way to another region.
+    pub far: FarOptions,
 }
 
 /// `[hooks]`; an empty command is none.

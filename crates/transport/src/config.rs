@@ -288,10 +288,15 @@ pub struct TransportConfig {
     /// How often the called end of a connection is asked whether it is there, while an answer of it is awaited. A connection that
     /// carries nothing is not asked: the greetings on it find out whether it still works.
     pub keepalive: Duration,
-    /// How often the calling end is asked. Nobody waits for it: what a dead one left behind is let go some time.
+    /// How often the calling end is asked. It has the stall deadline for its answer, which may wait behind entries. Nobody waits for
+    /// it: what a dead one left behind is let go some time.
     pub caller_keepalive: Duration,
     /// How long it may take to say so before the connection is given up.
     pub keepalive_deadline: Duration,
+    /// How long nothing of what was sent over a long way may be acknowledged by the other end's system before the connection is
+    /// given up. It is not asked whether it is there: behind megabytes that are under way the question would arrive too late, and
+    /// more so where packets get lost.
+    pub far_deadline: Duration,
     /// How long entries may be under way without anything moving, beside the time in which a slow disk (2 MiB a second)
     /// writes them: a member that writes a large transaction is silent for that long. A dead one is found by the keepalive.
     pub stall_deadline: Duration,
@@ -307,6 +312,7 @@ impl TransportConfig {
             keepalive: timers.heartbeat.max(second / 4),
             caller_keepalive: (timers.heartbeat * 20).max(second * 5),
             keepalive_deadline: timers.longest_election().max(second),
+            far_deadline: (timers.longest_election() * 4).max(second * 10),
             stall_deadline: Duration::from_secs(30),
         }
     }

@@ -14,6 +14,7 @@ const RING_KEY: &str = "witness-ring";
 const FROM_KEY: &str = "witness-from";
 const TO_KEY: &str = "witness-to";
 const REFUSAL_KEY: &str = "witness-refusal";
+const STRIPES_KEY: &str = "witness-stripes";
 
 /// A call whose envelope cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -62,6 +63,33 @@ pub(crate) fn open(metadata: &MetadataMap) -> Result<Envelope, EnvelopeError> {
         format,
         speaks,
     })
+}
+
+/// Which of the connections of a stream of entries this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stripes {
+    /// The stream.
+    pub(crate) session: u64,
+    /// How many there may be, where this one opens the stream; else its place among them.
+    pub(crate) number: u32,
+}
+
+/// Writes which connection of a stream this is.
+pub(crate) fn seal_stripe(stripes: Stripes, metadata: &mut MetadataMap) {
+    let text = format!("{}/{}", stripes.session, stripes.number);
+    metadata.insert(STRIPES_KEY, ascii(&text));
+}
+
+/// Reads it.
+pub(crate) fn stripes(metadata: &MetadataMap) -> Result<Stripes, EnvelopeError> {
+    let value = text(metadata, STRIPES_KEY)?;
+    let parsed = value.split_once('/').and_then(|(session, number)| {
+        Some(Stripes {
+            session: session.parse().ok()?,
+            number: number.parse().ok()?,
+        })
+    });
+    parsed.ok_or_else(|| unreadable(STRIPES_KEY, value))
 }
 
 fn party(metadata: &MetadataMap, key: &'static str) -> Result<Party, EnvelopeError> {
@@ -115,6 +143,20 @@ pub(crate) fn refusal_code(status: &Status) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_connections_of_a_stream_are_told_apart() {
+        let mut metadata = MetadataMap::new();
+        assert_eq!(stripes(&metadata), Err(EnvelopeError::Missing(STRIPES_KEY)));
+        let one = Stripes {
+            session: u64::MAX,
+            number: 3,
+        };
+        seal_stripe(one, &mut metadata);
+        assert_eq!(stripes(&metadata), Ok(one));
+        metadata.insert(STRIPES_KEY, ascii("7"));
+        assert_eq!(stripes(&metadata), Err(unreadable(STRIPES_KEY, "7")));
+    }
 
     fn envelope() -> Envelope {
         let party = |member| Party {

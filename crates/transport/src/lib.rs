@@ -23,8 +23,8 @@ mod wire;
 pub use crate::bootstrap::{RingBootstrapError, bootstrap_ring};
 pub use crate::callers::{NamedRoles, Right};
 pub use crate::client::{
-    AddressError, AdminClient, AdminError, CommandEvents, GrpcNetworkFactory, LinkBytes, LogPieces,
-    PeerClient, PeerTrouble,
+    AddressError, AdminClient, AdminError, CommandEvents, FarOptions, GrpcNetworkFactory,
+    LinkBytes, LogPieces, PeerClient, PeerTrouble,
 };
 pub use crate::compression::{Compression, CompressionFigures};
 pub use crate::config::{TlsError, TlsFiles, TlsMaterial, TransportConfig, https_server};

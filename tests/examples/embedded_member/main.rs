@@ -1,4 +1,4 @@
-//! A database member without a mysqld, for comparisons that measure the ring alone: the whole node of `witness run` with a
+//! A database member without a mysqld, for comparisons that measure the ring alone: the whole node of `witness run`, with HTTP, and a
 //! writer in the place of the database. While the member serves as the leader, the writer commits small transactions at an
 //! even pace and writes down each that the ring has acknowledged.
 //!
@@ -20,6 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 use witness_bin::config::{Config, Sources, read};
+use witness_bin::http::{Histograms, serve_member};
 
 #[derive(Parser)]
 #[command(about = "A database member with a writer in the place of mysqld")]
@@ -50,6 +51,9 @@ struct Run {
     /// How many transactions a second are committed
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     commits_per_second: u32,
+    /// Bytes of the text in each; with 330 a transaction takes about 500 bytes in the log
+    #[arg(long, default_value_t = 330)]
+    text_bytes: u16,
 }
 
 fn main() -> Result<()> {
@@ -96,7 +100,8 @@ async fn run(config: Config, options: &Run) -> Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut quiet = signal(SignalKind::user_defined1())?;
     let account = Account::open(&options.acknowledged)?;
-    let mut opened = Opened::open(config.member, Surroundings::default()).await?;
+    let mut opened = Opened::open(config.member.clone(), Surroundings::default()).await?;
+    serve_member(&config, &opened, &Histograms::default()).await?;
     let joined = tokio::select! {
         joined = opened.join(options.bootstrap) => joined?,
         _ = end.recv() => return Ok(opened.close().await?),
@@ -106,7 +111,13 @@ async fn run(config: Config, options: &Run) -> Result<()> {
     let ring = member.ring().clone();
     let stop_writing = CancellationToken::new();
     let interval = Duration::from_secs(1) / options.commits_per_second;
-    let writing = writer::write(ring, account, interval, stop_writing.clone());
+    let writing = writer::write(
+        ring,
+        account,
+        interval,
+        options.text_bytes,
+        stop_writing.clone(),
+    );
     let mut writing = tokio::spawn(writing);
     let mut written = None;
     loop {

@@ -16,8 +16,6 @@ use uuid::Uuid;
 
 use super::account::Account;
 
-/// With it a transaction takes about 500 bytes in the log.
-const TEXT_BYTES: u16 = 330;
 /// How many transactions may wait for the ring, as sessions of a database would.
 const OPEN_TRANSACTIONS: usize = 1024;
 
@@ -26,9 +24,10 @@ pub(crate) async fn write(
     ring: RingHandle,
     mut account: Account,
     interval: Duration,
+    text_bytes: u16,
     stop: CancellationToken,
 ) -> Result<()> {
-    let mut transactions = Transactions::new();
+    let mut transactions = Transactions::new(text_bytes);
     let mut leadership = ring.member.leadership();
     loop {
         let serving = async {
@@ -105,21 +104,23 @@ async fn serve(
 struct Transactions {
     source: SourceId,
     next: u64,
+    text: String,
     table: Table,
 }
 
 impl Transactions {
-    fn new() -> Self {
+    fn new(text_bytes: u16) -> Self {
         let column = |column_type| Column {
             column_type,
             nullable: false,
         };
         let text = ColumnType::Varchar {
-            max_bytes: TEXT_BYTES,
+            max_bytes: text_bytes,
         };
         Self {
             source: SourceId(Uuid::new_v4()),
             next: 1,
+            text: "n".repeat(usize::from(text_bytes)),
             table: Table {
                 id: TableId(1),
                 schema: "load".to_owned(),
@@ -151,8 +152,8 @@ impl Transactions {
             },
             xid: number,
         });
-        let text = "n".repeat(usize::from(TEXT_BYTES));
-        let row = vec![Value::BigInt(sequence_number), Value::Text(text)];
+        let text = Value::Text(self.text.clone());
+        let row = vec![Value::BigInt(sequence_number), text];
         transaction.insert(&self.table, &[row])?;
         Ok((gtid, TransactionPayload::seal(transaction.commit())))
     }

@@ -53,12 +53,8 @@ impl Base {
     pub(super) fn network(&self) -> GrpcNetworkFactory {
         let (book, tls) = (self.book.clone(), self.state.credentials.tls.clone());
         let region = self.settings.own.region.clone();
-        match self.settings.regions.compression {
-            None => GrpcNetworkFactory::new(book, tls, self.transport),
-            Some(packed) => {
-                GrpcNetworkFactory::compressing(book, tls, self.transport, region, packed)
-            }
-        }
+        let far = self.settings.regions.far.clone();
+        GrpcNetworkFactory::across_regions(book, tls, self.transport, region, far)
     }
 
     /// Ends everything, the engine before the log, and frees the data directory.

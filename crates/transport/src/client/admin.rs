@@ -76,7 +76,7 @@ impl AdminClient {
         tls: Option<&TlsMaterial>,
         config: TransportConfig,
     ) -> Result<Self, AdminError> {
-        let channel = peers::lazy(address, tls, &config)?;
+        let channel = peers::lazy(address, tls, None, &config)?;
         Ok(Self {
             client: admin_client::AdminClient::new(channel),
             address: address.to_owned(),

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use consensus::log_probe::{Answered, Asked, RpcResult};
 use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
 use futures::task::AtomicWaker;
 use futures::{FutureExt, Stream, StreamExt};
 use openraft::errors::{NetworkError, RPCError, Timeout, Unreachable};
 use openraft::network::RPCTypes;
-use raft_types::{AppEntry, EntryPayload, REPLICATION_WINDOW_BYTES, TypeConfig};
+use raft_types::{AppEntry, EntryPayload, TypeConfig};
 use tokio::time::{Sleep, sleep};
 use tonic::{Code, Status, Streaming};
 
@@ -32,6 +33,8 @@ const SLOWEST_DISK: usize = 2 << 20;
 /// One append stream's window, shared by its two ends.
 #[derive(Debug)]
 pub(crate) struct Window {
+    /// What may be under way, in bytes of entries.
+    most: usize,
     state: Mutex<State>,
     sender: AtomicWaker,
 }
@@ -47,8 +50,9 @@ struct State {
 }
 
 impl Window {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self {
+            most,
             state: Mutex::new(State {
                 unanswered: VecDeque::new(),
                 bytes: 0,
@@ -75,7 +79,7 @@ impl Window {
     }
 
     fn has_room(&self) -> bool {
-        self.lock().bytes < REPLICATION_WINDOW_BYTES
+        self.lock().bytes < self.most
     }
 
     /// A message went out; with `request`, it was the last one of a request of that size.
@@ -96,7 +100,7 @@ impl Window {
             let Some(bytes) = state.unanswered.pop_front() else {
                 return false;
             };
-            let was_full = state.bytes >= REPLICATION_WINDOW_BYTES;
+            let was_full = state.bytes >= self.most;
             state.bytes -= bytes;
             was_full
         };
@@ -144,6 +148,8 @@ type Item = RpcResult<Answered>;
 pub(crate) struct Answers {
     peer: Arc<Peer>,
     streaming: Streaming<AppendAnswer>,
+    /// The stream's further connections, until each ends.
+    stripes: FuturesUnordered<BoxFuture<'static, Result<(), Status>>>,
     window: Arc<Window>,
     /// Goes off a few times within the stall deadline, so that nothing is armed for each message.
     look: Pin<Box<Sleep>>,
@@ -160,10 +166,20 @@ impl Answers {
         Self {
             peer,
             streaming,
+            stripes: FuturesUnordered::new(),
             window,
             look,
             ended: false,
         }
+    }
+
+    /// The same with a stream that goes over these connections, too.
+    pub(crate) fn over(
+        mut self,
+        stripes: impl IntoIterator<Item = BoxFuture<'static, Result<(), Status>>>,
+    ) -> Self {
+        self.stripes.extend(stripes);
+        self
     }
 
     fn take_in(&self, answer: AppendAnswer) -> Item {
@@ -221,6 +237,13 @@ impl Stream for Answers {
                 };
                 this.ended = !matches!(item, Some(Ok(_)));
                 return Poll::Ready(item);
+            }
+            while let Poll::Ready(Some(end)) = this.stripes.poll_next_unpin(context) {
+                // One that is over in good order has brought what it had.
+                if let Err(status) = end {
+                    this.ended = true;
+                    return Poll::Ready(Some(Err(this.failed(&status))));
+                }
             }
             ready!(this.look.poll_unpin(context));
             let deadline = this.peer.config.stall_deadline;
@@ -379,6 +402,7 @@ where
 #[cfg(test)]
 mod tests {
     use futures::task::noop_waker;
+    use raft_types::REPLICATION_WINDOW_BYTES;
 
     use super::*;
 
@@ -386,7 +410,7 @@ mod tests {
     fn a_full_window_waits_for_an_answer() {
         let waker = noop_waker();
         let mut context = Context::from_waker(&waker);
-        let window = Window::new();
+        let window = Window::new(REPLICATION_WINDOW_BYTES);
         window.sent(Some(REPLICATION_WINDOW_BYTES - 1));
         assert!(window.poll_room(&mut context).is_ready());
         window.sent(Some(10));
@@ -401,7 +425,7 @@ mod tests {
 
     #[test]
     fn only_what_is_under_way_can_stall() {
-        let window = Window::new();
+        let window = Window::new(REPLICATION_WINDOW_BYTES);
         assert!(!window.is_stalled(Duration::ZERO));
         window.sent(Some(0));
         assert!(window.is_stalled(Duration::ZERO));
@@ -410,7 +434,7 @@ mod tests {
 
     #[test]
     fn a_large_entry_may_take_as_long_as_a_slow_disk_writes_it() {
-        let window = Window::new();
+        let window = Window::new(REPLICATION_WINDOW_BYTES);
         window.sent(Some(REPLICATION_WINDOW_BYTES));
         assert!(!window.is_stalled(Duration::ZERO));
         window.sent(Some(0));

@@ -2,6 +2,7 @@
 
 mod admin;
 mod append_stream;
+mod far;
 mod greeting;
 mod knocking;
 mod link_bytes;
@@ -9,8 +10,10 @@ mod network;
 mod peers;
 mod proxy_calls;
 mod proxy_line;
+mod stripes;
 
 pub use crate::client::admin::{AdminClient, AdminError, CommandEvents, LogPieces};
+pub use crate::client::far::FarOptions;
 pub use crate::client::link_bytes::LinkBytes;
 pub use crate::client::network::{GrpcNetworkFactory, PeerClient};
 pub use crate::client::peers::{AddressError, PeerTrouble};

@@ -8,7 +8,7 @@ use consensus::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
 use consensus::{Answer, CallError, IdentityBook, Knock, MemberCalls, Question};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{FutureExt, Stream, StreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, TryFutureExt, stream};
 use openraft::OptionalSend;
 use openraft::errors::{
     NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable,
@@ -19,16 +19,22 @@ use openraft::raft::{
     TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::type_config::alias::SnapshotOf;
-use raft_types::{MemberId, MemberRecord, OfferedStart, Region, TypeConfig, Vote};
+use raft_types::{
+    MemberId, MemberRecord, OfferedStart, REPLICATION_WINDOW_BYTES, Region, TypeConfig, Vote,
+};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use crate::client::append_stream::{Answers, Packing, Parts, Window};
+use crate::client::far::{FAR_WINDOW_BYTES, Far, FarOptions};
 use crate::client::knocking::knock;
 use crate::client::link_bytes::LinkBytes;
-use crate::client::peers::{FarPacker, Peer, PeerTrouble, Peers};
-use crate::compression::{Compression, CompressionFigures};
+use crate::client::peers::{Peer, PeerTrouble, Peers};
+use crate::client::stripes::{Deal, Stripe, new_session};
+use crate::compression::CompressionFigures;
 use crate::config::{TlsMaterial, TransportConfig};
+use crate::envelope::Stripes;
+use crate::schema::AppendPart;
 use crate::schema::raft_client::RaftClient;
 use crate::{envelope, schema, wire};
 
@@ -37,20 +43,20 @@ use crate::{envelope, schema, wire};
 pub struct GrpcNetworkFactory(Arc<Peers>);
 
 impl GrpcNetworkFactory {
-    /// Calls in the name of the member whose identity is in `book`. Nothing is compressed.
+    /// Calls in the name of the member whose identity is in `book`. All members are near.
     pub fn new(book: Arc<IdentityBook>, tls: Option<TlsMaterial>, config: TransportConfig) -> Self {
         Self(Arc::new(Peers::new(book, tls, config, None)))
     }
 
-    /// The same, with payloads compressed that go to another region than `own`.
-    pub fn compressing(
+    /// The same, with what is different on the way to other regions than `own`.
+    pub fn across_regions(
         book: Arc<IdentityBook>,
         tls: Option<TlsMaterial>,
         config: TransportConfig,
         own: Region,
-        compression: Compression,
+        options: FarOptions,
     ) -> Self {
-        let far = Some(FarPacker::new(own, compression));
+        let far = Some(Far::new(own, options));
         Self(Arc::new(Peers::new(book, tls, config, far)))
     }
 
@@ -224,14 +230,66 @@ impl PeerClient {
         S: Stream<Item = Asked> + Send + Unpin + 'static,
     {
         let peer = self.peer();
-        let window = Arc::new(Window::new());
+        let striped = peer.stripes().is_some();
+        let window = Arc::new(Window::new(match striped {
+            true => FAR_WINDOW_BYTES,
+            false => REPLICATION_WINDOW_BYTES,
+        }));
         let requests = Packing::new(requests, peer.packer());
         let parts = Parts::new(requests, window.clone(), peer.counters.clone());
+        if striped {
+            return Self::open_striped(peer, parts, window).await;
+        }
         let mut client = peer.bulk().map_err(|error| unreachable(&peer, error))?;
         let call = client.append(peer.sealed(parts));
         let deadline = peer.config.call_deadline;
         let streaming = unary(&peer, RPCTypes::AppendEntries, deadline, call).await?;
         Ok(Answers::new(peer, streaming, window))
+    }
+
+    /// The same over several connections. The further ones are opened behind the first, and get what that has no room for.
+    async fn open_striped<S>(
+        peer: Arc<Peer>,
+        parts: Parts<S>,
+        window: Arc<Window>,
+    ) -> RpcResult<Answers>
+    where
+        Parts<S>: Stream<Item = AppendPart> + Send + Unpin + 'static,
+    {
+        let mut client = peer.bulk().map_err(|error| unreachable(&peer, error))?;
+        let further = peer.stripes().unwrap_or_default();
+        let count = 1 + further.len();
+        let session = new_session();
+        let sealed = move |peer: &Peer, stripe: Stripe<Parts<S>>, number: usize| {
+            let mut request = peer.sealed(stripe);
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            envelope::seal_stripe(Stripes { session, number }, request.metadata_mut());
+            request
+        };
+        let deal = Deal::new(parts, count);
+        let call = client.append_striped(sealed(&peer, deal.stripe(0), count));
+        let deadline = peer.config.call_deadline;
+        let call = call.inspect_err(|status| peer.note_stripes(status));
+        let streaming = unary(&peer, RPCTypes::AppendEntries, deadline, call).await?;
+        let further = (1..).zip(further).map(|(number, mut client)| {
+            let (deal, peer) = (deal.clone(), peer.clone());
+            async move {
+                loop {
+                    let request = sealed(&peer, deal.stripe(number), number);
+                    match client.append_stripe(request).await {
+                        Ok(_) => return Ok(()),
+                        Err(status) if deal.has_used(number) => return Err(status),
+                        // The other end goes on without it.
+                        Err(status) if status.code() == Code::FailedPrecondition => return Ok(()),
+                        // A connection that did not come up has lost nothing.
+                        Err(_) => tokio::time::sleep(peer.config.connect_deadline).await,
+                    }
+                }
+            }
+            .boxed()
+        });
+        let further: Vec<_> = further.collect();
+        Ok(Answers::new(peer, streaming, window).over(further))
     }
 }
 

@@ -16,44 +16,25 @@ use thiserror::Error;
 use tonic::codegen::Service;
 use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 use tower::service_fn;
 
+use crate::client::far::{FURTHER_STRIPES, Far, FarLine};
 use crate::client::link_bytes::{LinkBytes, LinkCounters};
 use crate::client::proxy_line::ProxyLine;
-use crate::compression::{Compression, CompressionFigures, Packer};
+use crate::compression::{CompressionFigures, Packer};
 use crate::config::{
     CONNECTION_WINDOW_BYTES, FRAME_BYTES, STREAM_WINDOW_BYTES, TlsMaterial, TransportConfig,
 };
 use crate::envelope;
 use crate::schema::raft_client::RaftClient;
 
-/// Packs what goes to other regions.
-pub(crate) struct FarPacker {
-    own: Region,
-    packer: Arc<Packer>,
-}
-
-impl FarPacker {
-    pub(crate) fn new(own: Region, compression: Compression) -> Self {
-        Self {
-            own,
-            packer: Arc::new(Packer::new(compression)),
-        }
-    }
-
-    /// What packs for a member.
-    fn towards(&self, record: &MemberRecord) -> Option<Arc<Packer>> {
-        (record.region != self.own).then(|| self.packer.clone())
-    }
-}
-
 /// All members that this one calls.
 pub(crate) struct Peers {
     book: Arc<IdentityBook>,
     tls: Option<TlsMaterial>,
     config: TransportConfig,
-    far: Option<FarPacker>,
+    far: Option<Far>,
     known: Mutex<BTreeMap<MemberId, Arc<Peer>>>,
     counters: Mutex<BTreeMap<MemberId, Arc<LinkCounters>>>,
 }
@@ -63,7 +44,7 @@ impl Peers {
         book: Arc<IdentityBook>,
         tls: Option<TlsMaterial>,
         config: TransportConfig,
-        far: Option<FarPacker>,
+        far: Option<Far>,
     ) -> Self {
         Self {
             book,
@@ -95,7 +76,15 @@ impl Peers {
 
     /// Connections come up with the first call on them.
     fn connect(&self, id: MemberId, record: &MemberRecord) -> Peer {
-        let connect = || lazy(&record.address, self.tls.as_ref(), &self.config);
+        let far = self.far.as_ref();
+        let line = far.and_then(|far| far.line(record));
+        let connect = |line: Option<FarLine>| {
+            let channel = lazy(&record.address, self.tls.as_ref(), line, &self.config);
+            channel.map(raft_client)
+        };
+        let for_entries = line.as_ref().map(FarLine::for_entries);
+        let further = for_entries.iter().flat_map(|line| [line; FURTHER_STRIPES]);
+        let further = further.flat_map(|line| connect(Some(line.clone())));
         Peer {
             own: self.book.clone(),
             config: self.config,
@@ -104,9 +93,11 @@ impl Peers {
                 incarnation: record.incarnation,
             },
             address: record.address.clone(),
-            bulk: connect().map(raft_client),
-            urgent: connect().map(raft_client),
-            packer: self.far.as_ref().and_then(|far| far.towards(record)),
+            stripes: further.collect(),
+            bulk: connect(for_entries),
+            urgent: connect(line),
+            knows_stripes: AtomicBool::new(true),
+            packer: far.and_then(|far| far.packer(record)),
             region: record.region.clone(),
             counters: self.counters().entry(id).or_default().clone(),
             proxy_line: ProxyLine::default(),
@@ -129,7 +120,7 @@ impl Peers {
     /// What compression spared so far.
     pub(crate) fn compression(&self) -> CompressionFigures {
         let far = self.far.as_ref();
-        far.map(|far| far.packer.figures()).unwrap_or_default()
+        far.map(Far::compression).unwrap_or_default()
     }
 
     /// What is wrong with whom.
@@ -161,6 +152,10 @@ pub(crate) struct Peer {
     bulk: Result<RaftClient<Channel>, AddressError>,
     /// Heartbeats, votes, transfers: never behind entries.
     urgent: Result<RaftClient<Channel>, AddressError>,
+    /// Further connections for entries, of a member in another region.
+    stripes: Vec<RaftClient<Channel>>,
+    /// Whether its program knows streams over several connections, as far as is known.
+    knows_stripes: AtomicBool,
     packer: Option<Arc<Packer>>,
     /// Of what is sent to it.
     pub(crate) counters: Arc<LinkCounters>,
@@ -192,6 +187,20 @@ impl Peer {
 
     pub(crate) fn bulk(&self) -> Result<RaftClient<Channel>, AddressError> {
         self.bulk.clone()
+    }
+
+    /// The connections beside the first that entries may go over; none where one is enough.
+    pub(crate) fn stripes(&self) -> Option<Vec<RaftClient<Channel>>> {
+        let may = !self.stripes.is_empty() && self.knows_stripes.load(Ordering::Relaxed);
+        may.then(|| self.stripes.clone())
+    }
+
+    /// Notes what the opening of a stream over several connections failed with.
+    pub(crate) fn note_stripes(&self, failure: &Status) {
+        if failure.code() == Code::Unimplemented {
+            // Until it has another record, as behind an upgrade; or until this member is started again.
+            self.knows_stripes.store(false, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn urgent(&self) -> Result<RaftClient<Channel>, AddressError> {
@@ -323,6 +332,7 @@ pub struct AddressError {
 pub(crate) fn lazy(
     address: &str,
     tls: Option<&TlsMaterial>,
+    line: Option<FarLine>,
     config: &TransportConfig,
 ) -> Result<Channel, AddressError> {
     let refused = |reason: &dyn Error| AddressError {
@@ -330,33 +340,46 @@ pub(crate) fn lazy(
         reason: chain(reason),
     };
     // With TLS, too: to the endpoint, `https` would be TLS of its own, whose certificates stay as they are.
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))
+    let mut endpoint = Endpoint::from_shared(format!("http://{address}"))
         .map_err(|error| refused(&error))?
         .tcp_nodelay(true)
         .connect_timeout(config.connect_deadline)
-        .http2_keep_alive_interval(config.keepalive)
-        .keep_alive_timeout(config.keepalive_deadline)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES);
-    let Some(tls) = tls.cloned() else {
-        return Ok(endpoint.connect_lazy());
-    };
+    if !line.as_ref().is_some_and(|line| line.carries_entries) {
+        endpoint = endpoint
+            .http2_keep_alive_interval(config.keepalive)
+            .keep_alive_timeout(config.keepalive_deadline);
+    }
+    let far_deadline = config.far_deadline;
     let mut tcp = HttpConnector::new();
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(config.connect_deadline));
-    Ok(
-        endpoint.connect_with_connector_lazy(service_fn(move |address: Uri| {
-            let (tls, connecting) = (tls.clone(), tcp.call(address.clone()));
+    let mut connect = move |address: Uri| {
+        let (connecting, line) = (tcp.call(address), line.clone());
+        async move {
+            let stream = connecting.await?.into_inner();
+            if let Some(line) = line {
+                line.tell(&stream, far_deadline)?;
+            }
+            Ok::<_, BoxError>(stream)
+        }
+    };
+    Ok(match tls.cloned() {
+        None => endpoint.connect_with_connector_lazy(service_fn(move |address: Uri| {
+            let connecting = connect(address);
+            async move { Ok::<_, BoxError>(TokioIo::new(connecting.await?)) }
+        })),
+        Some(tls) => endpoint.connect_with_connector_lazy(service_fn(move |address: Uri| {
+            let (tls, connecting) = (tls.clone(), connect(address.clone()));
             async move {
-                let stream = connecting.await?.into_inner();
-                let secured = tls
-                    .connect(address.host().unwrap_or_default(), stream)
-                    .await?;
-                Ok::<_, BoxError>(TokioIo::new(secured))
+                let stream = connecting.await?;
+                let host = address.host().unwrap_or_default();
+                Ok::<_, BoxError>(TokioIo::new(tls.connect(host, stream).await?))
             }
         })),
-    )
+    })
 }
 
 type BoxError = Box<dyn Error + Send + Sync>;

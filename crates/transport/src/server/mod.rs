@@ -4,6 +4,7 @@ mod admin_service;
 pub(crate) mod connections;
 mod proxy_sessions;
 mod raft_service;
+mod stripes;
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,6 +32,7 @@ use crate::schema::raft_server::RaftServer;
 use crate::server::admin_service::AdminService;
 use crate::server::connections::{CalledOver, Connection};
 use crate::server::raft_service::RaftService;
+use crate::server::stripes::Expected;
 
 // Serves both services on one listener, and stops in good order: nothing new is taken, calls under
 // way are answered, streams end with a word, and after a short grace whatever is left is dropped.
@@ -94,6 +96,7 @@ pub fn serve(
         local: local.clone(),
         callers: callers.clone(),
         shutdown: shutdown.clone(),
+        stripes: Expected::default(),
     })
     .max_decoding_message_size(MAX_MESSAGE_BYTES);
     let admin = AdminServer::new(AdminService {
@@ -104,7 +107,7 @@ pub fn serve(
 
     let mut server = Server::builder()
         .http2_keepalive_interval(Some(config.caller_keepalive))
-        .http2_keepalive_timeout(Some(config.keepalive_deadline))
+        .http2_keepalive_timeout(Some(config.stall_deadline))
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES)

@@ -15,17 +15,18 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::callers::Right;
 use crate::local_member::LocalMember;
-use crate::schema::AppendPart;
 use crate::schema::raft_server::Raft;
 use crate::server::proxy_sessions::serve_line;
+use crate::server::stripes::{Expected, Parts};
 use crate::server::{Callers, called_over};
 use crate::wire::{Assembly, WireError};
-use crate::{schema, wire};
+use crate::{envelope, schema, wire};
 
 pub(crate) struct RaftService {
     pub(crate) local: Arc<LocalMember>,
     pub(super) callers: Callers,
     pub(crate) shutdown: CancellationToken,
+    pub(super) stripes: Expected,
 }
 
 impl RaftService {
@@ -63,25 +64,34 @@ impl Raft for RaftService {
         request: Request<Streaming<schema::AppendPart>>,
     ) -> Result<Response<Self::AppendStream>, Status> {
         let (inbound, _, parts) = self.led(request)?;
-        let (wanted, end) = (Wanted::default(), EndReason::default());
-        let requests = Requests::new(parts, wanted.clone(), end.clone());
-        let local = self.local.clone();
-        let answers = inbound.append(requests).map(move |answer| {
-            let result = answer.map_err(fault_status)?;
-            // Now, when what the answer says is durable: the report must not be older.
-            let report = wanted.take().then(|| local.log_report()).flatten();
-            Ok(wire::reported_answer(result, report.as_ref()))
-        });
-        // After the answers that are due: why there are no more of them.
-        let reason = stream::once(async move { end.take() })
-            .filter_map(|reason| async move { reason.map(Err) });
-        let ended = self.shutdown.clone().cancelled_owned();
-        let last_word = Status::unavailable("the member is shutting down");
-        let answers = answers
-            .chain(reason)
-            .take_until(ended.boxed())
-            .chain(self.unless_running(last_word));
-        Ok(Response::new(answers.boxed()))
+        Ok(Response::new(self.answers(inbound, parts.boxed())))
+    }
+
+    type AppendStripedStream = BoxStream<'static, Result<schema::AppendAnswer, Status>>;
+
+    async fn append_striped(
+        &self,
+        request: Request<Streaming<schema::AppendPart>>,
+    ) -> Result<Response<Self::AppendStripedStream>, Status> {
+        let stripes = envelope::stripes(request.metadata())?;
+        let (inbound, caller, parts) = self.led(request)?;
+        let session = (caller, stripes.session);
+        let merged = self.stripes.open(session, stripes.number, parts.boxed())?;
+        Ok(Response::new(self.answers(inbound, merged.boxed())))
+    }
+
+    async fn append_stripe(
+        &self,
+        request: Request<Streaming<schema::AppendPart>>,
+    ) -> Result<Response<schema::StripeEnd>, Status> {
+        let stripe = envelope::stripes(request.metadata())?;
+        let (_, caller, parts) = self.led(request)?;
+        let session = (caller, stripe.session);
+        let arrives = self.stripes.arrives(session, stripe.number, parts.boxed());
+        tokio::select! {
+            ended = arrives => ended.map(|()| Response::new(schema::StripeEnd {})),
+            () = self.shutdown.cancelled() => Err(Status::unavailable("the member is shutting down")),
+        }
     }
 
     type ProxyStream = BoxStream<'static, Result<schema::ProxyAnswerFrame, Status>>;
@@ -165,6 +175,33 @@ impl Raft for RaftService {
 }
 
 impl RaftService {
+    /// What the engine answers to a leader's stream.
+    fn answers(
+        &self,
+        inbound: &Inbound,
+        parts: Parts,
+    ) -> BoxStream<'static, Result<schema::AppendAnswer, Status>> {
+        let (wanted, end) = (Wanted::default(), EndReason::default());
+        let requests = Requests::new(parts, wanted.clone(), end.clone());
+        let local = self.local.clone();
+        let answers = inbound.append(requests).map(move |answer| {
+            let result = answer.map_err(fault_status)?;
+            // Now, when what the answer says is durable: the report must not be older.
+            let report = wanted.take().then(|| local.log_report()).flatten();
+            Ok(wire::reported_answer(result, report.as_ref()))
+        });
+        // After the answers that are due: why there are no more of them.
+        let reason = stream::once(async move { end.take() })
+            .filter_map(|reason| async move { reason.map(Err) });
+        let ended = self.shutdown.clone().cancelled_owned();
+        let last_word = Status::unavailable("the member is shutting down");
+        answers
+            .chain(reason)
+            .take_until(ended.boxed())
+            .chain(self.unless_running(last_word))
+            .boxed()
+    }
+
     /// The status, if the server is being shut down when the stream ends; else nothing.
     fn unless_running(
         &self,
@@ -229,7 +266,7 @@ impl Wanted {
 
 /// An append stream as the engine reads it.
 pub(crate) struct Requests {
-    parts: Option<Streaming<AppendPart>>,
+    parts: Option<Parts>,
     assembly: Assembly,
     /// What the head of the request that is being put together says.
     wants_report: bool,
@@ -238,7 +275,7 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    pub(crate) fn new(parts: Streaming<AppendPart>, wanted: Wanted, end: EndReason) -> Self {
+    pub(crate) fn new(parts: Parts, wanted: Wanted, end: EndReason) -> Self {
         Self {
             parts: Some(parts),
             assembly: Assembly::default(),

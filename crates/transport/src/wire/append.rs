@@ -152,6 +152,7 @@ impl Splitter {
             head: Some(head),
             entries,
             continuation: Bytes::new(),
+            number: 0,
         }
     }
 
@@ -166,6 +167,7 @@ impl Splitter {
                 head: None,
                 entries: Vec::new(),
                 continuation,
+                number: 0,
             },
             ends_request_of: ends.then_some(whole),
         }

@@ -274,6 +274,13 @@ pub const KEYS: &[Key] = &[
         "Smaller payloads are sent as they are.",
     ),
     key(
+        "regions.congestion_control",
+        Kind::Text,
+        Value("\"bbr\""),
+        "",
+        "TCP congestion control of the connections to members of other regions, by its name in Linux. `bbr` is fast where packets get lost. Where the system does not give it (net.ipv4.tcp_allowed_congestion_control), the member says so once and uses the system's own. `system`: the system's own.",
+    ),
+    key(
         "tls.certificate_file",
         Kind::File,
         Value("\"\""),

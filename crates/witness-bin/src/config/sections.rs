@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use member::settings::{BinlogServerSettings, ExternalMysqld, PasswordSource, RegionsSettings};
 use proxy::{ProxyMode, ProxyOptions, check_edges};
-use transport::Compression;
+use transport::{Compression, FarOptions};
 
 use crate::config::problem::{Place, Problems, listed, nearest};
 use crate::config::validation::Values;
@@ -129,6 +129,8 @@ pub(super) fn check_binlog_server(
 
 const PROXY: &str = "regions.proxy";
 const EDGE: &str = "members.proxy_from";
+/// Connections to other regions get what the system gives everybody.
+const SYSTEM_S_OWN: &str = "system";
 
 pub(super) fn regions_settings(values: &Values, members: &[Values]) -> Option<RegionsSettings> {
     let mode = match values.text(PROXY)?.as_str() {
@@ -138,16 +140,20 @@ pub(super) fn regions_settings(values: &Values, members: &[Values]) -> Option<Re
     };
     let level = i32::try_from(values.number("regions.compression_level")?).ok()?;
     let min_bytes = values.number("regions.compression_min_bytes")?;
+    let congestion_control = values.text("regions.congestion_control")?;
     Some(RegionsSettings {
         proxy: ProxyOptions {
             mode,
             wait: values.duration("regions.proxy_wait")?,
             max_hops: usize::try_from(values.number("regions.proxy_max_hops")?).ok()?,
         },
-        compression: (level > 0).then_some(Compression {
-            level,
-            min_bytes: usize::try_from(min_bytes).ok()?,
-        }),
+        far: FarOptions {
+            compression: (level > 0).then_some(Compression {
+                level,
+                min_bytes: usize::try_from(min_bytes).ok()?,
+            }),
+            congestion_control: Some(congestion_control).filter(|name| name != SYSTEM_S_OWN),
+        },
     })
 }
 

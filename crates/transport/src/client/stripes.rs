@@ -1,0 +1,209 @@
+//! One stream of messages over several connections.
+//!
+//! A system bounds what is under way on one connection, and a lost packet slows one connection down. So what goes to another region
+//! may go over a few. Messages are numbered, and each goes over the first connection that has room: while one is enough, all go over
+//! one. The other end has them in their order again (`server/stripes.rs`). A connection that fails with a message on it fails the
+//! stream; one that had none is as if it had not been there.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+
+use futures::{Stream, StreamExt};
+
+use crate::schema::AppendPart;
+
+/// A stream that is dealt out.
+pub(crate) struct Deal<S>(Arc<Mutex<Dealing<S>>>);
+
+/// One connection's share of it.
+pub(crate) struct Stripe<S> {
+    number: usize,
+    deal: Deal<S>,
+}
+
+struct Dealing<S> {
+    messages: S,
+    next: u64,
+    ended: bool,
+    stripes: Vec<Seat>,
+}
+
+#[derive(Clone, Default)]
+struct Seat {
+    /// It has room and waits for a message.
+    waiting: Option<Waker>,
+    /// It has had a message.
+    used: bool,
+}
+
+impl<S> Deal<S> {
+    /// Among so many connections.
+    pub(crate) fn new(messages: S, stripes: usize) -> Self {
+        Self(Arc::new(Mutex::new(Dealing {
+            messages,
+            next: 0,
+            ended: false,
+            stripes: vec![Seat::default(); stripes],
+        })))
+    }
+
+    /// The share of connection `number`, from 0 on. There is one of each at a time.
+    pub(crate) fn stripe(&self, number: usize) -> Stripe<S> {
+        Stripe {
+            number,
+            deal: self.clone(),
+        }
+    }
+
+    /// Whether a connection has had a message.
+    pub(crate) fn has_used(&self, number: usize) -> bool {
+        self.lock().stripes[number].used
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Dealing<S>> {
+        // Nothing is left half done where the messages panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S> Clone for Deal<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S> Drop for Stripe<S> {
+    fn drop(&mut self) {
+        let mut dealing = self.deal.lock();
+        if dealing.stripes[self.number].waiting.take().is_some() {
+            dealing.wake_one();
+        }
+    }
+}
+
+impl<S> Dealing<S> {
+    fn wake_one(&mut self) {
+        let mut stripes = self.stripes.iter_mut();
+        let first = stripes.find_map(|stripe| stripe.waiting.take());
+        first.into_iter().for_each(Waker::wake);
+    }
+
+    fn wake_all(&mut self) {
+        let stripes = self.stripes.iter_mut();
+        let all = stripes.filter_map(|stripe| stripe.waiting.take());
+        all.for_each(Waker::wake);
+    }
+}
+
+/// A number that no other stream of any process has.
+pub(crate) fn new_session() -> u64 {
+    // Hashers are seeded at random.
+    RandomState::new().build_hasher().finish()
+}
+
+impl<S: Stream<Item = AppendPart> + Unpin> Stream for Stripe<S> {
+    type Item = AppendPart;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<AppendPart>> {
+        let mut dealing = self.deal.lock();
+        if dealing.ended {
+            return Poll::Ready(None);
+        }
+        dealing.stripes[self.number].waiting = Some(context.waker().clone());
+        // One before it has room as well, and has asked.
+        let mut before = dealing.stripes[..self.number].iter();
+        if before.any(|stripe| stripe.waiting.is_some()) {
+            return Poll::Pending;
+        }
+        let message = ready!(dealing.messages.poll_next_unpin(context));
+        dealing.stripes[self.number].waiting = None;
+        let Some(mut message) = message else {
+            dealing.ended = true;
+            dealing.wake_all();
+            return Poll::Ready(None);
+        };
+        message.number = dealing.next;
+        dealing.next += 1;
+        dealing.stripes[self.number].used = true;
+        // This one may have no room for another, and does not ask then.
+        dealing.wake_one();
+        Poll::Ready(Some(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::task::Wake;
+
+    use futures::channel::mpsc;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counted(AtomicUsize);
+
+    impl Wake for Counted {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn the_first_that_has_room_gets_the_message_and_all_end() {
+        let (sender, messages) = mpsc::unbounded();
+        let deal = Deal::new(messages, 3);
+        let mut stripes: Vec<_> = (0..3).map(|number| deal.stripe(number)).collect();
+        let wakes: Vec<Arc<Counted>> = (0..3).map(|_| Arc::default()).collect();
+        let mut poll = |stripe: usize| {
+            let waker = Waker::from(wakes[stripe].clone());
+            let polled = stripes[stripe].poll_next_unpin(&mut Context::from_waker(&waker));
+            polled.map(|message| message.map(|message| message.number))
+        };
+        let woken = |stripe: usize| wakes[stripe].0.swap(0, Relaxed) > 0;
+        // In whichever order they begin to wait.
+        for stripe in [1, 0, 2] {
+            assert_eq!(poll(stripe), Poll::Pending);
+        }
+        sender.unbounded_send(AppendPart::default()).unwrap();
+        assert!(woken(0) && !woken(1) && !woken(2));
+        assert_eq!(poll(0), Poll::Ready(Some(0)));
+        // The first has no room for another: the second one asks.
+        assert!(woken(1) && !woken(2));
+        assert_eq!(poll(1), Poll::Pending);
+        sender.unbounded_send(AppendPart::default()).unwrap();
+        assert!(woken(1));
+        assert_eq!(poll(1), Poll::Ready(Some(1)));
+        // It has room again.
+        assert!(woken(2) && deal.has_used(0) && deal.has_used(1) && !deal.has_used(2));
+        assert_eq!(poll(2), Poll::Pending);
+        assert_eq!(poll(0), Poll::Pending);
+        sender.unbounded_send(AppendPart::default()).unwrap();
+        assert!(woken(0));
+        assert_eq!(poll(0), Poll::Ready(Some(2)));
+        drop(sender);
+        assert_eq!(poll(2), Poll::Ready(None));
+        assert_eq!([poll(0), poll(1)], [Poll::Ready(None); 2]);
+    }
+
+    #[test]
+    fn a_message_goes_past_a_connection_that_is_gone() {
+        let (sender, messages) = mpsc::unbounded();
+        let deal = Deal::new(messages, 2);
+        let woken = Arc::<Counted>::default();
+        let waker = Waker::from(woken.clone());
+        let mut context = Context::from_waker(&waker);
+        let (mut first, mut second) = (deal.stripe(0), deal.stripe(1));
+        assert!(first.poll_next_unpin(&mut context).is_pending());
+        assert!(second.poll_next_unpin(&mut context).is_pending());
+        drop(first);
+        assert!(woken.0.swap(0, Relaxed) > 0);
+        assert!(second.poll_next_unpin(&mut context).is_pending());
+        sender.unbounded_send(AppendPart::default()).unwrap();
+        assert!(woken.0.swap(0, Relaxed) > 0);
+        assert!(second.poll_next_unpin(&mut context).is_ready());
+        assert!(!deal.has_used(0) && deal.has_used(1));
+    }
+}

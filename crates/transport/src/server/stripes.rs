@@ -1,0 +1,282 @@
+//! A stream of messages that came over several connections, in its order again (`client/stripes.rs`).
+//!
+//! The first connection opens the stream and says how many there may be; the others come to it by the stream's number, or never.
+//! Of each, one message is held until it is its turn; what comes behind it waits in the connection. Where one breaks, the stream
+//! ends.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use futures::stream::BoxStream;
+use futures::{FutureExt, Stream, StreamExt};
+use raft_types::MemberId;
+use tokio::sync::oneshot;
+use tonic::Status;
+
+use crate::schema::AppendPart;
+
+/// More connections for one stream than anybody opens.
+const MOST_STRIPES: u32 = 16;
+
+/// Messages of one connection.
+pub(crate) type Parts = BoxStream<'static, Result<AppendPart, Status>>;
+
+/// A stream of one member, by the number that it gave it.
+pub(crate) type Session = (MemberId, u64);
+
+/// The connections that may come to the streams that are open.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Expected(Arc<Mutex<HashMap<(Session, u32), oneshot::Sender<Arrived>>>>);
+
+/// A connection that has come to its stream.
+struct Arrived {
+    parts: Parts,
+    /// Dropped when nobody reads it any more.
+    read: oneshot::Sender<()>,
+}
+
+impl std::fmt::Debug for Arrived {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Arrived").finish_non_exhaustive()
+    }
+}
+
+impl Expected {
+    /// Opens a stream of so many connections whose first one is here.
+    ///
+    /// # Errors
+    /// Nobody sends over so many.
+    pub(crate) fn open(
+        &self,
+        session: Session,
+        stripes: u32,
+        first: Parts,
+    ) -> Result<Merged, Status> {
+        if !(1..=MOST_STRIPES).contains(&stripes) {
+            let message = format!("{stripes} connections for one stream of entries");
+            return Err(Status::invalid_argument(message));
+        }
+        let mut all = vec![Stripe::here(first, None)];
+        let mut expected = self.lock();
+        for number in 1..stripes {
+            let (arrives, awaited) = oneshot::channel();
+            expected.insert((session, number), arrives);
+            all.push(Stripe::Awaited(awaited));
+        }
+        drop(expected);
+        Ok(Merged {
+            stripes: all,
+            next: 0,
+            session,
+            expected: self.clone(),
+        })
+    }
+
+    /// Another connection of a stream is here. Returns when nobody reads it any more.
+    ///
+    /// # Errors
+    /// No such stream is open.
+    pub(crate) async fn arrives(
+        &self,
+        session: Session,
+        number: u32,
+        parts: Parts,
+    ) -> Result<(), Status> {
+        let awaited = self.lock().remove(&(session, number));
+        let (read, ended) = oneshot::channel();
+        let arrived = Arrived { parts, read };
+        let gone = || Status::failed_precondition("the stream of entries is not open any more");
+        let sent = awaited.ok_or_else(gone)?.send(arrived);
+        sent.map_err(|_| gone())?;
+        // Nothing is ever sent.
+        let _ = ended.await;
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(Session, u32), oneshot::Sender<Arrived>>> {
+        // Each change is one insertion or removal.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// See the module.
+pub(crate) struct Merged {
+    stripes: Vec<Stripe>,
+    /// The number of the next message.
+    next: u64,
+    session: Session,
+    expected: Expected,
+}
+
+enum Stripe {
+    Awaited(oneshot::Receiver<Arrived>),
+    Here {
+        parts: Parts,
+        held: Option<AppendPart>,
+        _read: Option<oneshot::Sender<()>>,
+    },
+    Ended,
+}
+
+impl Stripe {
+    fn here(parts: Parts, read: Option<oneshot::Sender<()>>) -> Self {
+        Self::Here {
+            parts,
+            held: None,
+            _read: read,
+        }
+    }
+
+    /// Has its next message at hand, if there is one by now.
+    fn look(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
+        if let Self::Awaited(awaited) = self {
+            match awaited.poll_unpin(context) {
+                Poll::Ready(Ok(Arrived { parts, read })) => *self = Self::here(parts, Some(read)),
+                Poll::Ready(Err(_)) => *self = Self::Ended,
+                Poll::Pending => {}
+            }
+        }
+        let Self::Here { parts, held, .. } = self else {
+            return Ok(());
+        };
+        if held.is_none()
+            && let Poll::Ready(part) = parts.poll_next_unpin(context)
+        {
+            match part.transpose()? {
+                Some(part) => *held = Some(part),
+                None => *self = Self::Ended,
+            }
+        }
+        Ok(())
+    }
+
+    /// Its message, when it has this number.
+    fn take(&mut self, number: u64) -> Option<AppendPart> {
+        match self {
+            Self::Here { held, .. } => held.take_if(|part| part.number == number),
+            Self::Awaited(_) | Self::Ended => None,
+        }
+    }
+}
+
+impl Stream for Merged {
+    type Item = Result<AppendPart, Status>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<AppendPart, Status>>> {
+        let this = &mut *self;
+        for stripe in &mut this.stripes {
+            if let Err(status) = stripe.look(context) {
+                return Poll::Ready(Some(Err(status)));
+            }
+            if let Some(part) = stripe.take(this.next) {
+                this.next += 1;
+                return Poll::Ready(Some(Ok(part)));
+            }
+        }
+        // Whoever sends ends all of them together, and those that never came have brought nothing.
+        let is_here = |stripe: &Stripe| matches!(stripe, Stripe::Here { .. });
+        match this.stripes.iter().any(is_here) {
+            true => Poll::Pending,
+            false => Poll::Ready(None),
+        }
+    }
+}
+
+impl Drop for Merged {
+    fn drop(&mut self) {
+        let mut expected = self.expected.lock();
+        for number in (1..).take(self.stripes.len()) {
+            expected.remove(&(self.session, number));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+
+    use super::*;
+
+    const SESSION: Session = (MemberId(1), 7);
+
+    fn part(number: u64) -> AppendPart {
+        AppendPart {
+            number,
+            ..AppendPart::default()
+        }
+    }
+
+    fn parts(numbers: &[u64]) -> Parts {
+        let all: Vec<_> = numbers.iter().map(|number| Ok(part(*number))).collect();
+        // An end comes behind what the others have sent.
+        stream::iter(all).chain(stream::pending()).boxed()
+    }
+
+    #[tokio::test]
+    async fn messages_of_three_connections_come_in_their_order_whenever_they_arrive() {
+        let expected = Expected::default();
+        let mut merged = expected.open(SESSION, 4, parts(&[0, 1, 4, 8])).unwrap();
+        let arrive = |number, numbers: &'static [u64]| {
+            let expected = expected.clone();
+            tokio::spawn(async move { expected.arrives(SESSION, number, parts(numbers)).await })
+        };
+        let third = arrive(2, &[3, 5, 6]);
+        for number in [0, 1] {
+            assert_eq!(merged.next().await.unwrap().unwrap().number, number);
+        }
+        let reading = tokio::spawn(async move {
+            let read: Vec<_> = merged.by_ref().take(7).collect().await;
+            (merged, read)
+        });
+        tokio::task::yield_now().await;
+        let second = arrive(1, &[2, 7]);
+        let (merged, read) = reading.await.unwrap();
+        let read: Vec<u64> = read.into_iter().map(|part| part.unwrap().number).collect();
+        assert_eq!(read, [2, 3, 4, 5, 6, 7, 8]);
+        // One never came.
+        drop(merged);
+        second.await.unwrap().unwrap();
+        third.await.unwrap().unwrap();
+        let late = expected.arrives(SESSION, 3, parts(&[9])).await;
+        assert!(late.unwrap_err().message().contains("not open any more"));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_breaks_ends_the_stream_and_nobody_waits_for_the_rest() {
+        let expected = Expected::default();
+        let mut merged = expected.open(SESSION, 3, parts(&[0, 3])).unwrap();
+        let broken = stream::iter([Ok(part(1)), Err(Status::unavailable("it broke"))]).boxed();
+        let arrives = expected.arrives(SESSION, 1, broken);
+        let read = async {
+            let mut read = Vec::new();
+            while let Some(Ok(part)) = merged.next().await {
+                read.push(part.number);
+            }
+            drop(merged);
+            read
+        };
+        let (read, ended) = tokio::join!(read, arrives);
+        assert_eq!(read, [0, 1]);
+        ended.unwrap();
+        assert!(expected.lock().is_empty());
+        assert!(
+            expected
+                .open(SESSION, MOST_STRIPES + 1, parts(&[]))
+                .is_err()
+        );
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_its_sender_ends_is_over() {
+        let expected = Expected::default();
+        let first = stream::iter([Ok(part(0))]).boxed();
+        let merged = expected.open(SESSION, 2, first).unwrap();
+        let read: Vec<_> = merged.collect().await;
+        assert_eq!(read.len(), 1);
+    }
+}
