@@ -86,6 +86,7 @@ impl Ring {
                 timers: Timers::default(),
                 config: TransportConfig::default(),
                 proxying: proxy::ProxyOptions::off(),
+                far: None,
                 sends_on: None,
                 tls: None,
             };

@@ -324,9 +324,9 @@ impl Default for TransportConfig {
     }
 }
 
-/// How much of a stream's entries HTTP/2 lets into the receiver before they are taken: more than a
-/// few messages would only wait there, and memory is bounded by it.
-pub(crate) const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// How much of a stream's entries HTTP/2 lets into the receiver before they are taken: memory is bounded by it, and so is what one
+/// connection carries in a round trip.
+pub(crate) const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 /// The same for all streams of a connection: one leader's, and the end of another's.
 pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 2 * STREAM_WINDOW_BYTES;
 /// A large frame costs fewer of them; heartbeats never share its connection.

@@ -78,8 +78,13 @@ impl Window {
         }
     }
 
+    /// How much is under way.
+    pub(super) fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
     fn has_room(&self) -> bool {
-        self.lock().bytes < self.most
+        self.bytes() < self.most
     }
 
     /// A message went out; with `request`, it was the last one of a request of that size.
@@ -347,16 +352,24 @@ pub(crate) struct Parts<S> {
     requests: S,
     window: Arc<Window>,
     counters: Arc<LinkCounters>,
+    /// How much of a message its entries may take.
+    most: usize,
     current: Option<Splitter>,
     ended: bool,
 }
 
 impl<S> Parts<S> {
-    pub(crate) fn new(requests: S, window: Arc<Window>, counters: Arc<LinkCounters>) -> Self {
+    pub(crate) fn new(
+        requests: S,
+        window: Arc<Window>,
+        counters: Arc<LinkCounters>,
+        most: usize,
+    ) -> Self {
         Self {
             requests,
             window,
             counters,
+            most,
             current: None,
             ended: false,
         }
@@ -375,7 +388,7 @@ where
             let Some(splitter) = &mut this.current else {
                 let request = ready!(this.requests.poll_next_unpin(context));
                 this.ended = request.is_none();
-                this.current = request.map(Splitter::new);
+                this.current = request.map(|request| Splitter::new(request, this.most));
                 continue;
             };
             // Within an entry, HTTP/2's own window holds the sender back.

@@ -13,17 +13,24 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 use std::{fs, io};
 
-use raft_types::{MemberRecord, REPLICATION_WINDOW_BYTES, Region};
+use raft_types::{MemberRecord, Region};
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
 use crate::compression::{Compression, CompressionFigures, Packer};
+use crate::config::STREAM_WINDOW_BYTES;
 
 /// Over how many connections beside the first the entries for a member in another region may go.
 pub(super) const FURTHER_STRIPES: usize = 5;
-/// How many bytes of entries may be under way to it: 50 MB/s over 300 ms there and back, and the time for a disk. Of this the
-/// receiver holds what the windows of its connections let in.
-pub(super) const FAR_WINDOW_BYTES: usize = 2 * REPLICATION_WINDOW_BYTES;
+/// How many bytes of entries may be under way to it: 50 MB/s over 300 ms there and back, with the time that a disk takes. A receiver
+/// gives a connection's window back by halves, so each connection can count on half of its own; with more under way, messages wait in
+/// connections that are full while the receiver waits for them, and less arrives.
+pub(super) const FAR_WINDOW_BYTES: usize = (1 + FURTHER_STRIPES) * STREAM_WINDOW_BYTES as usize / 2;
+/// How much of a message its entries may take. The receiver waits for the next message, and a part of it that its connection's window
+/// has no room for holds up all others for a round trip.
+pub(super) const FAR_PART_BYTES: usize = 256 << 10;
+/// How much is under way when one connection does not do any more.
+pub(super) const MUCH_BYTES: usize = 1 << 20;
 
 /// What is different on the way to another region.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

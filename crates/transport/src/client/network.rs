@@ -26,7 +26,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use crate::client::append_stream::{Answers, Packing, Parts, Window};
-use crate::client::far::{FAR_WINDOW_BYTES, Far, FarOptions};
+use crate::client::far::{FAR_PART_BYTES, FAR_WINDOW_BYTES, Far, FarOptions, MUCH_BYTES};
 use crate::client::knocking::knock;
 use crate::client::link_bytes::LinkBytes;
 use crate::client::peers::{Peer, PeerTrouble, Peers};
@@ -231,12 +231,13 @@ impl PeerClient {
     {
         let peer = self.peer();
         let striped = peer.stripes().is_some();
-        let window = Arc::new(Window::new(match striped {
-            true => FAR_WINDOW_BYTES,
-            false => REPLICATION_WINDOW_BYTES,
-        }));
+        let (window, most) = match striped {
+            true => (FAR_WINDOW_BYTES, FAR_PART_BYTES),
+            false => (REPLICATION_WINDOW_BYTES, wire::PART_BYTES),
+        };
+        let window = Arc::new(Window::new(window));
         let requests = Packing::new(requests, peer.packer());
-        let parts = Parts::new(requests, window.clone(), peer.counters.clone());
+        let parts = Parts::new(requests, window.clone(), peer.counters.clone(), most);
         if striped {
             return Self::open_striped(peer, parts, window).await;
         }
@@ -266,7 +267,8 @@ impl PeerClient {
             envelope::seal_stripe(Stripes { session, number }, request.metadata_mut());
             request
         };
-        let deal = Deal::new(parts, count);
+        let under_way = window.clone();
+        let deal = Deal::new(parts, count, move || under_way.bytes() >= MUCH_BYTES);
         let call = client.append_striped(sealed(&peer, deal.stripe(0), count));
         let deadline = peer.config.call_deadline;
         let call = call.inspect_err(|status| peer.note_stripes(status));

@@ -1,9 +1,10 @@
 //! One stream of messages over several connections.
 //!
 //! A system bounds what is under way on one connection, and a lost packet slows one connection down. So what goes to another region
-//! may go over a few. Messages are numbered, and each goes over the first connection that has room: while one is enough, all go over
-//! one. The other end has them in their order again (`server/stripes.rs`). A connection that fails with a message on it fails the
-//! stream; one that had none is as if it had not been there.
+//! may go over a few. Messages are numbered, and the other end has them in their order again (`server/stripes.rs`). While little is
+//! under way, all go over the first connection that has room, which is one and the same. Otherwise those that have room take turns:
+//! what went over one connection alone would arrive at the pace of one, and what is on the others would wait for it. A connection
+//! that fails with a message on it fails the stream; one that had none is as if it had not been there.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::Pin;
@@ -28,24 +29,31 @@ struct Dealing<S> {
     next: u64,
     ended: bool,
     stripes: Vec<Seat>,
+    /// Whether enough is under way for more than one connection.
+    is_much: Box<dyn Fn() -> bool + Send>,
 }
 
 #[derive(Clone, Default)]
 struct Seat {
     /// It has room and waits for a message.
     waiting: Option<Waker>,
-    /// It has had a message.
-    used: bool,
+    /// The number of the last message that it had.
+    had: Option<u64>,
 }
 
 impl<S> Deal<S> {
-    /// Among so many connections.
-    pub(crate) fn new(messages: S, stripes: usize) -> Self {
+    /// Among so many connections, of which the first is enough unless `is_much` says that much is under way.
+    pub(crate) fn new(
+        messages: S,
+        stripes: usize,
+        is_much: impl Fn() -> bool + Send + 'static,
+    ) -> Self {
         Self(Arc::new(Mutex::new(Dealing {
             messages,
             next: 0,
             ended: false,
             stripes: vec![Seat::default(); stripes],
+            is_much: Box::new(is_much),
         })))
     }
 
@@ -59,7 +67,7 @@ impl<S> Deal<S> {
 
     /// Whether a connection has had a message.
     pub(crate) fn has_used(&self, number: usize) -> bool {
-        self.lock().stripes[number].used
+        self.lock().stripes[number].had.is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, Dealing<S>> {
@@ -84,9 +92,19 @@ impl<S> Drop for Stripe<S> {
 }
 
 impl<S> Dealing<S> {
+    /// Whose turn it is, of those that wait.
+    fn turn(&self) -> Option<usize> {
+        let is_much = (self.is_much)();
+        let waiting = (0..)
+            .zip(&self.stripes)
+            .filter(|(_, seat)| seat.waiting.is_some());
+        let first = waiting.min_by_key(|(_, seat)| seat.had.filter(|_| is_much));
+        first.map(|(number, _)| number)
+    }
+
     fn wake_one(&mut self) {
-        let mut stripes = self.stripes.iter_mut();
-        let first = stripes.find_map(|stripe| stripe.waiting.take());
+        let turn = self.turn();
+        let first = turn.and_then(|number| self.stripes[number].waiting.clone());
         first.into_iter().for_each(Waker::wake);
     }
 
@@ -112,9 +130,9 @@ impl<S: Stream<Item = AppendPart> + Unpin> Stream for Stripe<S> {
             return Poll::Ready(None);
         }
         dealing.stripes[self.number].waiting = Some(context.waker().clone());
-        // One before it has room as well, and has asked.
-        let mut before = dealing.stripes[..self.number].iter();
-        if before.any(|stripe| stripe.waiting.is_some()) {
+        if dealing.turn() != Some(self.number) {
+            // That one may have asked when it was not its turn.
+            dealing.wake_one();
             return Poll::Pending;
         }
         let message = ready!(dealing.messages.poll_next_unpin(context));
@@ -126,7 +144,7 @@ impl<S: Stream<Item = AppendPart> + Unpin> Stream for Stripe<S> {
         };
         message.number = dealing.next;
         dealing.next += 1;
-        dealing.stripes[self.number].used = true;
+        dealing.stripes[self.number].had = Some(message.number);
         // This one may have no room for another, and does not ask then.
         dealing.wake_one();
         Poll::Ready(Some(message))
@@ -139,6 +157,8 @@ mod tests {
     use std::task::Wake;
 
     use futures::channel::mpsc;
+    use futures::stream;
+    use futures::task::noop_waker_ref;
 
     use super::*;
 
@@ -152,9 +172,9 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_has_room_gets_the_message_and_all_end() {
+    fn of_little_the_first_that_has_room_gets_each_message_and_all_end() {
         let (sender, messages) = mpsc::unbounded();
-        let deal = Deal::new(messages, 3);
+        let deal = Deal::new(messages, 3, || false);
         let mut stripes: Vec<_> = (0..3).map(|number| deal.stripe(number)).collect();
         let wakes: Vec<Arc<Counted>> = (0..3).map(|_| Arc::default()).collect();
         let mut poll = |stripe: usize| {
@@ -189,9 +209,25 @@ mod tests {
     }
 
     #[test]
+    fn of_much_those_that_have_room_take_turns() {
+        let deal = Deal::new(stream::repeat(AppendPart::default()), 3, || true);
+        let mut stripes: Vec<_> = (0..3).map(|number| deal.stripe(number)).collect();
+        let mut context = Context::from_waker(noop_waker_ref());
+        let mut gets = |stripe: usize| stripes[stripe].poll_next_unpin(&mut context).is_ready();
+        // Nobody else asks.
+        assert!(gets(0) && gets(0));
+        assert!(gets(2) && gets(1));
+        // The others ask, and it is the first one's turn, which has no room; then it has.
+        deal.lock().stripes[0].waiting = Some(noop_waker_ref().clone());
+        assert!(!gets(1) && !gets(2));
+        assert!(gets(0));
+        assert!(gets(2) && gets(1));
+    }
+
+    #[test]
     fn a_message_goes_past_a_connection_that_is_gone() {
         let (sender, messages) = mpsc::unbounded();
-        let deal = Deal::new(messages, 2);
+        let deal = Deal::new(messages, 2, || false);
         let woken = Arc::<Counted>::default();
         let waker = Waker::from(woken.clone());
         let mut context = Context::from_waker(&waker);

@@ -22,7 +22,7 @@ use crate::wire::entry::{
     ENTRY_OVERHEAD, entry_from, entry_to, kind_of, length_in_log, log_id_of, transaction_entry,
 };
 
-/// How much of a message its entries may take: the rest is for the head.
+/// How much of a message its entries may take at most: the rest is for the head.
 pub(crate) const PART_BYTES: usize = MAX_MESSAGE_BYTES - 1024;
 
 /// One message of a request.
@@ -65,10 +65,13 @@ pub(crate) struct Splitter {
     wants_report: bool,
     /// What is left of an entry that travels in pieces, and its whole size.
     rest: Option<(Bytes, usize)>,
+    /// How much of a message its entries may take.
+    most: usize,
 }
 
 impl Splitter {
-    pub(crate) fn new(request: PackedRequest) -> Self {
+    /// For messages whose entries take `most` bytes at most, which is at most [`PART_BYTES`].
+    pub(crate) fn new(request: PackedRequest, most: usize) -> Self {
         let PackedRequest { asked, packed } = request;
         let Asked {
             request,
@@ -84,6 +87,7 @@ impl Splitter {
             entries: entries.into_iter().peekable(),
             nothing_sent: true,
             rest: None,
+            most,
         }
     }
 
@@ -108,8 +112,8 @@ impl Splitter {
         let previous = first.0.log_id;
         let mut first = entry_to(first.0, first.1)?;
         let whole = size_of(&first);
-        if whole > PART_BYTES {
-            let piece = first.body.split_to(PART_BYTES - ENTRY_OVERHEAD);
+        if whole > self.most {
+            let piece = first.body.split_to(self.most - ENTRY_OVERHEAD);
             let rest = std::mem::replace(&mut first.body, piece);
             self.rest = Some((rest, whole));
             let message = self.begin(vec![first]);
@@ -124,12 +128,10 @@ impl Splitter {
 
     /// A message of `first` and the entries after it that fit.
     fn batch(&mut self, first: schema::Entry, mut last: LogId) -> Result<Part, WireError> {
+        let most = self.most;
         let mut bytes = size_of(&first);
         let mut batch = vec![first];
-        while let Some(next) = self
-            .entries
-            .next_if(|next| bytes + bound_of(next) <= PART_BYTES)
-        {
+        while let Some(next) = self.entries.next_if(|next| bytes + bound_of(next) <= most) {
             last = next.0.log_id;
             let next = entry_to(next.0, next.1)?;
             bytes += size_of(&next);
@@ -157,7 +159,7 @@ impl Splitter {
     }
 
     fn continue_entry(&mut self, mut rest: Bytes, whole: usize) -> Part {
-        let continuation = rest.split_to(rest.len().min(PART_BYTES));
+        let continuation = rest.split_to(rest.len().min(self.most));
         let ends = rest.is_empty();
         if !ends {
             self.rest = Some((rest, whole));

@@ -12,7 +12,7 @@ use raft_types::{OpId, PayloadChecksumError};
 use thiserror::Error;
 
 use crate::compression::UnpackError;
-pub(crate) use crate::wire::append::{Assembly, PackedRequest, Splitter};
+pub(crate) use crate::wire::append::{Assembly, PART_BYTES, PackedRequest, Splitter};
 pub(crate) use crate::wire::calls::{
     answer, answer_from, answered_from, append_answer, append_result, head_of, heartbeat_request,
     question, question_from, reported_answer, transfer_answer, transfer_request,

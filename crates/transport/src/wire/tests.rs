@@ -85,7 +85,7 @@ fn parts(request: Request) -> (Vec<AppendPart>, Vec<usize>) {
 }
 
 fn cut(request: PackedRequest) -> (Vec<AppendPart>, Vec<usize>) {
-    let mut splitter = Splitter::new(request);
+    let mut splitter = Splitter::new(request, PART_BYTES);
     let mut messages = Vec::new();
     let mut sizes = Vec::new();
     while let Some(part) = splitter.next_part().unwrap() {

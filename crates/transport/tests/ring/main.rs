@@ -12,6 +12,7 @@ mod commands;
 mod commits_and_restarts;
 mod damaged_on_the_way;
 mod entry_in_pieces;
+mod far_away;
 mod frozen_connection;
 mod greetings;
 mod hung_up;

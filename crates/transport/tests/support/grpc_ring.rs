@@ -21,8 +21,8 @@ use raft_types::{
 };
 use tokio::net::TcpListener;
 use transport::{
-    GrpcNetworkFactory, LocalMember, RunningServer, StatusSource, TlsMaterial, TransportConfig,
-    serve,
+    FarOptions, GrpcNetworkFactory, LocalMember, RunningServer, StatusSource, TlsMaterial,
+    TransportConfig, serve,
 };
 
 use super::memory_log::MemoryDisk;
@@ -72,6 +72,8 @@ pub(crate) struct GrpcRing {
     pub(crate) tls: Option<TlsMaterial>,
     pub(crate) config: TransportConfig,
     pub(crate) proxying: ProxyOptions,
+    /// What is different on the way to other regions; `None`: nothing.
+    pub(crate) far: Option<FarOptions>,
     /// Who sends on for leaders, where it is not the member's relay.
     pub(crate) sends_on: Option<Arc<dyn ProxyService>>,
     pub(crate) records: BTreeMap<MemberId, MemberRecord>,
@@ -151,6 +153,31 @@ impl GrpcRing {
         ring.running(listeners).await
     }
 
+    /// A ring of three database members whose third is far away, at the address that `front` makes for its own.
+    pub(crate) async fn one_far_away<F>(front: impl FnOnce(SocketAddr) -> F) -> (Self, MemberId)
+    where
+        F: Future<Output = SocketAddr>,
+    {
+        let (mut records, listeners) = places(&[MemberKind::Database; 3]).await;
+        let (far, record) = records
+            .last_entry()
+            .map(|last| (*last.key(), last.into_mut()))
+            .unwrap();
+        record.region = Region("elsewhere".to_owned());
+        record.address = front(record.address.parse().unwrap()).await.to_string();
+        let config = TransportConfig::for_timers(&TIMERS);
+        let ring = Self {
+            far: Some(FarOptions::default()),
+            ..Self::empty(records, TIMERS, config)
+        };
+        let ring = ring.running(listeners).await;
+        let first = ring.commit(transaction("first")).await;
+        ring.committed_everywhere(first).await;
+        let (leader, _) = ring.serving().await;
+        assert_ne!(leader, far, "the founder leads");
+        (ring, far)
+    }
+
     async fn made_of(
         records: BTreeMap<MemberId, MemberRecord>,
         listeners: Vec<(MemberId, TcpListener)>,
@@ -177,6 +204,7 @@ impl GrpcRing {
             tls: None,
             config,
             proxying: ProxyOptions::off(),
+            far: None,
             sends_on: None,
             records,
             nodes: BTreeMap::new(),
@@ -219,6 +247,7 @@ impl GrpcRing {
             timers: self.timers,
             config: self.config,
             proxying: self.proxying.clone(),
+            far: self.far.clone(),
             sends_on: self.sends_on.clone(),
             tls: self.tls.clone(),
         };
@@ -287,6 +316,7 @@ pub(crate) struct NodeSetup {
     pub(crate) timers: Timers,
     pub(crate) config: TransportConfig,
     pub(crate) proxying: ProxyOptions,
+    pub(crate) far: Option<FarOptions>,
     pub(crate) sends_on: Option<Arc<dyn ProxyService>>,
     pub(crate) tls: Option<TlsMaterial>,
 }
@@ -300,12 +330,19 @@ impl NodeSetup {
             timers,
             config,
             proxying,
+            far,
             sends_on,
             tls,
         } = self;
         let local = Arc::new(LocalMember::new(book.clone(), Arc::new(NoStatus)));
         let server = serve(listener, local.clone(), tls.as_ref(), &config).unwrap();
-        let factory = GrpcNetworkFactory::new(book.clone(), tls, config);
+        let factory = match far {
+            None => GrpcNetworkFactory::new(book.clone(), tls, config),
+            Some(options) => {
+                let own = record.region.clone();
+                GrpcNetworkFactory::across_regions(book.clone(), tls, config, own, options)
+            }
+        };
         let identity = book.identity();
         let member_config = MemberConfig {
             timers,

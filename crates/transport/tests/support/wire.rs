@@ -1,8 +1,8 @@
 //! A TCP relay in front of a member: its calls from others can be cut, frozen, slowed or damaged.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -23,6 +23,8 @@ struct Shared {
     frozen_below: AtomicU64,
     damage_next: AtomicBool,
     connections: AtomicU64,
+    /// Bytes towards the member, of each connection that there has been.
+    carried: Mutex<Vec<u64>>,
     /// Bytes per second that one connection carries; 0: as many as it can.
     speed: AtomicU64,
 }
@@ -43,6 +45,7 @@ impl Wire {
             frozen_below: AtomicU64::new(0),
             damage_next: AtomicBool::new(false),
             connections: AtomicU64::new(0),
+            carried: Mutex::default(),
             speed: AtomicU64::new(0),
         });
         let wire = Self {
@@ -77,6 +80,11 @@ impl Wire {
     /// How many connections there have been.
     pub(crate) fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// Bytes towards the member, of each connection that there has been.
+    pub(crate) fn carried(&self) -> Vec<u64> {
+        self.shared.carried.lock().unwrap().clone()
     }
 
     /// Lets each connection carry so many bytes a second.
@@ -137,6 +145,14 @@ async fn copy(
         if speed > 0 {
             let seconds = length as f64 / speed as f64;
             tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+        }
+        if towards_member {
+            let mut carried = shared.carried.lock().unwrap();
+            let number = number as usize;
+            if carried.len() <= number {
+                carried.resize(number + 1, 0);
+            }
+            carried[number] += length as u64;
         }
         if to.write_all(&buffer[..length]).await.is_err() {
             return;
