@@ -28,7 +28,10 @@ pub(crate) type Session = (MemberId, u64);
 
 /// The connections that may come to the streams that are open.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Expected(Arc<Mutex<HashMap<(Session, u32), oneshot::Sender<Arrived>>>>);
+pub(crate) struct Expected(Arc<Mutex<Awaiting>>);
+
+/// By the stream, and the connection's place in it.
+type Awaiting = HashMap<(Session, u32), oneshot::Sender<Arrived>>;
 
 /// A connection that has come to its stream.
 struct Arrived {
@@ -95,7 +98,7 @@ impl Expected {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Session, u32), oneshot::Sender<Arrived>>> {
+    fn lock(&self) -> MutexGuard<'_, Awaiting> {
         // Each change is one insertion or removal.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
