@@ -298,7 +298,8 @@ pub struct TransportConfig {
     /// more so where packets get lost.
     pub far_deadline: Duration,
     /// How long entries may be under way without anything moving, beside the time in which a slow disk (2 MiB a second)
-    /// writes them: a member that writes a large transaction is silent for that long. A dead one is found by the keepalive.
+    /// writes them: a member that writes a large transaction is silent for that long. A dead one is found by the keepalive, and over a
+    /// long way by `far_deadline`.
     pub stall_deadline: Duration,
 }
 

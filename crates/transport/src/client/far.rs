@@ -29,7 +29,7 @@ pub(super) const FAR_WINDOW_BYTES: usize = (1 + FURTHER_STRIPES) * STREAM_WINDOW
 /// How much of a message its entries may take. The receiver waits for the next message, and a part of it that its connection's window
 /// has no room for holds up all others for a round trip.
 pub(super) const FAR_PART_BYTES: usize = 256 << 10;
-/// How much is under way when one connection does not do any more.
+/// With so many bytes of entries under way, one connection is not enough any more.
 pub(super) const MUCH_BYTES: usize = 1 << 20;
 
 /// What is different on the way to another region.

@@ -230,16 +230,16 @@ impl PeerClient {
         S: Stream<Item = Asked> + Send + Unpin + 'static,
     {
         let peer = self.peer();
-        let striped = peer.stripes().is_some();
-        let (window, most) = match striped {
-            true => (FAR_WINDOW_BYTES, FAR_PART_BYTES),
-            false => (REPLICATION_WINDOW_BYTES, wire::PART_BYTES),
+        let further = peer.stripes();
+        let (window, most) = match &further {
+            Some(_) => (FAR_WINDOW_BYTES, FAR_PART_BYTES),
+            None => (REPLICATION_WINDOW_BYTES, wire::PART_BYTES),
         };
         let window = Arc::new(Window::new(window));
         let requests = Packing::new(requests, peer.packer());
         let parts = Parts::new(requests, window.clone(), peer.counters.clone(), most);
-        if striped {
-            return Self::open_striped(peer, parts, window).await;
+        if let Some(further) = further {
+            return Self::open_striped(peer, further, parts, window).await;
         }
         let mut client = peer.bulk().map_err(|error| unreachable(&peer, error))?;
         let call = client.append(peer.sealed(parts));
@@ -248,9 +248,10 @@ impl PeerClient {
         Ok(Answers::new(peer, streaming, window))
     }
 
-    /// The same over several connections. The further ones are opened behind the first, and get what that has no room for.
+    /// The same over several connections. The further ones are opened behind the first, and take turns with it while much is under way.
     async fn open_striped<S>(
         peer: Arc<Peer>,
+        further: Vec<RaftClient<Channel>>,
         parts: Parts<S>,
         window: Arc<Window>,
     ) -> RpcResult<Answers>
@@ -258,7 +259,6 @@ impl PeerClient {
         Parts<S>: Stream<Item = AppendPart> + Send + Unpin + 'static,
     {
         let mut client = peer.bulk().map_err(|error| unreachable(&peer, error))?;
-        let further = peer.stripes().unwrap_or_default();
         let count = 1 + further.len();
         let session = new_session();
         let sealed = move |peer: &Peer, stripe: Stripe<Parts<S>>, number: usize| {
