@@ -265,13 +265,15 @@ fn a_witness_whose_disk_is_full_waits_for_room_and_loses_nothing() {
         ring.process_id(2).unwrap(),
         ring.directory(2).join("log").display()
     );
-    let files = ring.log_files(0).unwrap();
-    ring.wait_until("the witness has caught up", SOON, |_| {
+    ring.wait_until("the witness has caught up", SOON, |ring| {
+        // The ring's history is in the log, and a note of what just happened comes seconds behind it.
+        let leaders = ring.log_files(0)?;
         Ok(testkit::cluster::LogFiles::read(Path::new(&mounted))?
-            .first_difference(&files)
+            .first_difference(&leaders)
             .is_none())
     })
     .unwrap();
+    let files = ring.log_files(0).unwrap();
     assert_nothing_lost_or_doubled(&server, &files, &written).unwrap();
 }
 
