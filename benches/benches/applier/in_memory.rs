@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use applier::backend::Backend;
 use applier::keys::Fold;
 use applier::run::{CommitOrder, Ended, Options, RunHandle, StageName, apply};
 use applier::scheduler::Policy;
@@ -59,7 +60,7 @@ fn table() -> Table {
     }
 }
 
-fn shape() -> TableShape {
+pub(crate) fn shape() -> TableShape {
     let column = |name: &str| ColumnShape {
         name: name.into(),
         fold: Fold::Bytes,
@@ -100,10 +101,8 @@ impl Log {
         })
     }
 
-    /// Rows a second of one run.
+    /// Rows a second of one run into the in-memory database.
     pub(crate) async fn rows_per_second(&self, policy: Policy, workers: usize) -> Result<f64> {
-        let backend = MemoryBackend::new(MemoryOptions::default());
-        backend.put_table(shape());
         let options = Options {
             policy,
             workers,
@@ -112,6 +111,22 @@ impl Log {
             },
             ..Options::default()
         };
+        let per_second = self.per_second(memory_database(), &options).await?;
+        Ok(per_second * ROWS as f64)
+    }
+
+    /// Transactions a second of one run with one worker that commits in the log's order, as followers do.
+    pub(crate) async fn transactions_per_second(&self, backend: Arc<impl Backend>) -> Result<f64> {
+        let options = Options {
+            policy: Policy::Rows,
+            workers: 1,
+            ..Options::default()
+        };
+        self.per_second(backend, &options).await
+    }
+
+    /// Transactions a second. The end of the database is not among what is timed.
+    async fn per_second(&self, backend: Arc<impl Backend>, options: &Options) -> Result<f64> {
         let source = FromMemory {
             transactions: Arc::clone(&self.transactions),
             next: 0,
@@ -119,11 +134,24 @@ impl Log {
         let handle = RunHandle::unattended();
         let progress = Arc::clone(&handle.progress);
         let begin = Instant::now();
-        let ended = apply(source, Arc::new(backend), &options, handle).await?;
+        let ended = apply(source, Arc::clone(&backend), options, handle).await?;
         let seconds = begin.elapsed().as_secs_f64();
         ensure!(ended == Ended::WithTheLog, "the run was cancelled");
-        Ok(progress.passed(StageName::Committed).rows as f64 / seconds)
+        let committed = progress.passed(StageName::Committed);
+        ensure!(
+            committed.transactions == self.transactions.len() as u64,
+            "{} transactions were committed",
+            committed.transactions
+        );
+        Ok(committed.transactions as f64 / seconds)
     }
+}
+
+/// An empty one.
+pub(crate) fn memory_database() -> Arc<MemoryBackend> {
+    let backend = MemoryBackend::new(MemoryOptions::default());
+    backend.put_table(shape());
+    Arc::new(backend)
 }
 
 fn head(number: u64) -> Result<TransactionHead> {

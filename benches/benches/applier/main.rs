@@ -1,10 +1,11 @@
-//! How fast the applier's parts are: its scheduler alone, the whole way from a log in memory into the in-memory database, and
-//! C5's adversarial workload beside its primary, in virtual time (see `virtual_time`).
+//! How fast the applier's parts are: its scheduler alone, what it takes itself of one core, the whole way from a log in memory into
+//! the in-memory database, and C5's adversarial workload beside its primary, in virtual time (see `virtual_time`).
 //!
 //! `cargo bench --bench applier` prints tables, writes `target/figures/applier.json`, and draws `docs/img/applier.svg`. With
 //! `-- --quick` it is short, for a look, and writes nothing.
 
 mod in_memory;
+mod one_core;
 mod report;
 mod virtual_time;
 
@@ -22,6 +23,7 @@ use testkit::figures::Figures;
 use testkit::statistics::Spread;
 
 use crate::in_memory::{Log, WORKERS};
+use crate::one_core::one_core;
 use crate::report::{Adversarial, InMemory, Report, SchedulerSpeed};
 use crate::virtual_time::{COMMITS, Costs, INSERTS};
 
@@ -30,6 +32,8 @@ struct Plan {
     rounds: usize,
     /// Row writes of a round of the scheduler alone.
     scheduler_rows: usize,
+    /// Transactions of a run on one core.
+    one_core: usize,
     /// Transactions of a run into the in-memory database.
     in_memory: usize,
     /// Transactions of the adversarial workload.
@@ -39,12 +43,14 @@ struct Plan {
 const WHOLE: Plan = Plan {
     rounds: 5,
     scheduler_rows: 2_000_000,
+    one_core: 200_000,
     in_memory: 50_000,
     adversarial: 4_000,
 };
 const QUICK: Plan = Plan {
     rounds: 1,
     scheduler_rows: 20_000,
+    one_core: 1_000,
     in_memory: 1_000,
     adversarial: 1_000,
 };
@@ -145,6 +151,7 @@ fn main() -> Result<()> {
         .build()?;
     let report = Report {
         scheduler: scheduler_alone(&plan)?,
+        one_core: one_core(plan.rounds, plan.one_core)?,
         in_memory: runtime.block_on(into_memory(&plan))?,
         adversarial: adversarial(&plan)?,
     };

@@ -87,6 +87,12 @@ pub(crate) struct SchedulerSpeed {
     pub(crate) tps: Spread,
 }
 
+/// The applier on one core, with one worker and commits in the log's order.
+pub(crate) struct OneCore {
+    pub(crate) into: &'static str,
+    pub(crate) transactions_per_second: Spread,
+}
+
 /// The whole way into the in-memory database.
 pub(crate) struct InMemory {
     pub(crate) policy: &'static str,
@@ -106,6 +112,7 @@ pub(crate) struct Adversarial {
 /// All of it.
 pub(crate) struct Report {
     pub(crate) scheduler: Vec<SchedulerSpeed>,
+    pub(crate) one_core: Vec<OneCore>,
     pub(crate) in_memory: Vec<InMemory>,
     pub(crate) adversarial: Vec<Adversarial>,
 }
@@ -130,6 +137,17 @@ impl Report {
                 text,
                 "  {:<13}{:>4} rows {:>12.0} [{:.0} {:.0}]",
                 one.policy, one.rows, one.tps.median, one.tps.min, one.tps.max
+            );
+        }
+        text.push_str(
+            "log in memory, one core, one worker, four rows a transaction, transactions/s\n",
+        );
+        for one in &self.one_core {
+            let rate = one.transactions_per_second;
+            let _ = writeln!(
+                text,
+                "  into {:<40}{:>12.0} [{:.0} {:.0}]",
+                one.into, rate.median, rate.min, rate.max
             );
         }
         text.push_str("log to in-memory database, rows/s\n");
@@ -176,6 +194,11 @@ impl Report {
                 .insert(one.rows, one.tps);
         }
         figures.set("scheduler_tps_by_policy_and_rows", by_policy)?;
+        let one_core = self.one_core.iter();
+        let one_core: BTreeMap<&str, Spread> = one_core
+            .map(|one| (one.into, one.transactions_per_second))
+            .collect();
+        figures.set("one_core_tps", one_core)?;
         let mut rows_per_second: BTreeMap<_, BTreeMap<usize, Spread>> = BTreeMap::new();
         for one in &self.in_memory {
             let of_policy = rows_per_second.entry(one.policy).or_default();

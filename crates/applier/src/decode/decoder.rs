@@ -142,13 +142,10 @@ impl Reading {
                 Some(rows) => Ok(Self::Rows(rows)),
                 None => BarrierParts::default().take(event).map(Self::Barrier),
             },
-            Self::Rows(mut rows) => {
-                if rows.take(&event)? {
-                    Ok(Self::Rows(rows))
-                } else {
-                    rows.into_barrier()?.take(event).map(Self::Barrier)
-                }
-            }
+            Self::Rows(mut rows) => match rows.take(event)? {
+                None => Ok(Self::Rows(rows)),
+                Some(event) => rows.into_barrier()?.take(event).map(Self::Barrier),
+            },
             Self::Barrier(barrier) => barrier.take(event).map(Self::Barrier),
         }
     }

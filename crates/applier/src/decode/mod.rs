@@ -12,4 +12,4 @@ mod schema_change;
 
 pub use crate::decode::decoder::Decoder;
 pub use crate::decode::failure::{DecodeCause, DecodeFailure};
-pub use crate::decode::parsed::{LoggedTable, Parsed};
+pub use crate::decode::parsed::{LoggedTable, Parsed, ReadyTables};

@@ -1,5 +1,6 @@
 //! A transaction that is read, and lacks only what the target's tables decide.
 
+use std::collections::HashMap;
 use std::mem::size_of;
 use std::sync::Arc;
 
@@ -74,9 +75,45 @@ pub(super) struct RowsPart {
 }
 
 /// A table with what it takes to read its rows.
+#[derive(Debug)]
 struct ReadyTable {
+    shape: Arc<TableShape>,
     columns: Columns,
     keys: TableKeys,
+}
+
+/// More tables than a busy server writes to at a time. With more than that, all are made ready again.
+const MOST_READY_TABLES: usize = 1024;
+
+/// What is kept from one transaction to the next: a log maps the same tables over and over, and tables made ready once serve until
+/// they look different.
+#[derive(Debug, Default)]
+pub struct ReadyTables {
+    /// By their maps without the header, which has a time.
+    by_map: HashMap<Bytes, Arc<ReadyTable>>,
+    row_keys: RowKeys,
+}
+
+impl ReadyTables {
+    fn of(
+        &mut self,
+        table: &LoggedTable,
+        shape: Arc<TableShape>,
+    ) -> Result<Arc<ReadyTable>, DecodeCause> {
+        let map = table.map.get(HEADER_LEN..).unwrap_or_default();
+        let known = self.by_map.get(map);
+        if let Some(ready) = known.filter(|ready| Arc::ptr_eq(&ready.shape, &shape)) {
+            return Ok(Arc::clone(ready));
+        }
+        let ready = Arc::new(ReadyTable::of(table, shape)?);
+        if self.by_map.len() >= MOST_READY_TABLES {
+            self.by_map.clear();
+        }
+        // A copy: a part of the transaction's bytes would keep all of them.
+        let map = Bytes::copy_from_slice(map);
+        self.by_map.insert(map, Arc::clone(&ready));
+        Ok(ready)
+    }
 }
 
 impl Parsed {
@@ -116,6 +153,18 @@ impl Parsed {
         self,
         lookup: impl Fn(&TableName) -> Option<Arc<TableShape>>,
     ) -> Result<Transaction, DecodeFailure> {
+        self.finish_with(&mut ReadyTables::default(), lookup)
+    }
+
+    /// The same for one transaction of many, with what is kept between them.
+    ///
+    /// # Errors
+    /// As [`Self::finish`].
+    pub fn finish_with(
+        self,
+        ready: &mut ReadyTables,
+        lookup: impl Fn(&TableName) -> Option<Arc<TableShape>>,
+    ) -> Result<Transaction, DecodeFailure> {
         let Head {
             gtid,
             immediate_commit,
@@ -126,7 +175,7 @@ impl Parsed {
             Content::Barrier(barrier) => (Body::Barrier(barrier), 0),
             Content::Rows(parts) => {
                 parts
-                    .finish(lookup, self.max_key_bytes)
+                    .finish(ready, lookup, self.max_key_bytes)
                     .map_err(|(table, cause)| DecodeFailure {
                         gtid,
                         table,
@@ -153,28 +202,32 @@ impl Parts {
     /// The body, and the bytes that it takes besides the events.
     fn finish(
         self,
+        ready: &mut ReadyTables,
         lookup: impl Fn(&TableName) -> Option<Arc<TableShape>>,
         max_key_bytes: u64,
     ) -> Result<(Body, usize), InTable> {
-        let mut changes = RowChanges::default();
-        let mut ready = Vec::with_capacity(self.tables.len());
+        let mut changes = RowChanges {
+            tables: Vec::with_capacity(self.tables.len()),
+            events: Vec::with_capacity(self.events.len()),
+            ..RowChanges::default()
+        };
+        let mut tables = Vec::with_capacity(self.tables.len());
         for table in &self.tables {
             let in_table = |cause| (Some(table.name.clone()), cause);
             let shape = lookup(&table.name).ok_or_else(|| in_table(DecodeCause::NoSuchTable))?;
-            ready.push(ReadyTable::of(table, &shape).map_err(in_table)?);
+            tables.push(ready.of(table, Arc::clone(&shape)).map_err(in_table)?);
             changes.tables.push(MappedTable {
                 map: table.map.clone(),
                 shape,
             });
         }
-        let mut row_keys = RowKeys::default();
         for part in &self.events {
             let place = part.table as usize;
-            let (Some(table), Some(logged)) = (ready.get(place), self.tables.get(place)) else {
+            let (Some(table), Some(logged)) = (tables.get(place), self.tables.get(place)) else {
                 continue;
             };
             let fits = part
-                .split(table, &mut changes, &mut row_keys, max_key_bytes)
+                .split(table, &mut changes, &mut ready.row_keys, max_key_bytes)
                 .map_err(|cause| (Some(logged.name.clone()), cause))?;
             if !fits {
                 return Ok((Body::Barrier(self.into_barrier()), 0));
@@ -218,11 +271,15 @@ fn bytes_of(changes: &RowChanges) -> usize {
 }
 
 impl ReadyTable {
-    fn of(table: &LoggedTable, shape: &TableShape) -> Result<Self, DecodeCause> {
+    fn of(table: &LoggedTable, shape: Arc<TableShape>) -> Result<Self, DecodeCause> {
         let map = TableMap::decode(EventRef::new(&table.map)?)?;
         let columns = Columns::of(&map)?;
-        let keys = TableKeys::of(shape, columns.len())?;
-        Ok(Self { columns, keys })
+        let keys = TableKeys::of(&shape, columns.len())?;
+        Ok(Self {
+            shape,
+            columns,
+            keys,
+        })
     }
 }
 
@@ -291,13 +348,13 @@ impl RowParts {
         }))
     }
 
-    /// Takes the next event; false when it makes the transaction a barrier.
-    pub(super) fn take(&mut self, event: &RawEvent) -> Result<bool, DecodeCause> {
+    /// Takes the next event; gives it back when it makes the transaction a barrier.
+    pub(super) fn take(&mut self, event: RawEvent) -> Result<Option<RawEvent>, DecodeCause> {
         if self.has_ended {
-            return Err(misplaced(event));
+            return Err(misplaced(&event));
         }
         match event.event_type() {
-            EventType::TableMap => self.table_map(event)?,
+            EventType::TableMap => self.table_map(&event)?,
             EventType::Xid => self.has_ended = true,
             EventType::WriteRowsV1
             | EventType::UpdateRowsV1
@@ -305,14 +362,14 @@ impl RowParts {
             | EventType::WriteRows
             | EventType::UpdateRows
             | EventType::DeleteRows
-            | EventType::PartialUpdateRows => self.rows(event)?,
-            EventType::Query if kind(event)? == Some(StatementKind::Commit) => {
+            | EventType::PartialUpdateRows => self.rows(&event)?,
+            EventType::Query if kind(&event)? == Some(StatementKind::Commit) => {
                 self.has_ended = true;
             }
-            _ => return Ok(false),
+            _ => return Ok(Some(event)),
         }
-        self.events.push(event.clone());
-        Ok(true)
+        self.events.push(event);
+        Ok(None)
     }
 
     /// The same events as the beginning of a barrier.

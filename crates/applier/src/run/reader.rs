@@ -17,7 +17,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::backend::Backend;
-use crate::decode::{Decoder, Parsed};
+use crate::decode::{Decoder, Parsed, ReadyTables};
 use crate::run::error::{ApplyError, reach};
 use crate::run::options::WindowSize;
 use crate::run::progress::{Progress, StageName, rows_of};
@@ -117,20 +117,22 @@ impl<F: Feed> Reader<F> {
         let Ok(place) = self.window.enter(rows, bytes).await else {
             return false;
         };
-        let change = match &transaction.body {
-            Body::Rows(_) => None,
-            Body::Barrier(barrier) => Some(barrier.changes.clone()),
+        let (change, done) = match &transaction.body {
+            Body::Rows(_) => (None, None),
+            Body::Barrier(barrier) => {
+                let (done, committed) = oneshot::channel();
+                (Some((barrier.changes.clone(), committed)), Some(done))
+            }
         };
-        let (done, committed) = oneshot::channel();
         let item = Item::Transaction {
             transaction: Arc::new(transaction),
             place,
-            done: change.is_some().then_some(done),
+            done,
         };
         if self.items.send(item).await.is_err() {
             return false;
         }
-        if let Some(change) = change {
+        if let Some((change, committed)) = change {
             self.feed.schema_changed(&change);
             self.barrier = Some(committed);
         }
@@ -171,6 +173,7 @@ pub(super) struct DecodedSource<S, B> {
     backend: Arc<B>,
     decoder: Decoder,
     shapes: Shapes,
+    ready: ReadyTables,
     /// Parsed, and waiting for its tables.
     parsed: Option<Parsed>,
     reopen_for: Duration,
@@ -190,6 +193,7 @@ impl<S: Source, B: Backend> DecodedSource<S, B> {
             backend,
             decoder: Decoder::new(max_transaction_bytes as u64),
             shapes: Shapes::default(),
+            ready: ReadyTables::default(),
             parsed: None,
             reopen_for,
             progress,
@@ -251,7 +255,9 @@ impl<S: Source, B: Backend> Feed for DecodedSource<S, B> {
             return Ok(None);
         };
         let bytes = parsed.bytes();
-        let transaction = long_work::run(bytes, || parsed.finish(|name| self.shapes.get(name)))?;
+        let (ready, shapes) = (&mut self.ready, &self.shapes);
+        let transaction =
+            long_work::run(bytes, || parsed.finish_with(ready, |name| shapes.get(name)))?;
         Ok(Some(transaction))
     }
 

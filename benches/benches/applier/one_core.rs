@@ -1,0 +1,130 @@
+//! What the applier itself takes of one core, from a log in memory: into a database that takes everything and keeps nothing, and
+//! beside it into the in-memory database, whose own part is most of its time. One thread, one worker, commits in the log's order.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+use applier::backend::{Backend, BackendError, Finished, Session, SessionId, Then, WriteError};
+use applier::batch::Batch;
+use applier::schema::{TableName, TableShape};
+use applier::transaction::Transaction;
+use binlog_format::gtid::GtidSet;
+use testkit::statistics::Spread;
+
+use crate::in_memory::{Log, memory_database, shape};
+use crate::report::OneCore;
+
+/// Measures both, by turns.
+pub(crate) fn one_core(rounds: usize, transactions: usize) -> Result<Vec<OneCore>> {
+    let log = Log::make(transactions)?;
+    let thread = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (mut nothing, mut memory) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let taker = Arc::new(TakesEverything::default());
+        nothing.push(thread.block_on(log.transactions_per_second(taker))?);
+        memory.push(thread.block_on(log.transactions_per_second(memory_database()))?);
+    }
+    let of = |into, samples: &[f64]| {
+        Spread::of(samples).map(|transactions_per_second| OneCore {
+            into,
+            transactions_per_second,
+        })
+    };
+    let all = [
+        of("a database that takes everything", &nothing),
+        of("the in-memory database", &memory),
+    ];
+    Ok(all.into_iter().flatten().collect())
+}
+
+/// A database without rows: it knows what is committed.
+#[derive(Debug, Default)]
+struct TakesEverything {
+    executed: Arc<Mutex<GtidSet>>,
+}
+
+#[derive(Debug)]
+struct TakerSession(Arc<Mutex<GtidSet>>);
+
+impl TakerSession {
+    fn commit_now(&self, transactions: &[Arc<Transaction>]) {
+        let mut executed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for transaction in transactions {
+            executed.add(transaction.gtid);
+        }
+    }
+}
+
+impl Backend for TakesEverything {
+    type Session = TakerSession;
+
+    fn finished(&self) -> Finished {
+        Finished::AtCommit
+    }
+
+    async fn open(&self) -> Result<TakerSession, BackendError> {
+        Ok(TakerSession(Arc::clone(&self.executed)))
+    }
+
+    async fn executed(&self) -> Result<GtidSet, BackendError> {
+        let executed = self.executed.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(executed.clone())
+    }
+
+    async fn tables(&self, names: &[TableName]) -> Result<Vec<Option<TableShape>>, BackendError> {
+        let known = shape();
+        let answer = names
+            .iter()
+            .map(|name| (*name == known.name).then(|| known.clone()));
+        Ok(answer.collect())
+    }
+
+    async fn at_prefix_point(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    async fn blockers(&self, _: SessionId) -> Result<Vec<SessionId>, BackendError> {
+        Ok(Vec::new())
+    }
+}
+
+impl Session for TakerSession {
+    fn id(&self) -> SessionId {
+        SessionId(1)
+    }
+
+    async fn write(
+        &mut self,
+        batch: &Arc<Batch>,
+        _: Range<usize>,
+        then: Then,
+    ) -> Result<(), WriteError> {
+        if then == Then::Commit {
+            self.commit_now(batch.transactions());
+        }
+        Ok(())
+    }
+
+    async fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), WriteError> {
+        self.commit_now(batch.transactions());
+        Ok(())
+    }
+
+    async fn apply(&mut self, batch: &Arc<Batch>, from: usize) -> (usize, Result<(), WriteError>) {
+        let rest = batch.transactions().get(from..).unwrap_or_default();
+        self.commit_now(rest);
+        (rest.len(), Ok(()))
+    }
+
+    async fn run_barrier(&mut self, transaction: &Arc<Transaction>) -> Result<(), WriteError> {
+        self.commit_now(std::slice::from_ref(transaction));
+        Ok(())
+    }
+
+    async fn roll_back(&mut self) -> Result<(), WriteError> {
+        Ok(())
+    }
+}
