@@ -8,6 +8,7 @@ mod distance;
 mod failover;
 mod idle;
 mod lag;
+mod large_transaction;
 mod measurement;
 mod processor_time;
 mod servers;
@@ -29,6 +30,8 @@ pub(crate) enum Comparison {
     Apply(apply::Options),
     /// How far followers are behind a primary that is written to at a rate, and up to which rate they keep up
     Lag(lag::Options),
+    /// How long one large transaction holds small commits up, and what it takes of memory
+    LargeTransaction(large_transaction::Options),
     /// What members of rings in which nothing is written take: memory and processor time
     Idle(idle::Options),
 }
@@ -41,6 +44,7 @@ pub(crate) fn run(comparison: &Comparison) -> Result<()> {
         Comparison::Distance(options) => distance::run(options),
         Comparison::Apply(options) => apply::run(options),
         Comparison::Lag(options) => lag::run(options),
+        Comparison::LargeTransaction(options) => large_transaction::run(options),
         Comparison::Idle(options) => idle::run(options),
     }
 }

@@ -223,6 +223,8 @@ pub struct MysqlSettings {
     pub manage_settings: bool,
     /// Whether a server is taken with which not everything was proven.
     pub accept_unproven: bool,
+    /// The largest transaction that mysqld takes while it is the primary, in bytes of binlog.
+    pub max_transaction_bytes: u64,
     /// Connections over which the ring's log is applied while another member leads; `None`: it is not.
     pub apply_workers: Option<usize>,
     /// Whether mysqld's own replica threads do that, from the member's binlog server.

@@ -299,6 +299,33 @@ fn every_drift_is_found_with_the_sql_that_mends_it() {
 }
 
 #[test]
+fn the_operators_limit_on_transactions_is_set_and_protects_nothing() {
+    let limited = Requirements {
+        max_transaction_bytes: (64 << 20) + 1,
+        accept_unproven: true,
+        ..requirements()
+    };
+    for (value, expected) in [("1072693248", true), ("67112960", true), ("67108864", false)] {
+        let mut observed = perfect(NEW);
+        observed
+            .variables
+            .insert("max_binlog_cache_size".to_owned(), value.to_owned());
+        let findings = preflight(&observed, &limited);
+        let found = findings
+            .iter()
+            .find(|finding| finding.check == Check::TransactionCache);
+        assert_eq!(
+            found.map(|finding| finding.severity),
+            expected.then_some(Severity::Advice),
+            "{value}"
+        );
+        let plan = Plan::make(&observed, &limited, Phase::BeforeAttach);
+        let sets = "SET GLOBAL max_binlog_cache_size = 67108864";
+        assert_eq!(format!("{plan:?}").contains(sets), expected, "{plan:?}");
+    }
+}
+
+#[test]
 fn findings_without_sql_say_what_to_do() {
     let mut observed = perfect(NEW);
     observed

@@ -413,10 +413,11 @@ impl From<OpId> for LogId {
 
 // The bounds that more than one crate must agree on.
 
-/// The largest transaction that the ring takes, in bytes of its canonical payload. The primary gets
-/// it as `max_binlog_cache_size`, so that a larger one fails there instead of hanging. MySQL caps a
-/// single event at 1 GiB, and positions in a binlog file are 32 bits wide.
-pub const MAX_TRANSACTION_BYTES: u64 = 1 << 30;
+/// The largest transaction that the ring takes, in bytes of its canonical payload. The primary gets a
+/// `max_binlog_cache_size` of half of it, so that a larger one fails there instead of hanging: MySQL looks at that limit before it
+/// writes an event to the cache, so a transaction may exceed it by its last event, and MySQL caps an event
+/// at 1 GiB. Positions in a binlog file are 32 bits wide, and a file may be long before the transaction.
+pub const MAX_TRANSACTION_BYTES: u64 = (1 << 31) - 1;
 
 /// The largest gRPC message between members; larger entries travel in pieces of this size. Small
 /// enough that a piece never delays a heartbeat on a shared link for long.

@@ -172,6 +172,15 @@ pub fn peak_memory(process: u32) -> Result<u64> {
     bytes_of(&status, "VmHWM").context("the system does not say how much memory was used")
 }
 
+/// The memory that a running process has for itself alone (not files that the system holds for it), in bytes.
+///
+/// # Errors
+/// When the system does not say.
+pub fn private_memory(process: u32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    bytes_of(&status, "RssAnon").context("the system does not say how much memory is used")
+}
+
 fn bytes_of(text: &str, key: &str) -> Option<u64> {
     let kibibytes = value_of(text, key)?.strip_suffix(" kB")?.trim();
     kibibytes.parse::<u64>().ok()?.checked_mul(1024)

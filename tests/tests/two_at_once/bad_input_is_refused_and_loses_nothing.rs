@@ -284,3 +284,37 @@ fn copy_folder(from: &Path, to: &Path) {
         fs::copy(entry.path(), to.join(entry.file_name())).expect("a folder to copy");
     }
 }
+
+#[test]
+fn a_transaction_above_the_operators_limit_is_refused_and_holds_nothing_up() {
+    let _turn = SCENES.take();
+    let server = server();
+    // mysqld was configured for larger ones.
+    let limit = ClusterOptions::around(&server).with("mysql", "max_transaction_bytes = \"2MiB\"");
+    let ring = ring_around(&server, limit);
+    let client = server.client();
+    assert_eq!(client.variable("max_binlog_cache_size").unwrap(), "2097152");
+    client
+        .sql("CREATE TABLE acked.large (id INT PRIMARY KEY, b LONGBLOB)")
+        .unwrap();
+    let insert = |rows: &str, kib: u32| {
+        let one = |id| format!("INSERT INTO acked.large VALUES ({id}, REPEAT('a', {kib} * 1024));");
+        let all: String = rows.split(',').map(one).collect();
+        client.sql(&format!("BEGIN; {all} COMMIT"))
+    };
+    insert("1,2,3", 600).unwrap();
+    let refused = insert("4,5,6,7,8", 600).unwrap_err().to_string();
+    assert!(
+        refused.contains("1197") && refused.contains("max_binlog_cache_size"),
+        "{refused}"
+    );
+    insert("9", 1).unwrap();
+    // MySQL looks before it writes an event: the ring takes what one by itself has beyond the limit.
+    insert("10", 5000).unwrap();
+    let kept = client
+        .value("SELECT GROUP_CONCAT(id ORDER BY id) FROM acked.large")
+        .unwrap();
+    assert_eq!(kept, "1,2,3,9,10");
+    ring.wait_until_equal(SOON).unwrap();
+    assert!(says(&ring, "/status", &["\"protected\":true"]));
+}

@@ -161,7 +161,7 @@ pub(super) struct Bed {
     setup: Setup,
     /// Before the primary, so that they end before it.
     replicas: Vec<Mysqld>,
-    _ring: Option<Cluster>,
+    ring: Option<Cluster>,
     primary: Mysqld,
 }
 
@@ -208,13 +208,20 @@ impl Bed {
         Ok(Self {
             setup,
             replicas,
-            _ring: ring,
+            ring,
             primary,
         })
     }
 
     pub(super) fn primary(&self) -> &Mysqld {
         &self.primary
+    }
+
+    /// The processes of the ring's members, the primary's first; none where there is no ring.
+    pub(super) fn members(&self) -> Vec<u32> {
+        let ring = self.ring.iter();
+        ring.flat_map(|ring| (0..ring.size()).filter_map(|member| ring.process_id(member)))
+            .collect()
     }
 
     /// How the primary's commits have ended so far.

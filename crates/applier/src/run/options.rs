@@ -62,6 +62,9 @@ pub struct Options {
     pub max_transaction_bytes: usize,
 }
 
+/// What a ring takes, in bytes: a follower that refused what its ring has committed would never go on.
+const LARGEST_TRANSACTION: usize = (1 << 31) - 1;
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -78,7 +81,7 @@ impl Default for Options {
             },
             stall_after: Duration::from_millis(50),
             reopen_for: Duration::from_secs(60),
-            max_transaction_bytes: 1 << 30,
+            max_transaction_bytes: LARGEST_TRANSACTION,
         }
     }
 }

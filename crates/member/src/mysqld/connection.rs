@@ -14,7 +14,6 @@ use mysqld_controller::supervisor::{
     AccountRights, ExternalCommands, ServerCommand, SupervisorOptions,
 };
 use raft_types::{Incarnation, MemberId};
-use uuid::Uuid;
 
 use crate::settings::{MysqlMode, MysqlSettings, MysqlTls, Settings};
 
@@ -63,6 +62,7 @@ pub(crate) fn requirements(
         .unwrap_or_else(|| usual_server_id(member));
     let uuid = settings.server_uuid.unwrap_or(incarnation.0);
     Requirements {
+        max_transaction_bytes: settings.max_transaction_bytes,
         manage_settings: settings.manage_settings,
         accept_unproven: settings.accept_unproven,
         may_install_plugin: settings.manage_settings,
@@ -81,9 +81,7 @@ pub fn guarded_server(
     settings: &MysqlSettings,
 ) -> io::Result<(ConnectOptions, Option<SupervisorOptions>)> {
     let connect = connect_options(settings)?;
-    // Nothing is started, so that nobody asks as whom the member attaches.
-    let requirements = requirements(settings, config.own.id, Incarnation(Uuid::nil()));
-    let server = supervisor_options(config, settings, &connect, &requirements);
+    let server = supervisor_options(config, settings, &connect);
     Ok((connect, server))
 }
 
@@ -92,7 +90,6 @@ pub(crate) fn supervisor_options(
     config: &Settings,
     settings: &MysqlSettings,
     account: &ConnectOptions,
-    requirements: &Requirements,
 ) -> Option<SupervisorOptions> {
     if settings.mode == MysqlMode::Attach {
         return None;
@@ -116,7 +113,6 @@ pub(crate) fn supervisor_options(
             Some(external) => vec![format!("--log-bin={}", external.log_bin)],
             None => settings.extra_args.clone(),
         },
-        max_cache_bytes: requirements.max_cache_bytes(),
     };
     Some(SupervisorOptions {
         may_initialise: settings.initialize && external.is_none(),

@@ -88,7 +88,7 @@ impl MysqldManagement {
         given: Given,
         ring: RingHandle,
     ) -> std::io::Result<Arc<Self>> {
-        let command = supervisor_options(config, settings, &connect, &requirements)
+        let command = supervisor_options(config, settings, &connect)
             .filter(|options| options.external.is_none())
             .map(|options| options.server);
         let management = Arc::new(Self {

@@ -144,7 +144,7 @@ impl MysqldTasks {
         known: Known,
         ring: RingHandle,
     ) -> Self {
-        let supervisor = supervisor_options(config, settings, &connect, &requirements);
+        let supervisor = supervisor_options(config, settings, &connect);
         let data_dir = supervisor
             .as_ref()
             .map(|options| options.server.data_dir.clone());

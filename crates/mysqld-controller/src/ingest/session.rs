@@ -8,6 +8,7 @@ use binlog_format::framing::TransactionFramer;
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use mysql_link::{ConnectOptions, Connection, DumpOptions, ReplicationStream};
+use raft_types::MAX_TRANSACTION_BYTES;
 use tokio::sync::mpsc;
 use tracing::warn;
 
@@ -197,8 +198,9 @@ impl Session {
             ledger: AckLedger::default(),
             inbox,
         };
-        let framer =
-            TransactionFramer::new(self.checksum, options.requirements.max_transaction_bytes);
+        // A session keeps the limit that was in force at its first write. So one may commit more than the operator's
+        // limit says now, and the ring takes it.
+        let framer = TransactionFramer::new(self.checksum, MAX_TRANSACTION_BYTES);
         let reading = Reading {
             ring,
             term,

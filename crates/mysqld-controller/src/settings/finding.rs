@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use binlog_format::event::MAX_EVENT_BYTES;
 use raft_types::MAX_TRANSACTION_BYTES;
 use serde::Serialize;
 use uuid::Uuid;
@@ -123,14 +124,19 @@ impl fmt::Display for Finding {
 
 // What the ring asks of a primary that is not the same for every ring.
 
-/// A transaction's canonical payload is what its cache held plus a GTID event; with that and MySQL's
-/// rounding of the setting to 4 KiB, this much is left free below the ring's limit.
-const CACHE_HEADROOM: u64 = 1 << 20;
+/// The largest `max_binlog_cache_size` with which every transaction fits into the ring, in bytes. MySQL looks at the limit before it
+/// writes an event to the cache, so that the last event, of up to 1 GiB ([`MAX_EVENT_BYTES`]), comes on top; the rest is for
+/// the GTID event and what the cache buffers.
+pub const LARGEST_CACHE: u64 = (1 << 30) - (1 << 20);
+const _: () = assert!(LARGEST_CACHE + (MAX_EVENT_BYTES as u64) + (512 << 10) < MAX_TRANSACTION_BYTES);
+/// MySQL rounds the setting down to a multiple of this.
+const CACHE_STEP: u64 = 4096;
 
 /// What is asked of the mysqld beside this member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirements {
-    /// The largest transaction that the ring takes, in bytes of its canonical payload.
+    /// The largest transaction that the primary is to take, in bytes of binlog, but for its last event. The ring takes up to
+    /// [`MAX_TRANSACTION_BYTES`], from a session that has a larger limit from before as well.
     pub max_transaction_bytes: u64,
     /// The server id under which the member attaches.
     pub replica_server_id: u32,
@@ -153,7 +159,7 @@ impl Requirements {
     /// with which everything was proven.
     pub fn new(replica_server_id: u32, replica_uuid: Uuid) -> Self {
         Self {
-            max_transaction_bytes: MAX_TRANSACTION_BYTES,
+            max_transaction_bytes: LARGEST_CACHE,
             replica_server_id,
             replica_uuid,
             manage_settings: true,
@@ -163,11 +169,11 @@ impl Requirements {
         }
     }
 
-    /// The largest `max_binlog_cache_size`, in bytes: a transaction that fits into it fits into the ring.
+    /// The `max_binlog_cache_size` that the primary gets, in bytes: a transaction that fits into it is not larger than
+    /// the operator's limit, and fits into the ring.
     pub fn max_cache_bytes(&self) -> u64 {
-        let free = CACHE_HEADROOM.min(self.max_transaction_bytes / 2);
-        let largest = self.max_transaction_bytes.saturating_sub(free);
-        largest - largest % 4096
+        let largest = self.max_transaction_bytes;
+        (largest - largest % CACHE_STEP).min(LARGEST_CACHE)
     }
 }
 
@@ -176,13 +182,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_cache_fits_into_the_ring() {
+    fn a_full_cache_fits_into_the_ring_and_below_the_operators_limit() {
         let mut requirements = Requirements::new(1, Uuid::nil());
-        assert_eq!(
-            requirements.max_cache_bytes(),
-            MAX_TRANSACTION_BYTES - CACHE_HEADROOM
-        );
+        assert_eq!(requirements.max_cache_bytes(), LARGEST_CACHE);
+        requirements.max_transaction_bytes = 1 << 30;
+        assert_eq!(requirements.max_cache_bytes(), LARGEST_CACHE);
         requirements.max_transaction_bytes = 10_000;
-        assert_eq!(requirements.max_cache_bytes(), 4096);
+        assert_eq!(requirements.max_cache_bytes(), 8192);
     }
 }

@@ -10,7 +10,7 @@ mod plan;
 mod preflight;
 mod probe;
 
-pub use crate::settings::finding::{Check, Finding, Fix, Requirements, Severity};
+pub use crate::settings::finding::{Check, Finding, Fix, LARGEST_CACHE, Requirements, Severity};
 pub use crate::settings::grants::{Grants, NATIVE_RIGHTS, Privilege, native_grants};
 pub use crate::settings::no_waiting::{
     StopWaitingError, let_commits_through, stop_waiting_for_acks,

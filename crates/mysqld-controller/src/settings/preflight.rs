@@ -2,7 +2,7 @@
 
 use mysql_link::VersionSupport;
 
-use crate::settings::finding::{Check, Finding, Fix, Requirements, Severity};
+use crate::settings::finding::{Check, Finding, Fix, LARGEST_CACHE, Requirements, Severity};
 use crate::settings::grants::Privilege;
 use crate::settings::observed::{Observed, SemiSyncNames, says_on};
 
@@ -190,7 +190,7 @@ impl Findings<'_> {
     }
 
     fn caches(&mut self, requirements: &Requirements) {
-        let largest = requirements.max_cache_bytes();
+        let wanted = requirements.max_cache_bytes();
         for (check, name) in [
             (Check::TransactionCache, "max_binlog_cache_size"),
             (Check::StatementCache, "max_binlog_stmt_cache_size"),
@@ -202,13 +202,24 @@ impl Findings<'_> {
             else {
                 continue;
             };
-            if value > largest {
+            let (severity, why) = if value > LARGEST_CACHE {
+                (
+                    Severity::Unprotected,
+                    "a transaction larger than the ring takes would hang instead of failing",
+                )
+            } else {
+                (
+                    Severity::Advice,
+                    "a transaction larger than `mysql.max_transaction_bytes` would not be refused",
+                )
+            };
+            if value > wanted {
                 self.add(
                     check,
-                    Severity::Unprotected,
-                    format!("{name} is {value}, more than {largest}"),
-                    "a transaction larger than the ring takes would hang instead of failing",
-                    Fix::sql(format!("SET PERSIST {name} = {largest}")),
+                    severity,
+                    format!("{name} is {value}, more than {wanted}"),
+                    why,
+                    Fix::sql(format!("SET PERSIST {name} = {wanted}")),
                 );
             }
         }

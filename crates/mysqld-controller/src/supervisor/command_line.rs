@@ -8,7 +8,7 @@ use std::{fs, io};
 
 use mysql_link::{ConnectOptions, ServerVersion};
 
-use crate::settings::{SemiSyncNames, TIMEOUT_MS, native_grants};
+use crate::settings::{LARGEST_CACHE, SemiSyncNames, TIMEOUT_MS, native_grants};
 use crate::supervisor::decision::DataDir;
 
 /// What mysqld is started with.
@@ -32,8 +32,6 @@ pub struct ServerCommand {
     pub logs_what_it_applies: bool,
     /// `mysql.extra_args` of the configuration, behind the other arguments.
     pub extra_args: Vec<String>,
-    /// The largest transaction cache, in bytes.
-    pub max_cache_bytes: u64,
 }
 
 /// Options that mysqld takes only as its first ones.
@@ -131,7 +129,7 @@ impl ServerCommand {
         let option = |variable: String, value: &str| {
             format!("--loose-{}={value}", variable.replace('_', "-"))
         };
-        let cache = self.max_cache_bytes.to_string();
+        let cache = LARGEST_CACHE.to_string();
         let timeout = TIMEOUT_MS.to_string();
         let skip_start = match names {
             SemiSyncNames::Source => "--skip-replica-start",
@@ -329,7 +327,6 @@ mod tests {
             error_log: "/run/log".into(),
             logs_what_it_applies: true,
             extra_args: extra_args.iter().map(|arg| (*arg).to_owned()).collect(),
-            max_cache_bytes: 4096,
         }
     }
 

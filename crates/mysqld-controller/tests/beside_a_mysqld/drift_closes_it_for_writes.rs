@@ -308,7 +308,6 @@ async fn a_leadership_that_ends_while_mysqld_is_being_opened_opens_nothing() -> 
         logs_what_it_applies: true,
         // Its option files are read, by the program itself.
         extra_args: vec!["--defaults-file=any".to_owned()],
-        max_cache_bytes: 1 << 30,
     };
     let scheduler = EventScheduler::new(folder.path(), EventsWanted::AsMysqld, Some(command))?;
     let interval = Duration::from_millis(200);

@@ -77,7 +77,6 @@ impl Home {
             error_log: self.path("log.err"),
             logs_what_it_applies: true,
             extra_args,
-            max_cache_bytes: requirements().max_cache_bytes(),
         };
         let mut options = SupervisorOptions::new(server, self.account());
         options.may_initialise = true;

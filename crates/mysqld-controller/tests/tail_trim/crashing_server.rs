@@ -212,7 +212,6 @@ fn trim_options(data_dir: &Path, member_dir: &Path) -> TailTrimOptions {
         error_log: "log.err".into(),
         logs_what_it_applies: true,
         extra_args: vec!["--log-bin=binlog".to_owned()],
-        max_cache_bytes: 1 << 30,
     };
     TailTrimOptions {
         member_dir: member_dir.to_owned(),

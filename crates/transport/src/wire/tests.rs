@@ -280,7 +280,7 @@ fn an_announced_length_is_bounded() {
     let (mut large, _) = parts(request(None, vec![transaction(2 * MAX_MESSAGE_BYTES)]));
     large[0].entries[0].body_length = MAX_TRANSACTION_BYTES + 1;
     let error = assembled(vec![large.remove(0)]).unwrap_err().to_string();
-    assert!(error.contains("more than the 1073741824"), "{error}");
+    assert!(error.contains("more than the 2147483647"), "{error}");
 }
 
 #[test]

@@ -304,6 +304,7 @@ fn mysql(values: &Values) -> Option<MysqlSettings> {
         server_uuid: values.uuid("mysql.server_uuid")?,
         manage_settings: values.bool("mysql.manage_settings")?,
         accept_unproven: values.bool("mysql.accept_unproven")?,
+        max_transaction_bytes: values.number("mysql.max_transaction_bytes")?,
         demote_after: values
             .duration("mysql.demote_after")
             .map(|patience| Some(patience).filter(|patience| !patience.is_zero()))?,

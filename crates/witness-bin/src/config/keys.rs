@@ -563,6 +563,16 @@ pub const KEYS: &[Key] = &[
         "Connections over which the applier writes to mysqld.",
     ),
     key(
+        "mysql.max_transaction_bytes",
+        Kind::Bytes {
+            min: 1 << 20,
+            max: GIB,
+        },
+        Value("\"1GiB\""),
+        "\"256MiB\"",
+        "Largest transaction that the primary takes, in bytes of binlog. The member sets `max_binlog_cache_size` and `max_binlog_stmt_cache_size` by it before clients may write, and leaves a smaller value as it is. A larger transaction fails with MySQL's error 1197 and is rolled back; nothing else is held up. MySQL looks before it writes an event, so the last rows of a transaction, which share an event, may exceed it. A session that wrote before keeps the limit that it had. Give the same on every member with a mysqld: replica threads that log what they apply keep to it, too.",
+    ),
+    key(
         "mysql.event_scheduler",
         Kind::Choice(&["as_mysqld", "on", "off"]),
         Value("\"as_mysqld\""),

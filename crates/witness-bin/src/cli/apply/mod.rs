@@ -62,7 +62,7 @@ pub(crate) struct ApplyArgs {
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = bytes_of)]
     window_bytes: u64,
     /// The largest transaction that is taken
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = bytes_of)]
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = bytes_of)]
     max_transaction_bytes: u64,
     /// The target writes what is applied into its own binlog; needed when it has replicas
     #[arg(long)]

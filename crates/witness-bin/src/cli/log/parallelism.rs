@@ -17,7 +17,7 @@ pub(crate) struct ParallelismArgs {
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// Transactions with more bytes are refused
-    #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 31)]
     max_transaction_bytes: u64,
 }
 
