@@ -305,7 +305,11 @@ fn the_operators_limit_on_transactions_is_set_and_protects_nothing() {
         accept_unproven: true,
         ..requirements()
     };
-    for (value, expected) in [("1072693248", true), ("67112960", true), ("67108864", false)] {
+    for (value, expected) in [
+        ("1072693248", true),
+        ("67112960", true),
+        ("67108864", false),
+    ] {
         let mut observed = perfect(NEW);
         observed
             .variables

@@ -186,9 +186,8 @@ fn a_last_row_beyond_mysqls_limit_goes_through() {
     ring.wait_until_equal(LIMIT).unwrap();
     let begun = Instant::now();
     // Above 1 GiB, and below what MySQL lets into its cache before the last.
-    let row = |(id, mib)| {
-        format!("INSERT INTO large.rows VALUES ({id}, REPEAT('a', {mib} * 1048576)); ")
-    };
+    let row =
+        |(id, mib)| format!("INSERT INTO large.rows VALUES ({id}, REPEAT('a', {mib} * 1048576)); ");
     let rows: String = [(1, 350), (2, 350), (3, 500)].map(row).concat();
     client
         .sql_within(&format!("BEGIN; {rows} COMMIT"), LIMIT)

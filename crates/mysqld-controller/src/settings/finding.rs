@@ -128,7 +128,8 @@ impl fmt::Display for Finding {
 /// writes an event to the cache, so that the last event, of up to 1 GiB ([`MAX_EVENT_BYTES`]), comes on top; the rest is for
 /// the GTID event and what the cache buffers.
 pub const LARGEST_CACHE: u64 = (1 << 30) - (1 << 20);
-const _: () = assert!(LARGEST_CACHE + (MAX_EVENT_BYTES as u64) + (512 << 10) < MAX_TRANSACTION_BYTES);
+const _: () =
+    assert!(LARGEST_CACHE + (MAX_EVENT_BYTES as u64) + (512 << 10) < MAX_TRANSACTION_BYTES);
 /// MySQL rounds the setting down to a multiple of this.
 const CACHE_STEP: u64 = 4096;
 
