@@ -67,6 +67,9 @@ pub(super) struct Reading<'a, R: Ring> {
     pub(super) behind: GtidSet,
     pub(super) max_file_bytes: u64,
     pub(super) upstream_format: Bytes,
+    /// Bytes of transactions that travelled alone since the last rotation here. The member's own disk may be behind the ring,
+    /// so that the file's size does not count them yet.
+    pub(super) alone: u64,
     pub(super) entries: mpsc::Sender<LedgerEntry<R::Ticket>>,
     pub(super) shared: &'a Shared<'a>,
 }
@@ -112,11 +115,18 @@ impl<R: Ring> Reading<'_, R> {
             let wait = self.log.end.map_or(Wait::Nothing, Wait::Committed);
             return self.note(wait, end).await;
         }
-        self.rotate_if_due().await?;
         let bytes = transaction.payload.len();
         let payload = long_work::run(bytes, || TransactionPayload::seal(transaction.payload));
         let bytes = bytes as u64;
-        self.propose(AppEntry::Transaction(payload), end, bytes, came)
+        let Some(room) = self.room(bytes).await else {
+            return Ok(());
+        };
+        // Behind the wait: what travelled alone before is in the file now, or counted here.
+        self.rotate_if_due().await?;
+        if room == self.shared.all_permits {
+            self.alone += bytes;
+        }
+        self.propose(AppEntry::Transaction(payload), end, bytes, room, came)
             .await?;
         if self.behind.remove(&transaction.gtid) && self.behind.is_empty() {
             self.shared.caught_up.notify_one();
@@ -128,11 +138,9 @@ impl<R: Ring> Reading<'_, R> {
         if self.shared.rotating.load(Ordering::Acquire) {
             return Ok(());
         }
-        let Some(cause) = rotation_due(
-            &self.ring.current_file(),
-            &self.upstream_format,
-            self.max_file_bytes,
-        ) else {
+        let mut current = self.ring.current_file();
+        current.size = current.size.max(self.alone);
+        let Some(cause) = rotation_due(&current, &self.upstream_format, self.max_file_bytes) else {
             return Ok(());
         };
         info!(?cause, "a new log file begins before the next transaction");
@@ -141,6 +149,8 @@ impl<R: Ring> Reading<'_, R> {
             .map_or(0, |since| since.as_secs() as u32);
         let format_description = self.upstream_format.clone();
         self.shared.rotating.store(true, Ordering::Release);
+        self.alone = 0;
+        // It takes no room: the transaction behind it may hold all of it already.
         self.propose(
             AppEntry::Rotate(Rotate {
                 format_description,
@@ -148,9 +158,19 @@ impl<R: Ring> Reading<'_, R> {
             }),
             None,
             0,
+            0,
             Instant::now(),
         )
         .await
+    }
+
+    /// Waits until so much may be in flight as well, and takes it: its permits. Whoever proposes gives them on, and the
+    /// acknowledging side gives them back.
+    async fn room(&self, bytes: u64) -> Option<u32> {
+        let permits = permits(bytes, self.shared.all_permits);
+        let permit = self.shared.in_flight.acquire_many(permits).await;
+        permit.ok()?.forget(); // never closed
+        Some(permits)
     }
 
     async fn propose(
@@ -158,17 +178,13 @@ impl<R: Ring> Reading<'_, R> {
         entry: AppEntry,
         end: Option<binlog_format::framing::SourcePosition>,
         bytes: u64,
+        permits: u32,
         since: Instant,
     ) -> Result<(), IngestError> {
-        let permits = permits(bytes, self.shared.all_permits);
-        let Ok(permit) = self.shared.in_flight.acquire_many(permits).await else {
-            return Ok(()); // never closed
-        };
         let Ok(slot) = self.entries.reserve().await else {
             return Ok(()); // the acknowledging side is gone, and this one is about to go
         };
         let ticket = self.ring.propose(entry, self.term).await?;
-        permit.forget();
         if end.is_some() {
             self.shared.figures.proposed(bytes);
         }

@@ -210,6 +210,7 @@ impl Session {
             behind: self.attachment.behind,
             max_file_bytes: options.max_file_bytes,
             upstream_format: Bytes::new(),
+            alone: 0,
             entries,
             shared: &shared,
         };

@@ -181,6 +181,46 @@ async fn the_log_rotates_by_format_and_by_size_with_mysqld() -> Result<()> {
     ingest.stop().await
 }
 
+/// Positions in a file are 32 bits wide: two transactions of 2 GiB must not get into one.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_transactions_get_into_files_of_their_own_although_the_disk_is_behind() -> Result<()>
+{
+    let server = launch(&[])?;
+    let ring = MemoryRing::new();
+    ring.set_leadership(Leadership::Serving(TERM));
+    let mut options = ingest_options(&server);
+    // The ring in memory counts 100 bytes for each transaction, as a disk does that has not written it yet.
+    options.in_flight_bytes = 64 << 10;
+    options.max_file_bytes = 1 << 20;
+    let mut ingest = Running::start(&ring, options);
+    ingest.attached().await?;
+    eventually("what was there came in", || {
+        Ok(ring.gtids() == server.client().gtid_executed()?)
+    })
+    .await?;
+    let before = ring.rotations();
+    for id in 0..3 {
+        let insert = format!("INSERT INTO d.large VALUES ({id}, REPEAT('a', 2 << 20))");
+        let sql = match id {
+            0 => format!("CREATE TABLE d.large (id INT PRIMARY KEY, b LONGBLOB); {insert}"),
+            _ => insert,
+        };
+        finish(server.client().start_sql(&sql)?).await?;
+    }
+    finish(
+        server
+            .client()
+            .start_sql("INSERT INTO d.t VALUES (1, '')")?,
+    )
+    .await?;
+    assert_eq!(
+        ring.rotations() - before,
+        3,
+        "behind each of the three a file begins"
+    );
+    ingest.stop().await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_the_leadership_leaves_mysqld_without_ack() -> Result<()> {
     let server = launch(&[])?;
