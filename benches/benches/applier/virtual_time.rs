@@ -178,6 +178,7 @@ fn transaction(seq: Seq, inserts: usize) -> Result<Transaction> {
     let rows = (0..=inserts as u32).map(|at| RowWrite {
         event: 0,
         images: 0..0,
+        joinable_after: None,
         keys: at..at + 1,
     });
     let Some(gno) = Gno::new(seq.0) else {

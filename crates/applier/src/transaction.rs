@@ -2,6 +2,7 @@
 //! that the source wrote.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -123,6 +124,9 @@ pub struct RowWrite {
     pub event: u32,
     /// Its images (before, after, or both) within the event's bytes.
     pub images: Range<u32>,
+    /// Where its image after begins, if that one says all of the row and an update of the row that leaves its keys as they
+    /// are can take this write's place: an insert, or itself such an update. `None` for others.
+    pub joinable_after: Option<NonZeroU32>,
     /// Its keys, as places in [`RowChanges::keys`].
     pub keys: Range<u32>,
 }

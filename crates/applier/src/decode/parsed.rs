@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::mem::size_of;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use binlog_format::event::{EventRef, EventType, HEADER_LEN, RawEvent};
@@ -308,9 +309,14 @@ impl RowsPart {
             changes
                 .keys
                 .extend_from_slice(row_keys.of(&table.keys, &row, cascades_logged));
+            let joinable_after = table
+                .keys
+                .can_be_joined(&row)
+                .then(|| self.images_at + row.after_at as u32);
             changes.rows.push(RowWrite {
                 event,
                 images,
+                joinable_after: joinable_after.and_then(NonZeroU32::new),
                 keys: first_key..changes.keys.len() as u32,
             });
         }

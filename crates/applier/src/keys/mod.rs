@@ -3,6 +3,9 @@
 pub(crate) mod fold;
 mod row_keys;
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 pub use crate::keys::fold::Fold;
@@ -80,4 +83,51 @@ fn hash_names<const N: usize>(names: [&str; N]) -> u64 {
         bytes.push(0);
     }
     xxh3_64(&bytes)
+}
+
+/// Something for each of some keys.
+pub(crate) type KeyMap<V> = HashMap<KeyHash, V, BuildHasherDefault<KeyHasher>>;
+
+/// 2^64 divided by the golden ratio.
+const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Keys are hashes already: this only spreads them, for hashes that are small numbers.
+#[derive(Debug, Default)]
+pub(crate) struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // The product, folded, so that high and low bits both depend on all of it.
+        let product = u128::from(self.0 ^ number) * u128::from(GOLDEN_RATIO);
+        self.0 = (product as u64) ^ ((product >> 64) as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_number_may_be_a_key() {
+        let hash = |number: u64| {
+            let mut hasher = KeyHasher::default();
+            hasher.write_u64(number);
+            hasher.finish()
+        };
+        let hashes = [0, 1, 2, u64::MAX, u64::MAX / 2].map(hash);
+        let mut different = hashes.to_vec();
+        different.sort_unstable();
+        different.dedup();
+        assert_eq!(different.len(), hashes.len());
+    }
 }

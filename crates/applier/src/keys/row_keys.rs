@@ -290,6 +290,29 @@ impl TableKeys {
         })
     }
 
+    /// Whether the write leaves a row that is known as a whole, and takes no key from another row or leaves one to it: an
+    /// insert, or an update with whole images that changes no column of a key of the table's own or of a parent. What such
+    /// an update does, the write before it could have done.
+    pub fn can_be_joined(&self, row: &Row<'_, '_>) -> bool {
+        let is_whole = |image: &Image<'_>| {
+            let mut values = image.values().iter();
+            values.all(|value| matches!(value, Value::Null | Value::Bytes(_)))
+        };
+        let Some(after) = row.after.filter(|after| is_whole(after)) else {
+            return false;
+        };
+        let Some(before) = row.before else {
+            return !self.is_serial;
+        };
+        let own = self.own.iter().map(|key| &key.parts);
+        let mut parts = own
+            .chain(self.parents.iter().map(|key| &key.parts))
+            .flatten();
+        !self.is_serial
+            && is_whole(before)
+            && parts.all(|part| before.value(part.column) == after.value(part.column))
+    }
+
     /// Whether all writes of the table are in each other's way, whatever their values.
     pub fn is_serial(&self) -> bool {
         self.is_serial

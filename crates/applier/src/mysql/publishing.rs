@@ -61,11 +61,17 @@ pub(super) async fn publish_all(options: &MysqlOptions, checkpoint: &Checkpoint,
     }
 }
 
-/// Puts these into `gtid_executed`, as far as they are not there.
+/// Puts these into `gtid_executed`, as far as they are not there, and as far as the row has them: this may be a server that has
+/// lost what it had answered, with its power, and was started again since. It gets that again, and not its GTIDs alone.
 async fn publish(connection: &mut Connection, gtids: &GtidSet) -> Result<(), LinkError> {
+    // A statement of its own, of the same connection, and so of the same life of the server: a subquery of `SET` would wait for
+    // the row, which batches hold until they commit.
+    let read = format!("SELECT gtids INTO @committed FROM {TABLE} WHERE id = 1");
+    connection.execute(read).await?;
     let gtids = literal(&gtids.to_string());
     let statement = format!(
-        "SET GLOBAL gtid_purged = CONCAT('+', GTID_SUBTRACT({gtids}, @@GLOBAL.gtid_executed))"
+        "SET GLOBAL gtid_purged = CONCAT('+', GTID_SUBTRACT(GTID_SUBTRACT({gtids}, GTID_SUBTRACT({gtids}, @committed)), \
+         @@GLOBAL.gtid_executed))"
     );
     connection.execute(statement).await.map(|_| ())
 }

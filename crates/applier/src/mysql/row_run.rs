@@ -13,6 +13,7 @@
 //! there, would delete them here. What is lost is that a target which lacks a parent's row says so when a child comes; rows
 //! that are to be changed or deleted are looked for as ever.
 
+mod joined;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ use binlog_format::events::{EncodeEvent, EventOrigin, FormatDescription, Rows};
 use bytes::Bytes;
 
 use crate::batch::Batch;
+use crate::mysql::row_run::joined::{Write, joined};
 use crate::transaction::{RowChanges, RowsEvent};
 
 /// Where the type stands in an event's header.
@@ -73,28 +75,25 @@ pub(super) fn first_run(batch: &Batch, rows: Range<usize>, bound: usize) -> Rang
 }
 
 /// Appends the events of some rows, which must be one run of [`first_run`], to `out`: the maps of their tables, then rows
-/// events. Whole ones are taken as they are, of others the header and the images. Tables are numbered anew: transactions of
-/// different servers may stand beside each other, and mean different tables by one number.
+/// events. Whole ones are taken as they are, of others the header and the images; writes of one row that can be
+/// [joined](joined()) are. Tables are numbered anew: transactions of different servers may stand beside each other, and mean
+/// different tables by one number.
 pub(super) fn append_run(batch: &Batch, rows: Range<usize>, out: &mut Vec<u8>) {
     let mut tables = Tables::default();
     for part in parts(batch, rows.clone()) {
         tables.map(part.changes, part.event, out);
     }
+    let joined = joined(batch, rows.clone());
+    let mut writes = joined.as_slice();
     let mut last = None;
     for part in parts(batch, rows) {
+        let of_part;
+        (of_part, writes) = writes.split_at(part.rows.len().min(writes.len()));
         let begin = out.len();
-        if part.is_whole() {
-            out.extend_from_slice(&part.event.event);
-        } else {
-            let head = part.event.event.get(..part.event.images_at as usize);
-            out.extend_from_slice(head.unwrap_or_default());
-            let first = images(part.changes, part.rows.start);
-            let last = images(part.changes, part.rows.end - 1);
-            let cut = part.event.event.get(first.start..last.end);
-            out.extend_from_slice(cut.unwrap_or_default());
-            // Not larger than the event that it is a part of.
-            let size = (out.len() - begin) as u32;
-            overwrite(out, begin, SIZE, &size.to_le_bytes());
+        if of_part.iter().all(|write| *write == Write::AsLogged) {
+            append_part(&part, begin, out);
+        } else if !append_joined(&part, of_part, begin, out) {
+            continue;
         }
         tables.number(part.changes, part.event, begin, out);
         set_flags(out, begin, false);
@@ -103,6 +102,59 @@ pub(super) fn append_run(batch: &Batch, rows: Range<usize>, out: &mut Vec<u8>) {
     if let Some(begin) = last {
         set_flags(out, begin, true);
     }
+}
+
+/// Appends rows of one event as they are in the log.
+fn append_part(part: &Part<'_>, begin: usize, out: &mut Vec<u8>) {
+    if part.is_whole() {
+        out.extend_from_slice(&part.event.event);
+        return;
+    }
+    let first = images(part.changes, part.rows.start);
+    let last = images(part.changes, part.rows.end - 1);
+    let cut = part.event.event.get(first.start..last.end);
+    append_event(part.event, begin, [cut.unwrap_or_default()], out);
+}
+
+/// Appends what is left of an event's rows, of which some are joined; says whether anything is.
+fn append_joined(part: &Part<'_>, writes: &[Write<'_>], begin: usize, out: &mut Vec<u8>) -> bool {
+    if writes.iter().all(|write| *write == Write::LeftOut) {
+        return false;
+    }
+    let event = &part.event.event;
+    let rows = part.rows.clone().zip(writes).flat_map(|(row, write)| {
+        let all = images(part.changes, row);
+        let after_at = part
+            .changes
+            .rows
+            .get(row)
+            .and_then(|row| row.joinable_after);
+        let (kept, after) = match (write, after_at) {
+            (Write::LeftOut, _) => (0..0, &[][..]),
+            (Write::EndsAs(after), Some(at)) => (all.start..at.get() as usize, *after),
+            (Write::EndsAs(_) | Write::AsLogged, _) => (all, &[][..]),
+        };
+        [event.get(kept).unwrap_or_default(), after]
+    });
+    append_event(part.event, begin, rows, out);
+    true
+}
+
+/// Appends an event with other images.
+fn append_event<'a>(
+    event: &RowsEvent,
+    begin: usize,
+    images: impl IntoIterator<Item = &'a [u8]>,
+    out: &mut Vec<u8>,
+) {
+    let head = event.event.get(..event.images_at as usize);
+    out.extend_from_slice(head.unwrap_or_default());
+    for image in images {
+        out.extend_from_slice(image);
+    }
+    // No larger than the rows of the run in the log, which are in memory.
+    let size = (out.len() - begin) as u32;
+    overwrite(out, begin, SIZE, &size.to_le_bytes());
 }
 
 /// The events of one row (its table's map, the head of its rows event, its images), with no copy of the images: for a row

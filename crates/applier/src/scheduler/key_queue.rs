@@ -7,12 +7,11 @@
 //!
 //! A transaction never waits for itself: in the picture, T2's row 7 is safe as soon as T1's row 0 is finished.
 
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::batch::BatchSeq;
-use crate::keys::{Access, KeyAccess, KeyHash};
+use crate::keys::{Access, KeyAccess, KeyHash, KeyMap};
 
 /// A row of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +133,7 @@ const KEPT_CAPACITY: usize = 1 << 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    by_key: HashMap<KeyHash, KeyQueue, BuildHasherDefault<KeyHasher>>,
+    by_key: KeyMap<KeyQueue>,
 }
 
 impl Queues {
@@ -166,49 +165,5 @@ impl Queues {
 
     pub(super) fn len(&self) -> usize {
         self.by_key.len()
-    }
-}
-
-/// 2^64 divided by the golden ratio.
-const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// Keys are hashes already: this only spreads them, for hashes that are small numbers.
-#[derive(Debug, Default)]
-struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // The product, folded, so that high and low bits both depend on all of it.
-        let product = u128::from(self.0 ^ number) * u128::from(GOLDEN_RATIO);
-        self.0 = (product as u64) ^ ((product >> 64) as u64);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn any_number_may_be_a_key() {
-        let hash = |number: u64| {
-            let mut hasher = KeyHasher::default();
-            hasher.write_u64(number);
-            hasher.finish()
-        };
-        let hashes = [0, 1, 2, u64::MAX, u64::MAX / 2].map(hash);
-        let mut different = hashes.to_vec();
-        different.sort_unstable();
-        different.dedup();
-        assert_eq!(different.len(), hashes.len());
     }
 }

@@ -45,6 +45,8 @@ pub struct RowReader<'a> {
 pub struct Row<'r, 'a> {
     /// The bytes of its images within [`Rows::images`].
     pub range: Range<usize>,
+    /// Where in those bytes the image after begins; their end for a deleted row.
+    pub after_at: usize,
     /// The row as it was; `None` for an inserted one.
     pub before: Option<&'r Image<'a>>,
     /// The row as it became; `None` for a deleted one.
@@ -90,10 +92,13 @@ impl<'a> RowReader<'a> {
             self.ended = true;
             return Ok(None);
         }
-        if let Err(error) = self.read() {
-            self.ended = true;
-            return Err(error);
-        }
+        let first_ends = match self.read() {
+            Ok(first_ends) => first_ends,
+            Err(error) => {
+                self.ended = true;
+                return Err(error);
+            }
+        };
         let range = start..self.len - self.images.remaining();
         if range.is_empty() {
             self.ended = true;
@@ -104,15 +109,16 @@ impl<'a> RowReader<'a> {
                 ));
             }
         }
-        let (before, after) = match self.change {
-            RowsChange::Write => (None, Some(&self.first)),
-            RowsChange::Delete => (Some(&self.first), None),
+        let (before, after, after_at) = match self.change {
+            RowsChange::Write => (None, Some(&self.first), start),
+            RowsChange::Delete => (Some(&self.first), None, first_ends),
             RowsChange::Update | RowsChange::PartialUpdate => {
-                (Some(&self.first), Some(&self.second))
+                (Some(&self.first), Some(&self.second), first_ends)
             }
         };
         Ok(Some(Row {
             range,
+            after_at,
             before,
             after,
         }))
@@ -122,9 +128,11 @@ impl<'a> RowReader<'a> {
         (0..self.columns.len()).any(|at| bit(self.present, at) || bit(self.present_after, at))
     }
 
-    fn read(&mut self) -> Result<(), DecodeError> {
+    /// Reads the images of a row; says where the first one ends.
+    fn read(&mut self) -> Result<usize, DecodeError> {
         self.first
             .read(self.columns, self.present, &[], &mut self.images)?;
+        let first_ends = self.len - self.images.remaining();
         if self.change.has_two_images() {
             let diffs = match self.change {
                 RowsChange::PartialUpdate => self.json_diff_bits()?,
@@ -133,7 +141,7 @@ impl<'a> RowReader<'a> {
             self.second
                 .read(self.columns, self.present_after, diffs, &mut self.images)?;
         }
-        Ok(())
+        Ok(first_ends)
     }
 
     fn json_diff_bits(&mut self) -> Result<&'a [u8], DecodeError> {

@@ -21,7 +21,7 @@ use crate::schema::{ColumnShape, TableName, TableShape};
 use crate::transaction::{Body, Transaction};
 
 /// One row of the log: what happened to it in which table, and its images.
-type Logged = (String, RowsChange, Vec<u8>);
+pub(super) type Logged = (String, RowsChange, Vec<u8>);
 
 fn table(number: u64) -> Table {
     let text = ColumnType::Varchar { max_bytes: 400 };
@@ -50,6 +50,38 @@ fn shape(name: &TableName) -> Option<Arc<TableShape>> {
 type Change = (u64, u8, Vec<u16>);
 
 fn transaction(changes: &[Change]) -> Transaction {
+    let mut number = 0;
+    logged_transaction(shape, |built| {
+        for (of_table, kind, lengths) in changes {
+            let table = table(*of_table);
+            let mut row = |length: &u16| {
+                number += 1;
+                vec![
+                    Value::BigInt(number),
+                    Value::Text("x".repeat(usize::from(*length))),
+                ]
+            };
+            let added = match kind {
+                0 => built.insert(&table, &lengths.iter().map(row).collect::<Vec<_>>()),
+                1 => built.delete(&table, &lengths.iter().map(row).collect::<Vec<_>>()),
+                _ => {
+                    let pairs: Vec<_> = lengths
+                        .iter()
+                        .map(|length| (row(&3), row(length)))
+                        .collect();
+                    built.update(&table, &pairs)
+                }
+            };
+            added.unwrap();
+        }
+    })
+}
+
+/// A transaction as it comes out of a log.
+pub(super) fn logged_transaction(
+    shape: impl Fn(&TableName) -> Option<Arc<TableShape>>,
+    add_changes: impl FnOnce(&mut RowTransaction),
+) -> Transaction {
     let gtid = Gtid {
         source: SourceId::from_bytes([1; 16]),
         tag: Tag::NONE,
@@ -64,41 +96,7 @@ fn transaction(changes: &[Change]) -> Transaction {
         clock: LogicalClock::default(),
         xid: 1,
     });
-    let mut number = 0;
-    for (of_table, kind, lengths) in changes {
-        let table = table(*of_table);
-        let mut row = |length: u16| {
-            number += 1;
-            vec![
-                Value::BigInt(number),
-                Value::Text("x".repeat(usize::from(length))),
-            ]
-        };
-        let added = match kind {
-            0 => built.insert(
-                &table,
-                &lengths
-                    .iter()
-                    .map(|length| row(*length))
-                    .collect::<Vec<_>>(),
-            ),
-            1 => built.delete(
-                &table,
-                &lengths
-                    .iter()
-                    .map(|length| row(*length))
-                    .collect::<Vec<_>>(),
-            ),
-            _ => {
-                let pairs: Vec<_> = lengths
-                    .iter()
-                    .map(|length| (row(3), row(*length)))
-                    .collect();
-                built.update(&table, &pairs)
-            }
-        };
-        added.unwrap();
-    }
+    add_changes(&mut built);
     let payload = built.commit();
     let framed = FramedTransaction {
         gtid,
@@ -116,7 +114,7 @@ fn transaction(changes: &[Change]) -> Transaction {
     parsed.finish(shape).unwrap()
 }
 
-fn batch_of(transactions: impl IntoIterator<Item = Transaction>) -> Batch {
+pub(super) fn batch_of(transactions: impl IntoIterator<Item = Transaction>) -> Batch {
     let transactions = transactions.into_iter().map(Arc::new).collect();
     Batch::new(BatchSeq(1), Commits::AsOne, transactions)
 }
@@ -129,7 +127,7 @@ fn rows_of(transaction: &Transaction) -> &RowChanges {
 }
 
 /// What a BINLOG statement's events do, checked to be what the server can apply.
-fn read_statement(mut events: &[u8]) -> Vec<Logged> {
+pub(super) fn read_statement(mut events: &[u8]) -> Vec<Logged> {
     let mut maps: Vec<TableMap<'_>> = Vec::new();
     let (mut logged, mut flags) = (Vec::new(), Vec::new());
     while let Some(event) = EventRef::split_from(&mut events).unwrap() {

@@ -42,6 +42,7 @@ fn rows(text: &str) -> Body {
     let rows = (0..keys.len() as u32).map(|at| RowWrite {
         event: 0,
         images: 0..0,
+        joinable_after: None,
         keys: at..at + 1,
     });
     Body::Rows(RowChanges {
