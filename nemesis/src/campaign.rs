@@ -15,7 +15,7 @@ use testkit::figures::{Figures, target_folder};
 use crate::arguments::Arguments;
 use crate::audit::audit;
 use crate::clients::Clients;
-use crate::fault::{Fault, Kind, NEED_A_LOOP_DEVICE, Script};
+use crate::fault::{Fault, Kind, NEED_LOOP_DEVICES, Script};
 use crate::guide::Guide;
 use crate::ledger::Ledger;
 use crate::readers::Readers;
@@ -199,10 +199,10 @@ impl Campaign {
             only => only.to_vec(),
         };
         if let Some(why) = self.stage.without_loops() {
-            let out = NEED_A_LOOP_DEVICE.map(name).join(" and ");
+            let out = NEED_LOOP_DEVICES.map(name).join(", ");
             self.log
                 .line(&format!("LEFT OUT on this machine: {out}: {why}"))?;
-            kinds.retain(|kind| !NEED_A_LOOP_DEVICE.contains(kind));
+            kinds.retain(|kind| !NEED_LOOP_DEVICES.contains(kind));
         }
         ensure!(!kinds.is_empty(), "no fault is left that could be done");
         Ok(kinds)

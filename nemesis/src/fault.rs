@@ -13,8 +13,13 @@ const STALL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// The least that is a long stop.
 const LONG: Duration = Duration::from_secs(10);
 
-/// The kinds that need a file system of its own for each mysqld, through a loop device.
-pub(crate) const NEED_A_LOOP_DEVICE: [Kind; 2] = [Kind::FreezeDisk, Kind::FullMysqld];
+/// The kinds that need file systems of their own for mysqlds or members, through loop devices.
+pub(crate) const NEED_LOOP_DEVICES: [Kind; 4] = [
+    Kind::FreezeDisk,
+    Kind::FullMysqld,
+    Kind::FullDisk,
+    Kind::CutPower,
+];
 
 /// What is done to the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
@@ -26,6 +31,8 @@ pub(crate) enum Kind {
     KillMysqld,
     /// SIGKILL of a database member and its mysqld
     KillHost,
+    /// The power of a member's host goes, and with it what was not forced to its disks
+    CutPower,
     /// SIGSTOP of a member for a while
     StopMember,
     /// SIGSTOP of a mysqld for a while
@@ -201,7 +208,7 @@ mod tests {
             of_kind.map(|fault| fault.hold).max().unwrap()
         };
         assert!(longest(&[Kind::StopMember, Kind::StopMysqld, Kind::CutRegion]) < SHORT.1);
-        assert!(longest(&NEED_A_LOOP_DEVICE) < STALL.1);
+        assert!(longest(&NEED_LOOP_DEVICES) < STALL.1);
         assert!(longest(&[Kind::CutMember]) > SHORT.1);
         let stops = longest(&[Kind::LongStop]);
         assert!(stops > LONG && stops < LONGEST, "{stops:?}");

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use mysql_link::{ConnectOptions, Connection, Endpoint};
+use rustix::process::Signal;
 use testkit::cluster::{CLIENT, CLIENT_PASSWORD, ChildServer, Cluster, ClusterOptions, Level};
 use testkit::mysql_tree::MysqlTree;
-use testkit::real_disks::{LoopDisk, SmallDisk};
+use testkit::real_disks::LoopDisk;
 use testkit::wait::{eventually, try_eventually};
 
 use crate::arguments::Mutation;
@@ -22,10 +23,10 @@ pub(crate) const COUNTERS: u64 = 4;
 const REGIONS: [&str; 3] = ["a", "b", "c"];
 /// One database member and two witnesses.
 const MEMBERS_OF_A_REGION: usize = 3;
-/// Members whose logs have a disk of their own: a database member and a witness of each of the other regions.
-const WITH_A_DISK: [usize; 3] = [0, 4, 7];
+/// Members with a disk of their own: the database members, and a witness in two regions.
+const WITH_A_DISK: [usize; 5] = [0, 3, 4, 6, 7];
 /// More than a long run writes.
-pub(crate) const DISK_BYTES: u64 = 4 << 30;
+const DISK_BYTES: u64 = 4 << 30;
 /// Whose mysqld applies by its own replica threads: region `c`'s; the others' members apply row by row.
 const NATIVE: usize = 2 * MEMBERS_OF_A_REGION;
 /// How long clients may go on at a primary whose member does not serve. Shorter than the default, so that cuts outlast it.
@@ -45,9 +46,10 @@ const LEVEL: Level = Level {
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) ring: Cluster,
-    disks: Vec<(usize, SmallDisk)>,
     /// Under the data of the mysqlds, by region; none where they cannot be had.
-    loop_disks: Vec<LoopDisk>,
+    mysqld_disks: Vec<LoopDisk>,
+    /// Under the data of members, whose places in the ring are these; none where they cannot be had.
+    member_disks: Vec<(usize, LoopDisk)>,
     /// Why they cannot.
     without_loops: Option<String>,
 }
@@ -66,7 +68,7 @@ impl Stage {
             None => FENCE_AFTER,
         };
         let tree = MysqlTree::require();
-        let (loop_disks, without_loops) = match loop_disks(folder) {
+        let (mysqld_disks, without_loops) = match mysqld_disks(folder) {
             Ok(disks) => (disks, None),
             Err(why) => (Vec::new(), Some(format!("{why:#}"))),
         };
@@ -93,16 +95,21 @@ impl Stage {
                 .with_native(NATIVE)
         };
         let ring = Cluster::prepare(witness, options)?;
-        let mut disks = Vec::new();
-        for index in WITH_A_DISK {
-            let log = ring.directory(index).join("log");
-            fs::create_dir_all(&log)?;
-            disks.push((index, SmallDisk::mount(&log, DISK_BYTES)?));
+        let mut member_disks = Vec::new();
+        if without_loops.is_none() {
+            for index in WITH_A_DISK {
+                let disk = LoopDisk::mount(ring.directory(index), folder, DISK_BYTES)?;
+                member_disks.push((index, disk));
+            }
+        }
+        for disk in &mysqld_disks {
+            // What was copied there is as what mysqld made long ago.
+            disk.force()?;
         }
         Ok(Self {
             ring,
-            disks,
-            loop_disks,
+            mysqld_disks,
+            member_disks,
             without_loops,
         })
     }
@@ -173,25 +180,55 @@ impl Stage {
         self.ring.databases().into_iter().map(place).collect()
     }
 
-    /// Members whose log has a disk of its own.
+    /// Members with a disk of their own.
     pub(crate) fn with_a_disk(&self) -> impl Iterator<Item = usize> + '_ {
-        self.disks.iter().map(|(index, _)| *index)
+        self.member_disks.iter().map(|(index, _)| *index)
     }
 
-    /// The disk of a member's log.
-    pub(crate) fn disk(&self, index: usize) -> Result<&SmallDisk> {
-        let mut disks = self.disks.iter();
+    /// The disk with a member's log and whatever else it keeps.
+    pub(crate) fn member_disk(&self, index: usize) -> Result<&LoopDisk> {
+        let mut disks = self.member_disks.iter();
         let found = disks.find(|(of, _)| *of == index);
         Ok(&found.context("this member has no disk of its own")?.1)
     }
 
     /// The disk with the data of the mysqld beside a database member.
-    pub(crate) fn loop_disk(&self, member: usize) -> Result<&LoopDisk> {
-        let disk = self.loop_disks.get(member / MEMBERS_OF_A_REGION);
+    pub(crate) fn mysqld_disk(&self, member: usize) -> Result<&LoopDisk> {
+        let disk = self.mysqld_disks.get(member / MEMBERS_OF_A_REGION);
         disk.context("its mysqld has no disk of its own")
     }
 
-    /// Why the mysqlds have no disks of their own, if they have none.
+    /// The disks of a member's host.
+    fn disks_of(&self, index: usize) -> Result<Vec<&LoopDisk>> {
+        let mut disks = vec![self.member_disk(index)?];
+        if self.ring.databases().contains(&index) {
+            disks.push(self.mysqld_disk(index)?);
+        }
+        Ok(disks)
+    }
+
+    /// Cuts the power of a member's host.
+    pub(crate) fn cut_power(&mut self, index: usize) -> Result<()> {
+        // At one moment for all of it: while the first disk is dead, nobody goes on with the other one.
+        self.ring.signal(index, Signal::STOP)?;
+        if self.ring.databases().contains(&index) {
+            self.ring.server(index).signal(Signal::STOP)?;
+        }
+        for disk in self.disks_of(index)? {
+            disk.cut_power()?;
+        }
+        self.ring.kill_host(index)
+    }
+
+    /// Gives a host power again, and starts its member.
+    pub(crate) fn restore_power(&mut self, index: usize) -> Result<()> {
+        for disk in self.disks_of(index)? {
+            disk.restore_power()?;
+        }
+        self.ring.start(index)
+    }
+
+    /// Why there are no such disks, if there are none.
     pub(crate) fn without_loops(&self) -> Option<&str> {
         self.without_loops.as_deref()
     }
@@ -208,18 +245,11 @@ impl Stage {
         let _ = eventually("it answers", STARTED, || self.ring.status(index));
     }
 
-    /// Copies what would go with the disks, before they go.
+    /// Lets the disks' images stay, for somebody who looks for what went wrong.
     pub(crate) fn keep_disks(&mut self) {
-        for disk in &mut self.loop_disks {
+        let members = self.member_disks.iter_mut().map(|(_, disk)| disk);
+        for disk in self.mysqld_disks.iter_mut().chain(members) {
             disk.keep();
-        }
-        for (index, _) in &self.disks {
-            let log = self.ring.directory(*index).join("log");
-            let kept = self.ring.directory(*index).join("log-kept");
-            let _ = fs::create_dir(&kept);
-            for entry in fs::read_dir(&log).into_iter().flatten().flatten() {
-                let _ = fs::copy(entry.path(), kept.join(entry.file_name()));
-            }
         }
     }
 }
@@ -227,14 +257,14 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         // What waits for a frozen disk cannot be killed.
-        for disk in &self.loop_disks {
+        for disk in &self.mysqld_disks {
             let _ = disk.thaw();
         }
     }
 }
 
 /// A disk for the data of each mysqld.
-fn loop_disks(folder: &Path) -> Result<Vec<LoopDisk>> {
+fn mysqld_disks(folder: &Path) -> Result<Vec<LoopDisk>> {
     let mut disks = Vec::new();
     for region in REGIONS {
         let at = disk_folder(folder, region);

@@ -8,7 +8,7 @@ use testkit::distance::Place;
 use testkit::wait::{Patience, eventually};
 
 use crate::fault::{Fault, Kind, OneWay, Stopped, Target};
-use crate::stage::{DEMOTE_AFTER, DISK_BYTES, Stage};
+use crate::stage::{DEMOTE_AFTER, Stage};
 
 /// How long a member may take to notice that its disk is full: it notices when it writes.
 const SETTLED: Duration = Duration::from_millis(500);
@@ -39,13 +39,14 @@ pub(crate) struct Struck {
 enum Cure {
     Nothing,
     Start(usize),
+    PowerOn(usize),
     Continue(usize),
     ContinueMysqld(usize),
     ContinueHost(usize),
     Thaw(usize),
     MakeRoom(usize),
     Mend,
-    Enlarge(usize),
+    MakeRoomForLog(usize),
 }
 
 /// Does it. `primary` is who takes writes at this moment, if anybody does; `calm` says that everybody had recovered before.
@@ -80,6 +81,10 @@ pub(crate) fn strike(
             stage.ring.kill_host(victim)?;
             struck.cure = Cure::Start(victim);
         }
+        Kind::CutPower => {
+            stage.cut_power(victim)?;
+            struck.cure = Cure::PowerOn(victim);
+        }
         Kind::StopMember => {
             stage.ring.signal(victim, Signal::STOP)?;
             struck.cure = Cure::Continue(victim);
@@ -112,11 +117,11 @@ pub(crate) fn strike(
             struck.words = format!("{name}, {words}, for {} s", fault.hold.as_secs());
         }
         Kind::FreezeDisk => {
-            stage.loop_disk(victim)?.freeze()?;
+            stage.mysqld_disk(victim)?.freeze()?;
             struck.cure = Cure::Thaw(victim);
         }
         Kind::FullMysqld => {
-            stage.loop_disk(victim)?.fill()?;
+            stage.mysqld_disk(victim)?.fill()?;
             struck.cure = Cure::MakeRoom(victim);
         }
         Kind::CutMember => {
@@ -150,8 +155,8 @@ pub(crate) fn strike(
             struck.cure = Cure::Mend;
         }
         Kind::FullDisk => {
-            stage.disk(victim)?.fill()?;
-            struck.cure = Cure::Enlarge(victim);
+            stage.member_disk(victim)?.fill()?;
+            struck.cure = Cure::MakeRoomForLog(victim);
         }
         Kind::Restart => {
             stage.wait_for_start(victim);
@@ -174,19 +179,20 @@ pub(crate) fn cure(stage: &mut Stage, struck: &Struck) -> Result<()> {
     match struck.cure {
         Cure::Nothing => Ok(()),
         Cure::Start(index) => stage.ring.start(index),
+        Cure::PowerOn(index) => stage.restore_power(index),
         Cure::Continue(index) => stage.ring.signal(index, Signal::CONT),
         Cure::ContinueMysqld(index) => stage.ring.server(index).signal(Signal::CONT).map(drop),
         Cure::ContinueHost(index) => {
             stage.ring.server(index).signal(Signal::CONT)?;
             stage.ring.signal(index, Signal::CONT)
         }
-        Cure::Thaw(index) => stage.loop_disk(index)?.thaw(),
-        Cure::MakeRoom(index) => stage.loop_disk(index)?.make_room(),
+        Cure::Thaw(index) => stage.mysqld_disk(index)?.thaw(),
+        Cure::MakeRoom(index) => stage.mysqld_disk(index)?.make_room(),
         Cure::Mend => {
             stage.ring.links(|links| links.mend_all());
             Ok(())
         }
-        Cure::Enlarge(index) => enlarge(stage, index),
+        Cure::MakeRoomForLog(index) => make_room_for_log(stage, index),
     }
 }
 
@@ -219,7 +225,7 @@ fn victim(stage: &Stage, fault: &Fault, primary: Option<usize>) -> usize {
             };
             return others[number % others.len()];
         }
-        Kind::FullDisk => stage.with_a_disk().collect(),
+        Kind::FullDisk | Kind::CutPower => stage.with_a_disk().collect(),
         // The second one: the first one has a disk of its own that goes with it.
         Kind::ReplaceWitness => databases.iter().map(|database| database + 2).collect(),
         _ => (0..stage.ring.size()).collect(),
@@ -317,8 +323,8 @@ fn command(stage: &Stage, arguments: &[&str]) -> Result<()> {
 }
 
 /// Makes room. A member waits for that; one whose file system refused an entry of the ring's own has ended.
-fn enlarge(stage: &mut Stage, index: usize) -> Result<()> {
-    stage.disk(index)?.resize(DISK_BYTES)?;
+fn make_room_for_log(stage: &mut Stage, index: usize) -> Result<()> {
+    stage.member_disk(index)?.make_room()?;
     match stage.ring.wait_for_exit(index, SETTLED) {
         Ok(status) => {
             let name = stage.ring.name(index).to_owned();

@@ -1,5 +1,5 @@
-//! Disks of real programs that can be frozen, filled and resized while they are written to. What a killed harness left is thawed and
-//! unmounted by the next one. They need root, and one of them a loop device.
+//! Disks of real programs that can be frozen, filled, and lose their power while they are written to. What a killed harness left
+//! is thawed and unmounted by the next one. They need root and a loop device.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,13 +10,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::fs::{FallocateFlags, fallocate, statvfs, syncfs};
 use rustix::io::Errno;
+use tempfile::TempDir;
 
 use crate::bounded_run;
 use crate::owner::Owner;
+use crate::wait::eventually;
 
-// A disk that can be frozen and filled while programs write to it: an ext4 file system in a file, mounted through a loop device.
+// An ext4 file system in a file, mounted through a loop device.
 // A program that writes to a frozen file system cannot even be killed until it is thawed, so that whoever holds a [`LoopDisk`]
 // thaws it before it ends programs; dropping it does so, too.
 
@@ -27,12 +29,15 @@ const FILLER: &str = "filler";
 /// The least that is taken at once while it is filled: a block of ext4.
 const LEAST: u64 = 4096;
 
-/// A disk that can be frozen and filled while programs write to it. It goes, with what is on it, when this is dropped.
+/// A disk that can be frozen and filled, and whose power can be cut, while programs write to it. It goes, with what is on it,
+/// when this is dropped.
 #[derive(Debug)]
 pub struct LoopDisk {
     folder: PathBuf,
     image: PathBuf,
     keep: bool,
+    /// Of folder and image, where they have one.
+    _home: Option<TempDir>,
 }
 
 impl LoopDisk {
@@ -52,24 +57,80 @@ impl LoopDisk {
             folder: folder.to_owned(),
             image,
             keep: false,
+            _home: None,
         };
-        // Without a journal: what is tried here ends processes and not the machine, and each sync costs half as much.
-        let arguments = ["-q", "-F", "-O", "^has_journal", "-m", "0"].map(OsStr::new);
+        let arguments = ["-q", "-F", "-m", "0"].map(OsStr::new);
         run(
             "mkfs.ext4",
             &[&arguments[..], &[disk.image.as_os_str()]].concat(),
         )?;
-        run(
-            "mount",
-            &[
-                OsStr::new("-o"),
-                OsStr::new("loop"),
-                disk.image.as_os_str(),
-                folder.as_os_str(),
-            ],
-        )
-        .context("no file system can be mounted through a loop device here")?;
+        disk.attach()?;
         Ok(disk)
+    }
+
+    /// One that is mounted, with its image, in a temporary folder.
+    ///
+    /// # Errors
+    /// As for [`Self::mount`].
+    pub fn of_its_own(bytes: u64) -> Result<Self> {
+        let home = tempfile::Builder::new().prefix("disk-").tempdir()?;
+        let folder = home.path().join("disk");
+        fs::create_dir(&folder)?;
+        let mut disk = Self::mount(&folder, home.path(), bytes)?;
+        disk._home = Some(home);
+        Ok(disk)
+    }
+
+    /// Where it is mounted.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn attach(&self) -> Result<()> {
+        let arguments = ["-o", "loop"].map(OsStr::new);
+        let image_and_folder = [self.image.as_os_str(), self.folder.as_os_str()];
+        run("mount", &[arguments, image_and_folder].concat())
+            .context("no file system can be mounted through a loop device here")
+    }
+
+    /// Forces everything that was written to it, as what a program set up is long before its power goes.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn force(&self) -> Result<()> {
+        Ok(syncfs(File::open(&self.folder)?)?)
+    }
+
+    /// Cuts its power: what was written and not forced is lost, and whoever reads or writes from now on gets an error. The file
+    /// system stops without writing its journal, which is the kernel's own means to test file systems with.
+    ///
+    /// # Errors
+    /// When it cannot be told to.
+    pub fn cut_power(&self) -> Result<()> {
+        // An ioctl takes a pointer, and perl is on every Debian: `FS_IOC_SHUTDOWN` with `GOING_FLAGS_NOLOGFLUSH`.
+        const STOP: &str = r#"
+            open(my $folder, "<", $ARGV[0]) or die "$!\n";
+            my $flags = pack("I", 2);
+            ioctl($folder, 0x8004587d, $flags) or die "$!\n";
+        "#;
+        let arguments = ["-e", STOP].map(OsStr::new);
+        run(
+            "perl",
+            &[&arguments[..], &[self.folder.as_os_str()]].concat(),
+        )
+    }
+
+    /// Gives it power again, with what it had when that was cut. Whoever had a file open there has to have ended, or ends soon.
+    ///
+    /// # Errors
+    /// When somebody has a file open, or it is not mounted again.
+    pub fn restore_power(&self) -> Result<()> {
+        // What was killed a moment ago may not be gone. Not lazily: two file systems over one image would destroy it.
+        eventually("nobody uses the disk", LIMIT, || {
+            run("umount", &[self.folder.as_os_str()])
+        })?;
+        self.attach()
     }
 
     /// Lets the image stay, with what is on the disk, when this is dropped.
@@ -168,83 +229,6 @@ fn thaw(folder: &Path) -> Result<()> {
     run("fsfreeze", &[OsStr::new("-u"), folder.as_os_str()])
 }
 
-// A disk whose size is chosen while programs write to it: a file system in memory. What a killed harness left mounted is
-// unmounted by the next one. It needs root.
-
-/// How often a disk that is written to is measured again.
-const MOST_TRIES: u32 = 100;
-
-/// A disk whose size is chosen while programs write to it. It goes, with what is on it, when this is dropped.
-#[derive(Debug)]
-pub struct SmallDisk {
-    folder: PathBuf,
-}
-
-impl SmallDisk {
-    /// Mounts an empty one of so many bytes over a folder.
-    ///
-    /// # Errors
-    /// When it cannot be mounted here.
-    pub fn mount(folder: &Path, bytes: u64) -> Result<Self> {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        unmount_stale()?;
-        let name = Owner::this_process()?.name(NUMBER.fetch_add(1, Ordering::Relaxed));
-        let size = format!("size={bytes}");
-        let arguments = ["-t", "tmpfs", "-o", &size, &name].map(OsStr::new);
-        run("mount", &[&arguments[..], &[folder.as_os_str()]].concat())?;
-        Ok(Self {
-            folder: folder.to_owned(),
-        })
-    }
-
-    /// Changes its size.
-    ///
-    /// # Errors
-    /// When it holds more than that.
-    pub fn resize(&self, bytes: u64) -> Result<()> {
-        let options = format!("remount,size={bytes}");
-        let arguments = ["-o", &options].map(OsStr::new);
-        let folder = self.folder.as_os_str();
-        run("mount", &[&arguments[..], &[folder]].concat())
-    }
-
-    /// Makes it as small as what it holds, so that nothing more can be written.
-    ///
-    /// # Errors
-    /// When its size cannot be changed.
-    pub fn fill(&self) -> Result<()> {
-        let mut tries = 0;
-        loop {
-            let space = statvfs(&self.folder)?;
-            let held = (space.f_blocks - space.f_bfree) * space.f_frsize;
-            tries += 1;
-            match self.resize(held) {
-                // Somebody wrote in between.
-                Err(_) if tries < MOST_TRIES => {}
-                done => return done,
-            }
-        }
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // What cannot be unmounted now is stale for the next harness.
-        let _ = unmount(&self.folder);
-    }
-}
-
-/// Unmounts the disks of harnesses that are gone.
-fn unmount_stale() -> Result<()> {
-    for (source, folder) in all()? {
-        if Owner::of(&source).is_some_and(|owner| owner.is_gone()) {
-            // Another harness may be doing the same.
-            let _ = unmount(&folder);
-        }
-    }
-    Ok(())
-}
-
 // File systems that a harness mounts, and how those of a killed one are found again.
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -280,6 +264,7 @@ pub(crate) fn run(program: &str, arguments: &[&OsStr]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::sync::mpsc;
     use std::thread;
     use std::time::Duration;
@@ -316,26 +301,27 @@ mod tests {
         drop(disk);
         assert!(!folder.join("held").exists(), "it is unmounted");
     }
-}
-
-#[cfg(test)]
-mod small_disk_tests {
-    use std::fs;
-
-    use super::*;
 
     #[test]
-    fn nothing_more_fits_on_a_full_disk_until_it_grows() {
-        let folder = tempfile::tempdir().unwrap();
-        let disk = SmallDisk::mount(folder.path(), 1 << 20).unwrap();
-        fs::write(folder.path().join("held"), vec![1; 100_000]).unwrap();
-        disk.fill().unwrap();
-        let refused = fs::write(folder.path().join("more"), vec![1; 100_000]).unwrap_err();
-        assert_eq!(refused.kind(), std::io::ErrorKind::StorageFull);
-        disk.resize(1 << 20).unwrap();
-        fs::write(folder.path().join("more"), vec![1; 100_000]).unwrap();
-        drop(disk);
-        assert!(!folder.path().join("held").exists(), "it is unmounted");
+    fn a_disk_without_power_loses_what_was_not_forced_and_nothing_else() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("disk");
+        fs::create_dir(&folder).unwrap();
+        let disk = LoopDisk::mount(&folder, home.path(), 64 << 20).unwrap();
+        let path = folder.join("file");
+        fs::write(&path, "forced").unwrap();
+        disk.force().unwrap();
+        let mut file = File::options().append(true).open(&path).unwrap();
+        file.write_all(b" and not").unwrap();
+        fs::write(folder.join("new"), "not").unwrap();
+        disk.cut_power().unwrap();
+        assert!(file.write_all(b"later").is_err() || file.sync_all().is_err());
+        drop(file);
+        disk.restore_power().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"forced");
+        assert!(!folder.join("new").exists());
+        fs::write(&path, "again").unwrap();
+        disk.force().unwrap();
     }
 }
 

@@ -253,7 +253,10 @@ fn the_harness_reaches_every_place_without_delay_and_processes_run_there() {
 
 #[test]
 fn nothing_is_left_behind_not_even_by_a_harness_that_was_killed() {
-    let name = |network: &DistanceNetwork| network.wrapper(0)[3].to_owned();
+    let name = |network: &DistanceNetwork| {
+        let option = network.wrapper(0)[1];
+        option.trim_start_matches("--net=/run/netns/").to_owned()
+    };
     let exists =
         |name: &str| fs::exists(format!("/run/netns/{name}")).expect("it can be looked at");
     let dropped = {

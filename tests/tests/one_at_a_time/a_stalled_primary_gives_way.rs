@@ -72,8 +72,6 @@ fn a_primary_whose_members_log_alone_has_no_room_gives_way() {
     let first = home.path().join("db-1");
     std::fs::create_dir(&first).unwrap();
     let disk = LoopDisk::mount(&first, home.path(), DISK).unwrap();
-    // What the member says is wanted while its disk is full, too.
-    std::os::unix::fs::symlink(home.path().join("said"), first.join("output.log")).unwrap();
     let set = replicaset_with(2, |options| ClusterOptions {
         folder: Some(home.path().to_owned()),
         ..patient(options)

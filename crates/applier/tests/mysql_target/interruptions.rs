@@ -1,12 +1,16 @@
-//! Connections and servers that are killed at any moment: nothing is applied twice, and nothing is missing.
+//! Connections and servers that are killed at any moment, and servers whose power goes: nothing is applied twice, and nothing is
+//! missing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use applier::backend::{Backend, BackendError, Session, WriteError};
 use applier::mysql::MysqlSession;
+use testkit::real_disks::LoopDisk;
+use testkit::wait::try_eventually;
 
-use crate::pair::{Pair, Way};
+use crate::pair::{Pair, Way, server_on};
 
 /// Inserts that fail when they come twice, updates of one row, transactions of several rows, and now and then a barrier.
 fn load(transactions: u32) -> String {
@@ -32,13 +36,14 @@ fn load(transactions: u32) -> String {
     format!("SET SESSION sql_log_bin = 1; {all}")
 }
 
+const OF_SOURCE: [&str; 2] = ["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=0"];
+
 async fn prepared(of_target: &[&str], transactions: u32) -> Result<Pair> {
-    let mut pair = Pair::with(
-        &["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=0"],
-        of_target,
-        |_| {},
-    )
-    .await?;
+    let pair = Pair::with(&OF_SOURCE, of_target, |_| {}).await?;
+    furnished(pair, transactions).await
+}
+
+async fn furnished(mut pair: Pair, transactions: u32) -> Result<Pair> {
     pair.write("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); INSERT INTO d.t VALUES (0, 0)")?;
     pair.equal_after(Way::Batches(1), &["d"]).await?;
     pair.write(&load(transactions))?;
@@ -106,26 +111,41 @@ async fn a_connection_to_mysqld_that_is_killed_loses_and_repeats_nothing() -> Re
     pair.compare(&["d"]).await
 }
 
-async fn killed_servers(of_target: &[&str]) -> Result<()> {
-    let mut pair = prepared(of_target, 4000).await?;
+/// `disk` has the target's data, and loses its power each time.
+async fn killed_servers(disk: Option<Arc<LoopDisk>>, mut pair: Pair) -> Result<()> {
     let mut ways = ways();
-    for _ in 0..6 {
+    for number in 0..6 {
         pair.forget_shapes();
         let mut session = reopened(&pair).await?;
         pair.backend.begin().await?;
         let mut missing = pair.missing().await?;
         let pid = pair.target.process_id().unwrap();
         let wait = Duration::from_millis(fastrand::u64(50..400));
+        let dying = disk.clone();
+        let client = pair.target.client();
+        // A new file names what is executed, and is forced.
+        let begins_a_binlog = number % 2 == 0;
         let killer = tokio::task::spawn_blocking(move || {
             std::thread::sleep(wait);
-            std::process::Command::new("kill")
-                .args(["-KILL", &pid.to_string()])
-                .status()
+            let signal = |signal: &str| {
+                let mut command = std::process::Command::new("kill");
+                let status = command.args([signal, &pid.to_string()]).status()?;
+                ensure!(status.success(), "{status}");
+                Ok(())
+            };
+            if let Some(disk) = dying {
+                if begins_a_binlog {
+                    client.sql("FLUSH BINARY LOGS")?;
+                }
+                signal("-STOP")?;
+                disk.cut_power()?;
+            }
+            signal("-KILL")
         });
         let led = pair
             .lead(&mut session, &mut missing, ways.next().unwrap())
             .await;
-        ensure!(killer.await??.success());
+        killer.await??;
         match led {
             Ok(Ok(())) => {}
             Ok(Err(stop)) => ensure!(
@@ -145,6 +165,9 @@ async fn killed_servers(of_target: &[&str]) -> Result<()> {
             pair.backend.executed().await,
             Err(BackendError::Unreachable(_))
         ));
+        if let Some(disk) = &disk {
+            disk.restore_power()?;
+        }
         pair.target.start()?;
     }
     pair.forget_shapes();
@@ -152,14 +175,113 @@ async fn killed_servers(of_target: &[&str]) -> Result<()> {
     pair.equal_after(Way::AsOne(32), &["d"]).await
 }
 
+/// A pair whose target has these settings, and its data on a disk.
+async fn on_a_disk(of_target: &[&str], transactions: u32) -> Result<(LoopDisk, Pair)> {
+    let disk = LoopDisk::of_its_own(2 << 30)?;
+    let target = server_on(disk.folder(), 2, of_target)?;
+    // As if it had been there for a while.
+    disk.force()?;
+    let pair = Pair::between(&OF_SOURCE, target, |_| {}).await?;
+    Ok((disk, furnished(pair, transactions).await?))
+}
+
+async fn power_cuts(of_target: &[&str]) -> Result<()> {
+    let (disk, pair) = on_a_disk(of_target, TRANSACTIONS).await?;
+    killed_servers(Some(Arc::new(disk)), pair).await
+}
+
+const TRANSACTIONS: u32 = 4000;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mysqld_with_a_binlog_that_is_killed_loses_and_repeats_nothing() -> Result<()> {
-    killed_servers(&[]).await
+    killed_servers(None, prepared(&[], TRANSACTIONS).await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mysqld_without_a_binlog_that_is_killed_loses_and_repeats_nothing() -> Result<()> {
-    killed_servers(&["--skip-log-bin"]).await
+    let pair = prepared(&["--skip-log-bin"], TRANSACTIONS).await?;
+    killed_servers(None, pair).await
+}
+
+/// As a follower of a ring is: it forces its redo log, and its binlog not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mysqld_with_a_binlog_whose_power_goes_loses_and_repeats_nothing() -> Result<()> {
+    power_cuts(&["--sync-binlog=0"]).await
+}
+
+/// It loses commits with their GTIDs, and gets them again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mysqld_that_forces_its_log_once_a_second_and_has_no_binlog_gets_again_what_went_with_the_power()
+-> Result<()> {
+    power_cuts(&["--skip-log-bin", "--innodb-flush-log-at-trx-commit=2"]).await
+}
+
+/// Why a follower that has a binlog forces its redo log at every commit: nobody says in which order the system writes the two,
+/// and where the binlog is first, its GTIDs outlive their rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gtids_outlive_their_rows_where_the_binlog_is_forced_and_the_redo_log_once_a_second()
+-> Result<()> {
+    let settings = ["--sync-binlog=1", "--innodb-flush-log-at-trx-commit=2"];
+    let (disk, mut pair) = on_a_disk(&settings, 0).await?;
+    // The second may be over right behind the commit.
+    for number in 1..=5 {
+        pair.write(&format!("INSERT INTO d.t VALUES ({number}, 0)"))?;
+        ensure!(pair.follow(Way::Batches(1)).await?.is_ok());
+        pair.target.pause()?;
+        disk.cut_power()?;
+        pair.target.kill()?;
+        disk.restore_power()?;
+        pair.target.start()?;
+        ensure!(pair.source.client().gtid_executed()? == pair.target.client().gtid_executed()?);
+        let rows = "SELECT COUNT(*) FROM d.t";
+        if pair.source.client().value(rows)? != pair.target.client().value(rows)? {
+            return Ok(());
+        }
+        pair.backend.begin().await?;
+    }
+    bail!("no row was lost")
+}
+
+/// The applier outlives the target's power, as one on another machine does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_target_has_lost_with_its_power_is_not_published_by_the_applier_that_outlived_it()
+-> Result<()> {
+    let settings = ["--skip-log-bin", "--innodb-flush-log-at-trx-commit=2"];
+    let (disk, mut pair) = on_a_disk(&settings, 0).await?;
+    // The second may be over right behind the commit.
+    for number in 1..=5 {
+        pair.write(&format!("INSERT INTO d.t VALUES ({number}, 0)"))?;
+        // Its GTID waits to be published, and the power goes meanwhile.
+        let lock = "BEGIN; SELECT 'locked' FROM mysql.gtid_executed FOR UPDATE; SELECT SLEEP(60)";
+        let mut holder = pair.target.client().start_sql(lock)?;
+        let locks = "SELECT COUNT(*) FROM performance_schema.data_locks WHERE object_name = 'gtid_executed'";
+        try_eventually("the table is locked", Duration::from_secs(20), || {
+            Ok(pair.target.client().value(locks)? != "0")
+        })?;
+        ensure!(pair.follow(Way::AsOne(1)).await?.is_ok());
+        pair.target.pause()?;
+        disk.cut_power()?;
+        pair.target.kill()?;
+        disk.restore_power()?;
+        pair.target.start()?;
+        // What can be published is.
+        pair.backend.settle().await;
+        let is_executed =
+            pair.source.client().gtid_executed()? == pair.target.client().gtid_executed()?;
+        let rows = "SELECT COUNT(*) FROM d.t";
+        let is_there = pair.source.client().value(rows)? == pair.target.client().value(rows)?;
+        ensure!(
+            is_executed == is_there,
+            "executed: {is_executed}, there: {is_there}"
+        );
+        ensure!(holder.is_finished()?);
+        pair.backend.begin().await?;
+        pair.equal_after(Way::AsOne(1), &["d"]).await?;
+        if !is_there {
+            return Ok(());
+        }
+    }
+    bail!("no row was lost")
 }
 
 /// Why XA transactions go into the target's binlog even where others do not.

@@ -1,6 +1,7 @@
 //! A source that writes and a target that follows.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -69,6 +70,15 @@ pub(crate) fn server(id: u32, arguments: &[&str]) -> Result<Mysqld> {
     Mysqld::launch_with(&MysqlTree::require(), options)
 }
 
+/// One whose data are in a folder of that disk.
+pub(crate) fn server_on(disk: &Path, id: u32, arguments: &[&str]) -> Result<Mysqld> {
+    let options = MysqldOptions {
+        data_dir: Some(disk.join("data")),
+        ..MysqldOptions::with_server_id(id).with_arguments(arguments.iter().copied())
+    };
+    Mysqld::launch_with(&MysqlTree::require(), options)
+}
+
 impl Pair {
     pub(crate) async fn new() -> Result<Self> {
         Self::with(&[], &[], |_| {}).await
@@ -79,7 +89,15 @@ impl Pair {
         of_target: &[&str],
         change: impl Fn(&mut MysqlOptions),
     ) -> Result<Self> {
-        let (source, target) = (server(1, of_source)?, server(2, of_target)?);
+        Self::between(of_source, server(2, of_target)?, change).await
+    }
+
+    pub(crate) async fn between(
+        of_source: &[&str],
+        target: Mysqld,
+        change: impl Fn(&mut MysqlOptions),
+    ) -> Result<Self> {
+        let source = server(1, of_source)?;
         let mut options = options(&target);
         change(&mut options);
         let backend = MysqlBackend::connect(options).await?;

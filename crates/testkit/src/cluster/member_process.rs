@@ -17,7 +17,9 @@ const SHOWN_LINES: usize = 15;
 pub(super) struct MemberProcess {
     name: String,
     directory: PathBuf,
+    // Beside the directory, which may lie on a disk that goes, or is full.
     config: PathBuf,
+    output: PathBuf,
     child: Option<Child>,
 }
 
@@ -29,7 +31,8 @@ impl MemberProcess {
             .with_context(|| format!("cannot make {}", directory.display()))?;
         Ok(Self {
             name: name.to_owned(),
-            config: directory.join("witness.toml"),
+            config: folder.join(format!("{name}.toml")),
+            output: folder.join(format!("{name}.log")),
             directory,
             child: None,
         })
@@ -42,11 +45,11 @@ impl MemberProcess {
         arguments: &[&str],
     ) -> Result<()> {
         ensure!(self.child.is_none(), "member {} runs already", self.name);
-        let path = self.output_path();
+        let path = &self.output;
         let output = OpenOptions::new()
             .create(true)
             .append(true)
-            .open(&path)
+            .open(path)
             .with_context(|| format!("cannot write {}", path.display()))?;
         let mut command = match wrapper.split_first() {
             None => Command::new(binary),
@@ -129,7 +132,7 @@ impl MemberProcess {
     }
 
     pub(super) fn output(&self) -> String {
-        fs::read(self.output_path())
+        fs::read(&self.output)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
@@ -145,10 +148,6 @@ impl MemberProcess {
         self.child
             .take()
             .with_context(|| format!("member {} does not run", self.name))
-    }
-
-    fn output_path(&self) -> PathBuf {
-        self.directory.join("output.log")
     }
 }
 

@@ -74,8 +74,9 @@ impl DistanceNetwork {
 
     /// The words before a command line that make it run at the place of member `index`.
     #[must_use]
-    pub fn wrapper(&self, index: usize) -> [&str; 4] {
-        ["ip", "netns", "exec", self.namespaces[index].name()]
+    pub fn wrapper(&self, index: usize) -> [&str; 2] {
+        // Not `ip netns exec`: that gives each process copies of all mounts, so that no disk could be unmounted.
+        ["nsenter", self.namespaces[index].option()]
     }
 
     /// Runs `work` on a thread of its own at the place of member `index`: the sockets that it makes are that place's.

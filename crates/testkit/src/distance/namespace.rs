@@ -24,6 +24,7 @@ const FOLDER: &str = "/run/netns";
 #[derive(Debug)]
 pub(super) struct Namespace {
     name: String,
+    option: String,
 }
 
 impl Namespace {
@@ -33,7 +34,13 @@ impl Namespace {
         let owner = Owner::this_process()?;
         let name = owner.name(NUMBER.fetch_add(1, Ordering::Relaxed));
         ip(&["netns", "add", &name])?;
-        Ok(Self { name })
+        let option = format!("--net={FOLDER}/{name}");
+        Ok(Self { name, option })
+    }
+
+    /// What tells `nsenter` to enter it.
+    pub(super) fn option(&self) -> &str {
+        &self.option
     }
 
     pub(super) fn name(&self) -> &str {
