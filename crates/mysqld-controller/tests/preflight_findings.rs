@@ -206,6 +206,13 @@ fn every_drift_is_found_with_the_sql_that_mends_it() {
             "SET PERSIST binlog_encryption = OFF",
         ),
         (
+            "log_replica_updates",
+            "OFF",
+            Check::ReplicaUpdates,
+            Advice,
+            "--log-replica-updates=ON",
+        ),
+        (
             "binlog_error_action",
             "IGNORE_ERROR",
             Check::BinlogErrorAction,
@@ -293,7 +300,7 @@ fn every_drift_is_found_with_the_sql_that_mends_it() {
             finding.found.contains(name) && finding.found.contains(value),
             "{finding}"
         );
-        assert!(sql(&finding.fix).contains(mends), "{finding}");
+        assert!(finding.fix.to_string().contains(mends), "{finding}");
         assert!(!finding.why.is_empty());
     }
 }

@@ -107,8 +107,6 @@ pub(crate) fn supervisor_options(
         port: Some(settings.port),
         pid_file: pid_file.map_or_else(|| own("mysqld.pid"), absolute),
         error_log: own("mysqld.err"),
-        // Everybody reads the ring's log from members. The rows that its own threads apply are in InnoDB with their GTIDs.
-        logs_what_it_applies: !settings.native,
         extra_args: match external {
             Some(external) => vec![format!("--log-bin={}", external.log_bin)],
             None => settings.extra_args.clone(),

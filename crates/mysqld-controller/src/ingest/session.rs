@@ -290,7 +290,7 @@ async fn set_up(
     for finding in &findings {
         if matches!(
             finding.check,
-            Check::BinlogEncryption | Check::ShutdownPrivilege
+            Check::BinlogEncryption | Check::ReplicaUpdates | Check::ShutdownPrivilege
         ) {
             warn!("{finding}");
         }

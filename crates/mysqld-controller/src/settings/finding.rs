@@ -29,6 +29,8 @@ pub enum Check {
     BinlogFilter,
     /// `binlog_encryption`, which keeps a binlog from being trimmed after a crash.
     BinlogEncryption,
+    /// `log_replica_updates`: whether what mysqld's own replica threads apply is in its binlog.
+    ReplicaUpdates,
     /// `binlog_error_action`: what mysqld does when it cannot write its binlog.
     BinlogErrorAction,
     /// `sync_binlog`: whether a commit is durable in the binlog.

@@ -148,6 +148,14 @@ impl Findings<'_> {
             "after a crash it is unknown which transactions of an encrypted file the ring lacks: mysqld is held down, and needs a copy of another member's data",
             Fix::sql("SET PERSIST binlog_encryption = OFF"),
         );
+        self.expect(
+            Check::ReplicaUpdates,
+            Severity::Advice,
+            "log_replica_updates",
+            "ON",
+            "a crash forgets the GTIDs of prepared XA transactions that its own replica threads have applied (mysql.apply = \"native\"), and they stop at them",
+            Fix::Restart("--log-replica-updates=ON".to_owned()),
+        );
         if let Some(filters) = self
             .observed
             .binlog_filters

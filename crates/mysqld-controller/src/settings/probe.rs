@@ -21,6 +21,7 @@ const VARIABLES: &[&str] = &[
     "gtid_mode",
     "innodb_flush_log_at_trx_commit",
     "log_bin",
+    "log_replica_updates",
     "max_binlog_cache_size",
     "max_binlog_stmt_cache_size",
     "offline_mode",

@@ -27,9 +27,6 @@ pub struct ServerCommand {
     /// Its error log. (mysqld appends `.err` to a name without an extension: then so does
     /// [`ServerCommand::error_log_file`].)
     pub error_log: PathBuf,
-    /// Whether its replica threads log what they apply, unless `extra_args` say otherwise. Without, they apply faster, and nobody
-    /// can read from this server's binlog what others have written.
-    pub logs_what_it_applies: bool,
     /// `mysql.extra_args` of the configuration, behind the other arguments.
     pub extra_args: Vec<String>,
 }
@@ -91,12 +88,6 @@ impl ServerCommand {
         words.push(format!("--socket={}", self.socket.display()));
         words.extend(self.port.map(|port| format!("--port={port}")));
         words.push(format!("--pid-file={}", self.pid_file.display()));
-        if !self.logs_what_it_applies {
-            words.push(match SemiSyncNames::of_version(version) {
-                SemiSyncNames::Source => "--log-replica-updates=OFF".to_owned(),
-                SemiSyncNames::Master => "--log-slave-updates=OFF".to_owned(),
-            });
-        }
         words.extend(self.rest_of_extra_args());
         words.extend(self.what_must_win(version));
         words
@@ -325,7 +316,6 @@ mod tests {
             port: Some(3307),
             pid_file: "/run/pid".into(),
             error_log: "/run/log".into(),
-            logs_what_it_applies: true,
             extra_args: extra_args.iter().map(|arg| (*arg).to_owned()).collect(),
         }
     }
@@ -359,21 +349,6 @@ mod tests {
         assert!(words.contains(&"--skip-replica-start".to_owned()));
         assert!(words.contains(&"--plugin-load-add=semisync_source.so".to_owned()));
         assert!(words.contains(&"--loose-rpl-semi-sync-source-wait-point=AFTER_SYNC".to_owned()));
-    }
-
-    #[test]
-    fn a_server_that_does_not_log_what_it_applies_may_be_told_to() {
-        let mut server = command(&["--log-replica-updates=ON"]);
-        let said = |server: &ServerCommand, version| -> Vec<String> {
-            let words = server.words(version).into_iter();
-            words.filter(|word| word.starts_with("--log-")).collect()
-        };
-        assert_eq!(said(&server, VERSION)[1..], ["--log-replica-updates=ON"]);
-        server.logs_what_it_applies = false;
-        let both = ["--log-replica-updates=OFF", "--log-replica-updates=ON"];
-        assert_eq!(said(&server, VERSION)[1..], both);
-        let old = ServerVersion::new(8, 0, 25);
-        assert_eq!(said(&server, old)[1], "--log-slave-updates=OFF");
     }
 
     #[test]

@@ -305,7 +305,6 @@ async fn a_leadership_that_ends_while_mysqld_is_being_opened_opens_nothing() -> 
         port: None,
         pid_file: folder.path().join("pid"),
         error_log: folder.path().join("log"),
-        logs_what_it_applies: true,
         // Its option files are read, by the program itself.
         extra_args: vec!["--defaults-file=any".to_owned()],
     };

@@ -75,7 +75,6 @@ impl Home {
             port: None,
             pid_file: self.path("pid"),
             error_log: self.path("log.err"),
-            logs_what_it_applies: true,
             extra_args,
         };
         let mut options = SupervisorOptions::new(server, self.account());

@@ -210,7 +210,6 @@ fn trim_options(data_dir: &Path, member_dir: &Path) -> TailTrimOptions {
         port: None,
         pid_file: "pid".into(),
         error_log: "log.err".into(),
-        logs_what_it_applies: true,
         extra_args: vec!["--log-bin=binlog".to_owned()],
     };
     TailTrimOptions {
