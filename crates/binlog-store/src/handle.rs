@@ -311,6 +311,13 @@ impl LogHandle {
         self.shared.view.lock().committed_gtids(mark)
     }
 
+    /// The GTIDs of everything that is committed, `mark` and what the engine has told being what is known of that: also of
+    /// entries that this member's disk does not have yet. What readers of the files may see is [`Self::committed_gtids`].
+    #[must_use]
+    pub fn gtids_committed_in_ring(&self, mark: Option<OpId>) -> GtidSet {
+        self.shared.view.lock().gtids_committed_in_ring(mark)
+    }
+
     /// The GTIDs before the first file.
     #[must_use]
     pub fn purged_gtids(&self) -> GtidSet {

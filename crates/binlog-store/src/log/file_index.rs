@@ -287,6 +287,13 @@ impl WrittenTail {
     pub(crate) fn unsettled(&self) -> impl Iterator<Item = &Gtid> {
         self.waiting.iter().filter_map(|entry| entry.gtid.as_ref())
     }
+
+    /// The GTIDs of what is not committed, if that is so up to this index.
+    pub(crate) fn behind(&self, committed: Option<u64>) -> impl Iterator<Item = &Gtid> {
+        let behind = self.waiting.iter();
+        let behind = behind.filter(move |entry| Some(entry.index) > committed);
+        behind.filter_map(|entry| entry.gtid.as_ref())
+    }
 }
 
 #[cfg(test)]

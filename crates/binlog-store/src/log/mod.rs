@@ -161,6 +161,16 @@ impl LogView {
         gtids
     }
 
+    /// The GTIDs of what is committed, whether it is written here or not.
+    pub(crate) fn gtids_committed_in_ring(&self, mark: Option<OpId>) -> GtidSet {
+        let committed = mark.max(self.committed).map(|committed| committed.index);
+        let mut gtids = self.gtids.clone();
+        for gtid in self.tail.behind(committed) {
+            gtids.remove(gtid);
+        }
+        gtids
+    }
+
     /// Drops the entries with an index of `from` or more from all but the files.
     pub(crate) fn truncate(&mut self, from: u64) {
         self.generation += 1;

@@ -12,10 +12,12 @@ use crate::workload::{
 use binlog_format::gtid::GtidSet;
 use binlog_store::{
     BinlogStore, EntryRecord, FileNumber, LogDirectory, LogPlace, MarkerKind, StoreOptions,
-    VerifyAtStart,
+    VerifyAtStart, WriterMode,
 };
 use futures::executor::block_on;
-use raft_types::{Entry, OpId};
+use openraft::storage::{IOFlushed, RaftLogStorage};
+use openraft::type_config::TypeConfigExt;
+use raft_types::{Entry, OpId, TypeConfig};
 use testkit::disk::FaultyDisk;
 use testkit::log_entries::{blank, gtid, membership, rotate, transaction};
 
@@ -178,4 +180,31 @@ fn a_log_that_is_cut_back_is_committed_to_its_end() {
     append(&mut store, vec![transaction(OpId::new(2, 6), 50)]).unwrap();
     assert_eq!(store.committed_end(None), end);
     check(&store, &disk, 5);
+}
+
+/// What the ring has committed does not wait for this member's disk: others have it, and clients may know of it.
+#[test]
+fn what_is_committed_and_not_written_here_is_committed() {
+    let disk = FaultyDisk::new();
+    let stepped = StoreOptions {
+        writer: WriterMode::Stepped,
+        ..options()
+    };
+    let (mut store, _) = open_with(&disk, stepped).unwrap();
+    let entries = (0..3).map(|index| transaction(id(index), 50)).collect();
+    let (done, _flushed) = TypeConfig::oneshot();
+    block_on(RaftLogStorage::append::<Vec<Entry>>(
+        &mut store,
+        entries,
+        IOFlushed::signal(done),
+    ))
+    .unwrap();
+    assert_eq!(store.durable(), None);
+    let upto = |last: u64| -> GtidSet { (0..=last).map(gtid).collect() };
+    for index in 0..3 {
+        let mark = Some(id(index));
+        assert_eq!(store.gtids_committed_in_ring(mark), upto(index));
+        assert_eq!(store.committed_gtids(mark), GtidSet::new());
+    }
+    assert_eq!(store.gtids_committed_in_ring(None), GtidSet::new());
 }

@@ -71,7 +71,7 @@ impl Candidacy {
     async fn behind(&self) -> Result<u64, String> {
         // In this order: what is applied in between counts as executed.
         let mark = *self.ring.member.committed().borrow();
-        let committed = self.ring.log.committed_gtids(mark);
+        let committed = self.ring.log.gtids_committed_in_ring(mark);
         let executed = executed_gtids(&self.connect).await?;
         let lacks = committed.difference(&executed).count();
         Ok(u64::try_from(lacks).unwrap_or(u64::MAX))

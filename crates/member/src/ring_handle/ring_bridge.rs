@@ -117,7 +117,8 @@ impl Ring for RingHandle {
         let mut own = self.member.committed();
         let known = own.wait_for(|own| *own >= committed).await;
         let mark = *known.map_err(|_| RingError("the member stops".to_owned()))?;
-        Ok(self.log.committed_gtids(mark))
+        // Also what is not on this member's disk yet: the others have it, and clients may know of it.
+        Ok(self.log.gtids_committed_in_ring(mark))
     }
 
     async fn propose(&self, entry: AppEntry, term: LeaderTerm) -> Result<BridgeTicket, RingError> {
