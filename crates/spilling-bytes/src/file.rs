@@ -57,11 +57,7 @@ impl SpillFile {
     }
 
     /// Writes behind what is there; where that fails, the file is as it was before.
-    pub(crate) fn write(
-        mut self,
-        bytes: &[u8],
-        expected: u64,
-    ) -> Result<Self, (Self, io::Error)> {
+    pub(crate) fn write(mut self, bytes: &[u8], expected: u64) -> Result<Self, (Self, io::Error)> {
         match self.try_write(bytes, expected) {
             Ok(()) => Ok(self),
             Err(error) => Err((self, error)),

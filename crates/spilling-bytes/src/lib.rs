@@ -58,7 +58,9 @@ pub struct Gathered {
 
 /// The file could not be used further, and what it had could not be read back either.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{bytes} bytes of a large payload in {folder} cannot be read back: {reason}; look at the disk that holds it")]
+#[error(
+    "{bytes} bytes of a large payload in {folder} cannot be read back: {reason}; look at the disk that holds it"
+)]
 pub struct SpillLost {
     bytes: u64,
     folder: String,
@@ -76,6 +78,14 @@ impl SpillingBytes {
             in_memory: folder.is_off(),
             crc32c: 0,
             lost: None,
+        }
+    }
+
+    /// Says how many are expected, before the first has come. The caller knows it, so that the room is made at once.
+    pub fn announce(&mut self, bytes: usize) {
+        self.announced = bytes;
+        if self.in_memory || bytes < SPILLED_FROM {
+            self.buffer.reserve(bytes);
         }
     }
 

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use raft_types::{OpId, PayloadAssembly, PayloadChecksumError, TransactionPayload};
+use raft_types::{AssemblyError, OpId, PayloadAssembly, PayloadChecksumError, TransactionPayload};
+use spilling_bytes::SpillFolder;
 use tokio::sync::OnceCell;
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::stream::write::Decoder;
@@ -152,6 +153,9 @@ pub(crate) enum UnpackError {
     /// It is not what was packed.
     #[error(transparent)]
     Checksum(#[from] PayloadChecksumError),
+    /// It came in pieces that do not make it.
+    #[error(transparent)]
+    Assembly(#[from] AssemblyError),
 }
 
 /// Unpacks a payload that is here as a whole, and checks it.
@@ -159,9 +163,10 @@ pub(crate) fn unpack(
     packed: &[u8],
     length: usize,
     crc32c: u32,
+    spill: &SpillFolder,
 ) -> Result<TransactionPayload, UnpackError> {
     if length > UNPACKED_AT_ONCE {
-        let mut unpacking = Unpacking::begin(length, crc32c)?;
+        let mut unpacking = Unpacking::begin(length, crc32c, spill)?;
         unpacking.push(packed)?;
         return unpacking.finish();
     }
@@ -197,8 +202,8 @@ struct Sink {
 }
 
 impl Unpacking {
-    pub(crate) fn begin(length: usize, crc32c: u32) -> io::Result<Self> {
-        let payload = PayloadAssembly::begin(length, crc32c);
+    pub(crate) fn begin(length: usize, crc32c: u32, spill: &SpillFolder) -> io::Result<Self> {
+        let payload = PayloadAssembly::begin(length, crc32c, spill);
         let decoder = Decoder::new(Sink { payload, length })?;
         Ok(Self { decoder, length })
     }
@@ -280,9 +285,9 @@ mod tests {
             assert!(packed.len() < length / 5);
             let again = packer.pack(op_id, &payload).await.unwrap();
             assert_eq!(again.as_ptr(), packed.as_ptr(), "packed a second time");
-            let whole = unpack(&packed, length, crc32c).unwrap();
+            let whole = unpack(&packed, length, crc32c, &SpillFolder::default()).unwrap();
             assert_eq!(whole.bytes(), &payload);
-            let mut unpacking = Unpacking::begin(length, crc32c).unwrap();
+            let mut unpacking = Unpacking::begin(length, crc32c, &SpillFolder::default()).unwrap();
             for piece in packed.chunks(100) {
                 unpacking.push(piece).unwrap();
             }
@@ -332,14 +337,25 @@ mod tests {
         let payload = text(2000);
         let crc32c = crc32c::crc32c(&payload);
         let frame = packed(3, &payload).unwrap();
-        assert!(unpack(&frame, 2000, crc32c).is_ok());
-        assert!(unpack(&frame, 2000, crc32c ^ 1).is_err());
+        assert!(unpack(&frame, 2000, crc32c, &SpillFolder::default()).is_ok());
+        assert!(unpack(&frame, 2000, crc32c ^ 1, &SpillFolder::default()).is_err());
         for length in [0, 1999, 2001, UNPACKED_AT_ONCE + 1] {
-            assert!(unpack(&frame, length, crc32c).is_err(), "{length}");
+            assert!(
+                unpack(&frame, length, crc32c, &SpillFolder::default()).is_err(),
+                "{length}"
+            );
         }
-        assert!(unpack(b"no frame", 2000, crc32c).is_err());
-        assert!(unpack(&frame[..frame.len() - 1], 2000, crc32c).is_err());
-        let mut short = Unpacking::begin(2000, crc32c).unwrap();
+        assert!(unpack(b"no frame", 2000, crc32c, &SpillFolder::default()).is_err());
+        assert!(
+            unpack(
+                &frame[..frame.len() - 1],
+                2000,
+                crc32c,
+                &SpillFolder::default()
+            )
+            .is_err()
+        );
+        let mut short = Unpacking::begin(2000, crc32c, &SpillFolder::default()).unwrap();
         short.push(&frame[..frame.len() / 2]).unwrap();
         assert!(short.finish().is_err());
     }
