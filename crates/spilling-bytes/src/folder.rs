@@ -134,6 +134,18 @@ impl SpillFolder {
     }
 }
 
+/// Two are equal when they are the same one.
+impl PartialEq for SpillFolder {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        }
+    }
+}
+
+impl Eq for SpillFolder {}
+
 impl fmt::Display for SpillFolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {

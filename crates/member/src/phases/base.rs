@@ -57,7 +57,8 @@ impl Base {
         let (book, tls) = (self.book.clone(), self.state.credentials.tls.clone());
         let region = self.settings.own.region.clone();
         let far = self.settings.regions.far.clone();
-        GrpcNetworkFactory::across_regions(book, tls, self.transport, region, far)
+        let spill = self.spill.clone();
+        GrpcNetworkFactory::across_regions(book, tls, self.transport, region, far, spill)
     }
 
     /// Ends everything, the engine before the log, and frees the data directory.

@@ -341,6 +341,7 @@ fn dump_options(options: &IngestOptions) -> DumpOptions {
         heartbeat: options.heartbeat,
         silence_limit: options.silence_limit,
         report_host: options.report_host.clone(),
+        spill: options.spill.clone(),
         ..DumpOptions::new(
             requirements.replica_server_id,
             requirements.replica_uuid,
