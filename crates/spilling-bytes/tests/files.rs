@@ -4,6 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use spilling_bytes::{Gathered, SPILLED_FROM, SpillFolder, SpillingBytes};
+use testkit::real_disks::LoopDisk;
 
 /// Bytes that differ from piece to piece.
 fn pattern(length: usize) -> Vec<u8> {
@@ -87,4 +88,38 @@ fn without_a_folder_or_room_they_stay_in_memory() {
             assert_eq!(gathered.crc32c, crc32c::crc32c(&bytes));
         }
     }
+}
+
+/// Needs root and a loop device, as other tests with real disks do.
+#[test]
+fn a_disk_that_fills_up_meanwhile_costs_no_byte() {
+    let home = tempfile::tempdir().unwrap();
+    let mounted = home.path().join("disk");
+    fs::create_dir(&mounted).unwrap();
+    let disk = LoopDisk::mount(&mounted, home.path(), 96 << 20).unwrap();
+    let folder = SpillFolder::open(mounted.join("spill"), 0);
+    let bytes = pattern(SPILLED_FROM + (4 << 20));
+    let (first, rest) = bytes.split_at(SPILLED_FROM / 2);
+    let mut spilling = SpillingBytes::begin(&folder, bytes.len());
+    for piece in first.chunks(8192) {
+        spilling.push(piece);
+    }
+    assert!(folder.bytes() > 0);
+    disk.fill().unwrap();
+    for piece in rest.chunks(8192) {
+        spilling.push(piece);
+    }
+    assert_eq!(folder.bytes(), 0);
+    let gathered = spilling.finish().unwrap();
+    assert!(gathered.bytes == bytes);
+    assert_eq!(gathered.crc32c, crc32c::crc32c(&bytes));
+
+    // With room for the file, but not for the log's copy beside it.
+    disk.make_room().unwrap();
+    let tight = SpillFolder::open(mounted.join("spill"), 64 << 20);
+    assert!(self::gathered(&tight, &bytes, 8192, bytes.len()).bytes == bytes);
+    let in_file = self::gathered(&folder, &bytes, 8192, bytes.len());
+    assert_eq!(folder.bytes(), bytes.len() as u64);
+    drop(in_file);
+    wait_until_none(&folder);
 }
