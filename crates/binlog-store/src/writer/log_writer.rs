@@ -315,7 +315,7 @@ impl LogWriter {
         }
         if let Some(last) = self.staged.last() {
             view.durable = Some(last.op_id);
-            view.recent.evict(Some(last.op_id.index));
+            view.evict();
         }
         bytes
     }
