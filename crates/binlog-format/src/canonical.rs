@@ -111,6 +111,18 @@ pub(crate) fn append_canonical(verified: EventRef<'_>, out: &mut impl EventSink)
     event[LOG_POS_RANGE].fill(0);
 }
 
+/// The canonical form of an event in two parts: its header, and the rest.
+pub(crate) fn canonical_parts(verified: EventRef<'_>) -> ([u8; HEADER_LEN], &[u8]) {
+    let mut header = [0; HEADER_LEN];
+    let (begin, rest) = verified.bytes().split_at(HEADER_LEN);
+    header.copy_from_slice(begin);
+    // An event is at most MAX_EVENT_BYTES long.
+    let size = verified.bytes().len() as u32;
+    header[SIZE_RANGE].copy_from_slice(&size.to_le_bytes());
+    header[LOG_POS_RANGE].fill(0);
+    (header, rest)
+}
+
 /// Appends the stored form of one canonical event that begins at `offset` in its file, and returns
 /// the offset behind it. The end position in the header is that offset's low 32 bits, as MySQL writes it.
 ///

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use raft_types::LogRoom;
+use spilling_bytes::SpillFolder;
 
 use crate::file_system::FileSystem;
 use crate::stats::Counters;
@@ -16,6 +17,8 @@ pub(crate) struct DiskSpace {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
     budget: Mutex<DiskBudget>,
+    /// Its files take room that the log will get back.
+    spill: SpillFolder,
     /// Since when the disk refuses what the writer wants to write.
     refused: Mutex<Option<Instant>>,
     counters: Arc<Counters>,
@@ -26,12 +29,14 @@ impl DiskSpace {
         fs: Arc<dyn FileSystem>,
         dir: PathBuf,
         budget: DiskBudget,
+        spill: SpillFolder,
         counters: Arc<Counters>,
     ) -> Self {
         let space = Self {
             fs,
             dir,
             budget: Mutex::new(budget),
+            spill,
             refused: Mutex::new(None),
             counters,
         };
@@ -146,7 +151,9 @@ impl DiskSpace {
 
     fn lock(&self) -> MutexGuard<'_, DiskBudget> {
         // Numbers, each whole at every moment.
-        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        budget.spilled = self.spill.bytes();
+        budget
     }
 }
 
@@ -180,8 +187,11 @@ pub(crate) struct DiskBudget {
     reserve: u64,
     alarm_percent: u8,
     log_bytes: u64,
+    /// What was free when the disk was looked at, and what was in spilled payloads then.
     free: u64,
     written_since_look: u64,
+    /// What is in spilled payloads now. They grow by gigabytes between two looks, and are gone soon.
+    spilled: u64,
 }
 
 impl DiskBudget {
@@ -199,6 +209,7 @@ impl DiskBudget {
             log_bytes,
             free,
             written_since_look: 0,
+            spilled: 0,
         }
     }
 
@@ -229,7 +240,7 @@ impl DiskBudget {
 
     /// What the file system said just now.
     pub(crate) fn looked(&mut self, free: u64) {
-        self.free = free;
+        self.free = free + self.spilled;
         self.written_since_look = 0;
     }
 
@@ -248,8 +259,8 @@ impl DiskBudget {
             u128::from(used) * 100 >= u128::from(of) * u128::from(self.alarm_percent)
         };
         let limit = self.limit.is_some_and(|limit| used(self.log_bytes, limit));
-        // The space is what the log has and what it could still get.
-        let space = (self.log_bytes + self.free_now()).saturating_sub(self.reserve);
+        // The space is what the log has and what it could still get, when spilled payloads are gone.
+        let space = (self.log_bytes + self.free_now() + self.spilled).saturating_sub(self.reserve);
         limit || used(self.log_bytes, space)
     }
 
@@ -258,7 +269,9 @@ impl DiskBudget {
     }
 
     pub(crate) fn free_now(&self) -> u64 {
-        self.free.saturating_sub(self.written_since_look)
+        self.free
+            .saturating_sub(self.written_since_look)
+            .saturating_sub(self.spilled)
     }
 }
 
@@ -279,6 +292,19 @@ mod tests {
         assert_eq!(budget.left(), 300);
         budget.removed(400);
         assert_eq!(budget.left(), 700);
+    }
+
+    #[test]
+    fn spilled_payloads_take_room_whenever_the_disk_was_looked_at() {
+        let mut budget = DiskBudget::new(None, 100, 90, 0, 1_000);
+        budget.spilled = 300; // since the look
+        assert_eq!(budget.left(), 600);
+        budget.looked(700);
+        assert_eq!(budget.left(), 600);
+        budget.spilled = 0;
+        assert_eq!(budget.left(), 900);
+        budget.spilled = 2_000;
+        assert_eq!(budget.left(), 0);
     }
 
     #[test]

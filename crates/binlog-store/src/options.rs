@@ -7,6 +7,7 @@ use std::sync::Arc;
 use binlog_format::gtid::GtidSet;
 use raft_types::RingId;
 use serde::{Deserialize, Serialize};
+use spilling_bytes::SpillFolder;
 
 use crate::stats::StoreObserver;
 
@@ -100,6 +101,9 @@ pub struct StoreOptions {
     pub disk_reserve_bytes: u64,
     /// From this percentage of the disk budget on, the store raises its alarm.
     pub disk_alarm_percent: u8,
+    /// Where large payloads are that are read from the log; without a folder in memory. What it has in use counts against the
+    /// disk's room, so that it belongs onto the log's disk.
+    pub spill: SpillFolder,
     /// Told of every group of entries that became durable, for metrics.
     pub observer: Option<Arc<dyn StoreObserver>>,
     /// Told of the progress of verification.
@@ -137,6 +141,7 @@ impl StoreOptions {
             disk_limit_bytes: None,
             disk_reserve_bytes: 256 << 20,
             disk_alarm_percent: 90,
+            spill: SpillFolder::default(),
             observer: None,
             progress: None,
         }

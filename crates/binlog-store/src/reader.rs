@@ -212,6 +212,7 @@ fn read_disk(shared: &Shared, read: DiskRead) -> Result<DiskEntries, StoreError>
             point.offset,
             None,
         )
+        .spilling(&shared.spill)
     };
 
     let mut points = None;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use raft_types::{OpId, RingId, StoredMembership};
+use spilling_bytes::SpillFolder;
 use tokio::sync::watch;
 
 use crate::disk_space::DiskSpace;
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) writer_mode: WriterMode,
     pub(crate) durability: Durability,
     pub(crate) read_batch_bytes: u64,
+    /// For large payloads that are read.
+    pub(crate) spill: SpillFolder,
     pub(crate) writer: Arc<Mutex<LogWriter>>,
     /// The writer's thread; nothing in the other writer modes and after the log was closed.
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,

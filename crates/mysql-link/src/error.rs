@@ -3,6 +3,7 @@
 use std::time::Duration;
 use std::{fmt, io};
 
+use spilling_bytes::SpillLost;
 use thiserror::Error;
 
 use crate::client::Endpoint;
@@ -111,6 +112,9 @@ pub enum ProtocolError {
         /// The most bytes that a packet may have here.
         limit: u64,
     },
+    /// The file that held a large packet's first chunks failed.
+    #[error(transparent)]
+    Lost(#[from] SpillLost),
     /// A packet that cannot be read.
     #[error("{what}: {reason}")]
     Malformed {

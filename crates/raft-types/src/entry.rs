@@ -3,12 +3,13 @@
 
 use std::fmt;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use openraft::RaftTypeConfig;
 use openraft::entry::RaftPayload;
 use openraft::raft::responder::Responder;
 use openraft::type_config::alias::LogIdOf;
 use serde::{Deserialize, Serialize};
+use spilling_bytes::{Gathered, SpillFolder, SpillLost, SpillingBytes};
 
 use crate::ids::{MemberId, OpId};
 use crate::member_record::MemberRecord;
@@ -40,11 +41,35 @@ pub struct TransactionPayload {
 }
 
 impl TransactionPayload {
-    /// Takes a canonical payload in at its origin and makes its checksum. This is the only place
-    /// where a checksum is made; everywhere else it is checked.
+    /// Takes a canonical payload in at its origin and makes its checksum. Beside [`Self::seal_gathered`] this is the only
+    /// place where a checksum is made; everywhere else it is checked.
     pub fn seal(bytes: Bytes) -> Self {
         let crc32c = crc32c::crc32c(&bytes);
         Self { bytes, crc32c }
+    }
+
+    /// As [`Self::seal`], of a payload whose checksum was made as it came: of what came, whatever has become of it since.
+    pub fn seal_gathered(gathered: Gathered) -> Self {
+        Self {
+            bytes: gathered.bytes,
+            crc32c: gathered.crc32c,
+        }
+    }
+
+    /// As [`Self::verify`], of a payload whose checksum was computed as it came.
+    ///
+    /// # Errors
+    /// [`PayloadChecksumError`] when the pieces are not those of the payload that was sealed.
+    pub fn verify_gathered(
+        gathered: Gathered,
+        expected: u32,
+    ) -> Result<Self, PayloadChecksumError> {
+        let payload = Self::seal_gathered(gathered);
+        if payload.crc32c == expected {
+            return Ok(payload);
+        }
+        let found = payload.crc32c;
+        Err(PayloadChecksumError { expected, found })
     }
 
     /// Takes a payload in that came from a peer or from the disk, with the checksum that came with
@@ -87,25 +112,18 @@ impl fmt::Debug for TransactionPayload {
 }
 
 /// A payload that arrives in pieces. Its checksum is computed piece by piece, so that taking in a
-/// large one never holds a thread for its whole length.
+/// large one never holds a thread for its whole length; and a large one is in a file ([`SpillingBytes`]).
 #[derive(Debug)]
 pub struct PayloadAssembly {
-    bytes: BytesMut,
-    computed: u32,
+    bytes: SpillingBytes,
     expected: u32,
 }
 
 impl PayloadAssembly {
-    /// How much room is made at once for a payload that says that it is large; the rest is made as
-    /// its pieces arrive, so that an announced length alone takes no memory.
-    const FIRST_RESERVATION: usize = 1 << 20;
-
     /// Begins a payload of `length` bytes that was sealed with this checksum.
-    pub fn begin(length: usize, crc32c: u32) -> Self {
-        let bytes = BytesMut::with_capacity(length.min(Self::FIRST_RESERVATION));
+    pub fn begin(length: usize, crc32c: u32, folder: &SpillFolder) -> Self {
         Self {
-            bytes,
-            computed: 0,
+            bytes: SpillingBytes::begin(folder, length),
             expected: crc32c,
         }
     }
@@ -117,32 +135,31 @@ impl PayloadAssembly {
 
     /// Takes the next piece in.
     pub fn push(&mut self, piece: &[u8]) {
-        self.computed = crc32c::crc32c_append(self.computed, piece);
-        self.bytes.extend_from_slice(piece);
+        self.bytes.push(piece);
     }
 
     /// The whole payload.
     ///
     /// # Errors
-    /// [`PayloadChecksumError`] when the pieces are not those of the payload that was sealed.
-    pub fn finish(self) -> Result<TransactionPayload, PayloadChecksumError> {
-        let Self {
-            bytes,
-            computed,
-            expected,
-        } = self;
-        if computed == expected {
-            Ok(TransactionPayload {
-                bytes: bytes.freeze(),
-                crc32c: expected,
-            })
-        } else {
-            Err(PayloadChecksumError {
-                expected,
-                found: computed,
-            })
-        }
+    /// When the pieces are not those of the payload that was sealed, or the file that held them failed.
+    pub fn finish(self) -> Result<TransactionPayload, AssemblyError> {
+        let gathered = self.bytes.finish()?;
+        Ok(TransactionPayload::verify_gathered(
+            gathered,
+            self.expected,
+        )?)
     }
+}
+
+/// Why pieces do not make a payload.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AssemblyError {
+    /// They are not those of the payload that was sealed.
+    #[error(transparent)]
+    Checksum(#[from] PayloadChecksumError),
+    /// They are lost.
+    #[error(transparent)]
+    Lost(#[from] SpillLost),
 }
 
 /// A payload's bytes do not have the checksum that was made for them at ingest.
@@ -437,7 +454,8 @@ mod tests {
     #[test]
     fn pieces_make_the_payload_that_was_sealed() {
         let whole = TransactionPayload::seal(Bytes::from_static(b"one transaction in pieces"));
-        let mut assembly = PayloadAssembly::begin(whole.bytes().len(), whole.crc32c());
+        let mut assembly =
+            PayloadAssembly::begin(whole.bytes().len(), whole.crc32c(), &SpillFolder::default());
         for piece in whole.bytes().chunks(4) {
             assembly.push(piece);
         }
@@ -448,10 +466,13 @@ mod tests {
     #[test]
     fn a_changed_piece_is_found() {
         let whole = TransactionPayload::seal(Bytes::from_static(b"abcdef"));
-        let mut assembly = PayloadAssembly::begin(6, whole.crc32c());
+        let mut assembly = PayloadAssembly::begin(6, whole.crc32c(), &SpillFolder::default());
         assembly.push(b"abc");
         assembly.push(b"deF");
         let error = assembly.finish().expect_err("the checksum must not match");
+        let AssemblyError::Checksum(error) = error else {
+            panic!("{error}");
+        };
         assert_eq!(error.expected, whole.crc32c());
     }
 }

@@ -8,7 +8,7 @@ mod log;
 mod member_record;
 
 pub use crate::entry::{
-    AppEntry, CommittedLeaderId, Entry, EntryPayload, LogId, MAX_MESSAGE_BYTES,
+    AppEntry, AssemblyError, CommittedLeaderId, Entry, EntryPayload, LogId, MAX_MESSAGE_BYTES,
     MAX_TRANSACTION_BYTES, Membership, MembershipPayload, PayloadAssembly, PayloadChecksumError,
     ProposalListener, ProposalResponder, REPLICATION_WINDOW_BYTES, Rotate, StoredMembership,
     TransactionPayload, TypeConfig, Vote,

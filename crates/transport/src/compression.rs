@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use raft_types::{OpId, PayloadAssembly, PayloadChecksumError, TransactionPayload};
+use raft_types::{AssemblyError, OpId, PayloadAssembly, PayloadChecksumError, TransactionPayload};
+use spilling_bytes::{SPILLED_FROM, SpillFolder, SpillingBytes};
 use tokio::sync::OnceCell;
 use zstd::bulk::{Compressor, Decompressor};
-use zstd::stream::write::Decoder;
+use zstd::stream::write::{Decoder, Encoder};
 
 /// How payloads are compressed on their way to another region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +43,8 @@ const UNPACKED_AT_ONCE: usize = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct Packer {
     options: Compression,
+    /// Where large packed payloads are.
+    spill: SpillFolder,
     kept: Mutex<Kept>,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
@@ -57,9 +60,10 @@ struct Kept {
 }
 
 impl Packer {
-    pub(crate) fn new(options: Compression) -> Self {
+    pub(crate) fn new(options: Compression, spill: SpillFolder) -> Self {
         Self {
             options,
+            spill,
             kept: Mutex::default(),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
@@ -89,7 +93,11 @@ impl Packer {
         let packed = match length {
             0..=INLINE_BYTES => packed(level, &payload),
             _ => {
-                let packing = tokio::task::spawn_blocking(move || packed(level, &payload));
+                let spill = self.spill.clone();
+                let packing = tokio::task::spawn_blocking(move || match payload.len() {
+                    0..SPILLED_FROM => packed(level, &payload),
+                    _ => packed_in_pieces(level, &payload, &spill).ok(),
+                });
                 packing.await.ok().flatten()
             }
         };
@@ -139,8 +147,46 @@ fn packed(level: i32, payload: &[u8]) -> Packed {
         }
         let (_, compressor) = packer.as_mut()?;
         let packed = compressor.compress(payload).ok()?;
-        (packed.len() <= payload.len() / 10 * 9).then(|| Bytes::from(packed))
+        (packed.len() <= worth_it(payload.len())).then(|| Bytes::from(packed))
     })
+}
+
+/// How much of a payload has to be spared at least: a tenth.
+fn worth_it(length: usize) -> usize {
+    length / 10 * 9
+}
+
+/// The same for a large payload, piece by piece.
+fn packed_in_pieces(level: i32, payload: &[u8], spill: &SpillFolder) -> io::Result<Bytes> {
+    let most = worth_it(payload.len());
+    let bytes = SpillingBytes::begin(spill, 0);
+    let mut encoder = Encoder::new(PackedSink { bytes, most }, level)?;
+    encoder.set_pledged_src_size(Some(payload.len() as u64))?;
+    for piece in payload.chunks(INLINE_BYTES) {
+        encoder.write_all(piece)?;
+    }
+    let packed = encoder.finish()?.bytes.finish();
+    Ok(packed.map_err(io::Error::other)?.bytes)
+}
+
+/// Where a payload is packed to; full where it does not get smaller.
+struct PackedSink {
+    bytes: SpillingBytes,
+    most: usize,
+}
+
+impl Write for PackedSink {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + piece.len() > self.most {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.push(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Why a payload could not be unpacked.
@@ -152,6 +198,9 @@ pub(crate) enum UnpackError {
     /// It is not what was packed.
     #[error(transparent)]
     Checksum(#[from] PayloadChecksumError),
+    /// It came in pieces that do not make it.
+    #[error(transparent)]
+    Assembly(#[from] AssemblyError),
 }
 
 /// Unpacks a payload that is here as a whole, and checks it.
@@ -159,9 +208,10 @@ pub(crate) fn unpack(
     packed: &[u8],
     length: usize,
     crc32c: u32,
+    spill: &SpillFolder,
 ) -> Result<TransactionPayload, UnpackError> {
     if length > UNPACKED_AT_ONCE {
-        let mut unpacking = Unpacking::begin(length, crc32c)?;
+        let mut unpacking = Unpacking::begin(length, crc32c, spill)?;
         unpacking.push(packed)?;
         return unpacking.finish();
     }
@@ -197,8 +247,8 @@ struct Sink {
 }
 
 impl Unpacking {
-    pub(crate) fn begin(length: usize, crc32c: u32) -> io::Result<Self> {
-        let payload = PayloadAssembly::begin(length, crc32c);
+    pub(crate) fn begin(length: usize, crc32c: u32, spill: &SpillFolder) -> io::Result<Self> {
+        let payload = PayloadAssembly::begin(length, crc32c, spill);
         let decoder = Decoder::new(Sink { payload, length })?;
         Ok(Self { decoder, length })
     }
@@ -263,16 +313,19 @@ mod tests {
     }
 
     fn packer() -> Packer {
-        Packer::new(Compression {
-            level: 3,
-            min_bytes: 1024,
-        })
+        Packer::new(
+            Compression {
+                level: 3,
+                min_bytes: 1024,
+            },
+            SpillFolder::default(),
+        )
     }
 
     #[tokio::test]
     async fn a_payload_is_packed_once_and_unpacks_to_what_it_was() {
         let packer = packer();
-        for length in [1024, 300 << 10, 6 << 20] {
+        for length in [1024, 300 << 10, 6 << 20, SPILLED_FROM + 1] {
             let payload = text(length);
             let crc32c = crc32c::crc32c(&payload);
             let op_id = OpId::new(1, length as u64);
@@ -280,16 +333,19 @@ mod tests {
             assert!(packed.len() < length / 5);
             let again = packer.pack(op_id, &payload).await.unwrap();
             assert_eq!(again.as_ptr(), packed.as_ptr(), "packed a second time");
-            let whole = unpack(&packed, length, crc32c).unwrap();
+            let whole = unpack(&packed, length, crc32c, &SpillFolder::default()).unwrap();
             assert_eq!(whole.bytes(), &payload);
-            let mut unpacking = Unpacking::begin(length, crc32c).unwrap();
+            let mut unpacking = Unpacking::begin(length, crc32c, &SpillFolder::default()).unwrap();
             for piece in packed.chunks(100) {
                 unpacking.push(piece).unwrap();
             }
             assert_eq!(unpacking.finish().unwrap().bytes(), &payload);
         }
         let figures = packer.figures();
-        assert_eq!(figures.bytes_in, (1024 + (300 << 10) + (6 << 20)) as u64);
+        assert_eq!(
+            figures.bytes_in,
+            (1024 + (300 << 10) + (6 << 20) + SPILLED_FROM + 1) as u64
+        );
         assert!(figures.bytes_out < figures.bytes_in / 5);
     }
 
@@ -298,15 +354,20 @@ mod tests {
         let packer = packer();
         assert!(packer.pack(OpId::new(1, 1), &text(1023)).await.is_none());
         assert!(packer.pack(OpId::new(1, 2), &noise(5000)).await.is_none());
+        let large = noise(SPILLED_FROM);
+        assert!(packer.pack(OpId::new(1, 3), &large).await.is_none());
         assert_eq!(packer.figures(), CompressionFigures::default());
     }
 
     #[tokio::test]
     async fn only_so_much_is_kept() {
-        let packer = Packer::new(Compression {
-            level: 1,
-            min_bytes: 1,
-        });
+        let packer = Packer::new(
+            Compression {
+                level: 1,
+                min_bytes: 1,
+            },
+            SpillFolder::default(),
+        );
         let mut payload = noise(100 << 10).to_vec();
         payload.extend_from_slice(&text(100 << 10));
         let payload = Bytes::from(payload);
@@ -332,14 +393,25 @@ mod tests {
         let payload = text(2000);
         let crc32c = crc32c::crc32c(&payload);
         let frame = packed(3, &payload).unwrap();
-        assert!(unpack(&frame, 2000, crc32c).is_ok());
-        assert!(unpack(&frame, 2000, crc32c ^ 1).is_err());
+        assert!(unpack(&frame, 2000, crc32c, &SpillFolder::default()).is_ok());
+        assert!(unpack(&frame, 2000, crc32c ^ 1, &SpillFolder::default()).is_err());
         for length in [0, 1999, 2001, UNPACKED_AT_ONCE + 1] {
-            assert!(unpack(&frame, length, crc32c).is_err(), "{length}");
+            assert!(
+                unpack(&frame, length, crc32c, &SpillFolder::default()).is_err(),
+                "{length}"
+            );
         }
-        assert!(unpack(b"no frame", 2000, crc32c).is_err());
-        assert!(unpack(&frame[..frame.len() - 1], 2000, crc32c).is_err());
-        let mut short = Unpacking::begin(2000, crc32c).unwrap();
+        assert!(unpack(b"no frame", 2000, crc32c, &SpillFolder::default()).is_err());
+        assert!(
+            unpack(
+                &frame[..frame.len() - 1],
+                2000,
+                crc32c,
+                &SpillFolder::default()
+            )
+            .is_err()
+        );
+        let mut short = Unpacking::begin(2000, crc32c, &SpillFolder::default()).unwrap();
         short.push(&frame[..frame.len() / 2]).unwrap();
         assert!(short.finish().is_err());
     }

@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use proxy::ProxyService;
 use raft_types::{LogReport, MemberId, OwnLog};
+use spilling_bytes::SpillFolder;
 use tokio::sync::mpsc;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
@@ -60,6 +61,7 @@ pub struct LocalMember {
     inbound: OnceLock<Inbound>,
     log: OnceLock<Arc<dyn OwnLog>>,
     proxy: OnceLock<Arc<dyn ProxyService>>,
+    spill: OnceLock<SpillFolder>,
     /// So that a member that keeps calling in vain fills no log.
     last_refusal: Mutex<Option<AdmissionRefusal>>,
 }
@@ -76,6 +78,7 @@ impl LocalMember {
             inbound: OnceLock::new(),
             log: OnceLock::new(),
             proxy: OnceLock::new(),
+            spill: OnceLock::new(),
             last_refusal: Mutex::default(),
         }
     }
@@ -100,6 +103,17 @@ impl LocalMember {
     /// Who sends entries on for leaders, once there is somebody.
     pub(crate) fn proxy(&self) -> Option<Arc<dyn ProxyService>> {
         self.proxy.get().cloned()
+    }
+
+    /// From now on large payloads that other members send are in files of this folder. The first one stays; without one they
+    /// are in memory.
+    pub fn hold_large_payloads_in(&self, folder: SpillFolder) {
+        let _ = self.spill.set(folder);
+    }
+
+    /// Where large payloads are.
+    pub(crate) fn spill(&self) -> SpillFolder {
+        self.spill.get().cloned().unwrap_or_default()
     }
 
     /// What the log says of itself.

@@ -218,7 +218,7 @@ pub fn framed(
     payload: Bytes,
     max_transaction_bytes: u64,
 ) -> Result<FramedTransaction, SourceError> {
-    // It is copied.
+    // Every event is looked at.
     long_work::run(payload.len(), || frame(payload, max_transaction_bytes))
 }
 
@@ -228,14 +228,19 @@ fn frame(payload: Bytes, max_transaction_bytes: u64) -> Result<FramedTransaction
             "the member's log has a transaction without a meaning: {error}"
         ))
     };
-    let mut framer = TransactionFramer::new(ChecksumAlgorithm::None, max_transaction_bytes);
+    let framer = TransactionFramer::new(ChecksumAlgorithm::None, max_transaction_bytes);
+    let mut framer = framer.without_payloads();
     let mut last = None;
-    for event in CanonicalEvents::new(payload) {
+    for event in CanonicalEvents::new(payload.clone()) {
         let event = event.map_err(|error| no_meaning(&error))?;
         last = framer.push(&event).map_err(|error| no_meaning(&error))?;
     }
     match last {
-        Some(StreamItem::Transaction(transaction)) => Ok(transaction),
+        // The canonical form of canonical events is what they are.
+        Some(StreamItem::Transaction(transaction)) => Ok(FramedTransaction {
+            payload,
+            ..transaction
+        }),
         _ => Err(no_meaning(&"it has no end")),
     }
 }

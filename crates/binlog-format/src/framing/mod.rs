@@ -6,10 +6,11 @@ mod boundary;
 
 use std::fmt;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use spilling_bytes::{Gathered, SpillFolder, SpillLost, SpillingBytes};
 use thiserror::Error;
 
-use crate::canonical::append_canonical;
+use crate::canonical::canonical_parts;
 use crate::checksum::{CHECKSUM_LEN, ChecksumAlgorithm};
 use crate::decode_error::DecodeError;
 use crate::event::{EventFlags, EventHeader, EventRef, RawEvent};
@@ -23,10 +24,6 @@ use crate::gtid::{Gtid, GtidSet};
 
 // Cuts a dump stream into transactions.
 
-/// Memory taken at once for a transaction that announces to be at least as large; it grows on as
-/// events arrive.
-const FIRST_RESERVATION: u64 = 64 << 10;
-
 /// Takes the events of a dump stream in order and gives its transactions.
 ///
 /// After an error it refuses everything until [`Self::reset`], so that no transaction can be taken
@@ -34,6 +31,7 @@ const FIRST_RESERVATION: u64 = 64 << 10;
 #[derive(Debug)]
 pub struct TransactionFramer {
     max_transaction_bytes: u64,
+    payloads: Payloads,
     /// As the last format description announced it; before the first, as the replica asked for it.
     checksum: ChecksumAlgorithm,
     position: SourcePosition,
@@ -41,12 +39,23 @@ pub struct TransactionFramer {
     failed: bool,
 }
 
+/// What becomes of the events' bytes.
+#[derive(Debug, Clone)]
+enum Payloads {
+    /// They are kept, in a file of the folder where they are many.
+    Kept(SpillFolder),
+    /// The caller has them.
+    Dropped,
+}
+
 /// A transaction whose end has not come yet. Its payload is that of `framed`, still growing.
 #[derive(Debug)]
 struct OpenTransaction {
     place: Place,
     framed: FramedTransaction,
-    payload: BytesMut,
+    payload: Option<SpillingBytes>,
+    /// Of the payload, whether it is kept or not.
+    length: u64,
     announced_length: Option<u64>,
     /// Bytes of its events as they came.
     received: u64,
@@ -58,8 +67,32 @@ impl TransactionFramer {
     /// description. `max_transaction_bytes` bounds the canonical payload of one transaction, and
     /// with it the memory held here.
     pub fn new(checksum: ChecksumAlgorithm, max_transaction_bytes: u64) -> Self {
+        let payloads = Payloads::Kept(SpillFolder::default());
+        Self::with(checksum, max_transaction_bytes, payloads)
+    }
+
+    /// The same, with large payloads in files of `folder` instead of in memory.
+    #[must_use]
+    pub fn spilling(self, folder: SpillFolder) -> Self {
+        Self {
+            payloads: Payloads::Kept(folder),
+            ..self
+        }
+    }
+
+    /// The same for events whose bytes the caller has: the transactions that come out have no payload.
+    #[must_use]
+    pub fn without_payloads(self) -> Self {
+        Self {
+            payloads: Payloads::Dropped,
+            ..self
+        }
+    }
+
+    fn with(checksum: ChecksumAlgorithm, max_transaction_bytes: u64, payloads: Payloads) -> Self {
         Self {
             max_transaction_bytes,
+            payloads,
             checksum,
             position: SourcePosition::default(),
             open: None,
@@ -69,7 +102,7 @@ impl TransactionFramer {
 
     /// Forgets the open transaction and everything else of the stream, for one that begins anew.
     pub fn reset(&mut self, checksum: ChecksumAlgorithm) {
-        *self = Self::new(checksum, self.max_transaction_bytes);
+        *self = Self::with(checksum, self.max_transaction_bytes, self.payloads.clone());
     }
 
     /// Whether a transaction has begun and not ended.
@@ -218,15 +251,17 @@ impl TransactionFramer {
                 limit,
             });
         }
-        let reserved = announced_length
-            .unwrap_or(0)
-            .min(FIRST_RESERVATION)
-            .min(limit);
+        let expected = announced_length.unwrap_or(0).min(limit);
+        let payload = match &self.payloads {
+            Payloads::Kept(folder) => Some(SpillingBytes::begin(folder, expected as usize)),
+            Payloads::Dropped => None,
+        };
         self.open = Some(OpenTransaction {
             place: Place::Begun,
             framed: FramedTransaction {
                 gtid: gtid_event.gtid,
                 payload: Bytes::new(),
+                payload_crc32c: 0,
                 event_count: 0,
                 end_position: SourcePosition::default(),
                 end: TransactionEnd::Statement,
@@ -236,7 +271,8 @@ impl TransactionFramer {
                 original_commit: gtid_event.original_commit,
                 clock: gtid_event.clock,
             },
-            payload: BytesMut::with_capacity(reserved as usize),
+            payload,
+            length: 0,
             announced_length,
             received: 0,
         });
@@ -278,7 +314,7 @@ impl TransactionFramer {
         let Some(open) = &mut self.open else {
             return Ok(());
         };
-        let size = (open.payload.len() + verified.bytes().len()) as u64;
+        let size = open.length + verified.bytes().len() as u64;
         if size > self.max_transaction_bytes {
             return Err(FramingError::TransactionTooLarge {
                 gtid: open.framed.gtid,
@@ -286,7 +322,12 @@ impl TransactionFramer {
                 limit: self.max_transaction_bytes,
             });
         }
-        append_canonical(verified, &mut open.payload);
+        if let Some(payload) = &mut open.payload {
+            let (header, rest) = canonical_parts(verified);
+            payload.push(&header);
+            payload.push(rest);
+        }
+        open.length = size;
         open.place = place;
         open.framed.event_count += 1;
         open.received += event.bytes().len() as u64;
@@ -299,7 +340,10 @@ impl TransactionFramer {
         };
         open.check_length()?;
         let mut framed = open.framed;
-        framed.payload = open.payload.freeze();
+        if let Some(payload) = open.payload {
+            let Gathered { bytes, crc32c } = payload.finish()?;
+            (framed.payload, framed.payload_crc32c) = (bytes, crc32c);
+        }
         framed.end = end;
         framed.end_position = self.position.clone();
         Ok(Some(StreamItem::Transaction(framed)))
@@ -315,7 +359,7 @@ impl OpenTransaction {
     /// The announced length is that in the source's file, with a checksum on every event or on none;
     /// the stream may have dropped them on the way.
     fn check_length(&self) -> Result<(), FramingError> {
-        let bare = self.payload.len() as u64;
+        let bare = self.length;
         let with_checksums = bare + u64::from(self.framed.event_count) * CHECKSUM_LEN as u64;
         match self.announced_length {
             Some(announced) if announced != bare && announced != with_checksums => {
@@ -339,6 +383,8 @@ pub struct FramedTransaction {
     pub gtid: Gtid,
     /// Its events in canonical form.
     pub payload: Bytes,
+    /// The CRC32C of the payload, made as its events came; 0 where the framer does not keep it.
+    pub payload_crc32c: u32,
     /// How many events these are.
     pub event_count: u32,
     /// The position behind its last event on the source.
@@ -482,6 +528,9 @@ pub enum FramingError {
         "the source's binlog has an incident (lost events): rebuild the ring's members from a copy of the source"
     )]
     Incident,
+    /// The file that held the transaction's first events failed.
+    #[error(transparent)]
+    Lost(#[from] SpillLost),
     /// An event's bytes cannot be read, or its checksum is wrong.
     #[error("an event of the stream cannot be read: {0}")]
     Decode(#[from] DecodeError),

@@ -66,7 +66,9 @@ pub enum InvalidEntry {
 #[derive(Debug, Clone)]
 pub(crate) struct PreparedEntry {
     pub(crate) op_id: OpId,
-    pub(crate) marker: Marker,
+    /// Of a large payload that is not checked yet without the number of its events.
+    marker: Marker,
+    checked: bool,
     /// Timestamp and server id of the marker's event.
     pub(crate) origin: (u32, u32),
     /// Bytes that follow the marker's fixed part; empty for a transaction.
@@ -85,6 +87,24 @@ pub(crate) enum PreparedContent {
 }
 
 impl PreparedEntry {
+    /// The entry's marker, with its events checked: of a large payload that is done here, by the writer, which may wait for
+    /// the disk where the payload is in a file.
+    ///
+    /// # Errors
+    /// As [`prepare`]; nothing of the entry is written then.
+    pub(crate) fn checked_marker(&self) -> Result<Marker, InvalidEntry> {
+        match &self.content {
+            PreparedContent::Transaction { events, .. } if !self.checked => {
+                let event_count = check_events(self.op_id, events, self.marker.payload_crc32c)?;
+                Ok(Marker {
+                    event_count,
+                    ..self.marker
+                })
+            }
+            _ => Ok(self.marker),
+        }
+    }
+
     pub(crate) fn gtid(&self) -> Option<Gtid> {
         match self.content {
             PreparedContent::Transaction { gtid, .. } => gtid,
@@ -163,6 +183,7 @@ pub(crate) fn prepare(entry: &Entry) -> Result<PreparedEntry, InvalidEntry> {
     Ok(PreparedEntry {
         op_id,
         marker,
+        checked: true,
         origin,
         in_marker,
         content,
@@ -170,11 +191,54 @@ pub(crate) fn prepare(entry: &Entry) -> Result<PreparedEntry, InvalidEntry> {
     })
 }
 
+/// From this size on the events of a payload are checked by the writer's thread: to read a gigabyte takes the engine's loop, in
+/// which entries are prepared, away from heartbeats, and for seconds where it is in a file and the pages were dropped.
+const CHECKED_BY_WRITER_FROM: usize = 4 << 20;
+
 fn prepare_transaction(
     op_id: OpId,
     events: &Bytes,
     crc32c: u32,
 ) -> Result<PreparedEntry, InvalidEntry> {
+    let checked = events.len() < CHECKED_BY_WRITER_FROM;
+    let event_count = if checked {
+        check_events(op_id, events, crc32c)?
+    } else {
+        0
+    };
+    let invalid = |source| InvalidEntry::Payload { op_id, source };
+    let mut rest: &[u8] = events;
+    let Some(first) = EventRef::split_from(&mut rest).map_err(invalid)? else {
+        return Err(InvalidEntry::NotCanonical {
+            op_id,
+            what: "a transaction without events",
+        });
+    };
+    let origin = (first.header().timestamp, first.header().server_id);
+    let gtid = transaction_gtid(first).map_err(invalid)?;
+    let marker = Marker {
+        kind: MarkerKind::Transaction,
+        op_id: Some(op_id),
+        payload_len: events.len() as u64,
+        payload_crc32c: crc32c,
+        event_count,
+    };
+    Ok(PreparedEntry {
+        op_id,
+        marker,
+        checked,
+        origin,
+        in_marker: Bytes::new(),
+        memory: events.len() as u64 + ENTRY_OVERHEAD_BYTES,
+        content: PreparedContent::Transaction {
+            events: events.clone(),
+            gtid,
+        },
+    })
+}
+
+/// Checks that the events are whole, canonical, and those that were sealed; how many they are.
+fn check_events(op_id: OpId, events: &Bytes, crc32c: u32) -> Result<u32, InvalidEntry> {
     // What was damaged in memory must not get into a file, which could then not be opened again.
     let found = crc32c::crc32c(events);
     if found != crc32c {
@@ -186,7 +250,6 @@ fn prepare_transaction(
     }
     let mut rest: &[u8] = events;
     let mut event_count = 0_u32;
-    let (mut origin, mut gtid) = ((0, 0), None);
     let invalid = |source| InvalidEntry::Payload { op_id, source };
     while let Some(event) = EventRef::split_from(&mut rest).map_err(invalid)? {
         let header = event.header();
@@ -196,36 +259,9 @@ fn prepare_transaction(
                 what: "an event has an end position",
             });
         }
-        if event_count == 0 {
-            origin = (header.timestamp, header.server_id);
-            gtid = transaction_gtid(event).map_err(invalid)?;
-        }
         event_count += 1;
     }
-    if event_count == 0 {
-        return Err(InvalidEntry::NotCanonical {
-            op_id,
-            what: "a transaction without events",
-        });
-    }
-    let marker = Marker {
-        kind: MarkerKind::Transaction,
-        op_id: Some(op_id),
-        payload_len: events.len() as u64,
-        payload_crc32c: crc32c,
-        event_count,
-    };
-    Ok(PreparedEntry {
-        op_id,
-        marker,
-        origin,
-        in_marker: Bytes::new(),
-        memory: events.len() as u64 + ENTRY_OVERHEAD_BYTES,
-        content: PreparedContent::Transaction {
-            events: events.clone(),
-            gtid,
-        },
-    })
+    Ok(event_count)
 }
 
 /// The GTID that a transaction's first event gives it, if it is an event that does.

@@ -171,6 +171,13 @@ impl LogView {
         gtids
     }
 
+    /// Drops from memory what need not be there.
+    pub(crate) fn evict(&mut self) {
+        let index = |op_id: OpId| op_id.index;
+        let (durable, committed) = (self.durable.map(index), self.committed.map(index));
+        self.recent.evict(durable, committed);
+    }
+
     /// Drops the entries with an index of `from` or more from all but the files.
     pub(crate) fn truncate(&mut self, from: u64) {
         self.generation += 1;

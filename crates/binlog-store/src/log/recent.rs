@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use raft_types::{Entry, OpId, StoredMembership, TermRun};
+use spilling_bytes::SPILLED_FROM;
 
 use crate::format::LoggedMembership;
 
@@ -85,11 +86,16 @@ impl RecentEntries {
         }
     }
 
-    /// Drops the oldest entries until the bound holds; entries behind `durable` stay.
-    pub(crate) fn evict(&mut self, durable: Option<u64>) {
+    /// Drops the oldest entries until the bound holds. Entries behind `durable` stay, and large ones behind `committed`, too:
+    /// the engine reads an entry once more when it is committed, and a large one would be read from the file into another one.
+    pub(crate) fn evict(&mut self, durable: Option<u64>, committed: Option<u64>) {
         while self.bytes > self.limit {
-            let oldest = self.first_index();
-            if oldest.is_none() || oldest > durable {
+            let Some(oldest) = self.entries.front() else {
+                return;
+            };
+            let index = Some(oldest.entry.log_id.index);
+            let is_large = oldest.memory >= SPILLED_FROM as u64;
+            if index > durable || is_large && index > committed {
                 return;
             }
             self.drop_one(false);
@@ -272,12 +278,28 @@ mod tests {
     #[test]
     fn what_is_not_durable_is_never_evicted() {
         let mut recent = filled(250);
-        recent.evict(None);
+        recent.evict(None, None);
         assert_eq!(recent.first_index(), Some(10));
-        recent.evict(Some(13));
+        recent.evict(Some(13), None);
         assert_eq!((recent.first_index(), recent.bytes()), (Some(14), 600));
-        recent.evict(Some(19));
+        recent.evict(Some(19), None);
         assert_eq!((recent.first_index(), recent.bytes()), (Some(18), 200));
+    }
+
+    #[test]
+    fn a_large_one_stays_until_it_is_committed() {
+        let mut recent = RecentEntries::new(250);
+        for (index, memory) in [(10, 100), (11, 1 << 30), (12, 100)] {
+            let entry = Entry {
+                log_id: LogId::from(OpId::new(1, index)),
+                payload: EntryPayload::Blank,
+            };
+            recent.push(entry, memory);
+        }
+        recent.evict(Some(12), Some(10));
+        assert_eq!(recent.first_index(), Some(11));
+        recent.evict(Some(12), Some(11));
+        assert_eq!((recent.first_index(), recent.bytes()), (Some(12), 100));
     }
 
     #[test]

@@ -343,7 +343,13 @@ fn start(
         log.files.bytes(),
         free,
     );
-    let space = DiskSpace::new(fs.clone(), dir.clone(), budget, counters.clone());
+    let space = DiskSpace::new(
+        fs.clone(),
+        dir.clone(),
+        budget,
+        options.spill.clone(),
+        counters.clone(),
+    );
     let space = Arc::new(space);
     let mut state = WriterState {
         file,
@@ -443,6 +449,7 @@ fn start(
         writer_mode: options.writer,
         durability: options.durability,
         read_batch_bytes: options.read_batch_bytes,
+        spill: options.spill.clone(),
         writer,
         thread: Mutex::new(thread),
         at_open: Mutex::new(at_open),

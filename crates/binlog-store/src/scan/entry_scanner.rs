@@ -1,15 +1,17 @@
 //! The entries of one file, one after the other.
 
+use std::io;
 use std::sync::Arc;
 
 use binlog_format::event::{EventHeader, EventRef, EventType, HEADER_LEN};
 use binlog_format::events::{Ignorable, Rotate as RotateEvent};
 use binlog_format::gtid::Gtid;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use raft_types::{
     AppEntry, Entry, EntryPayload, LogId, MembershipPayload, OpId, PayloadChecksumError, Rotate,
     TransactionPayload,
 };
+use spilling_bytes::{SpillFolder, SpillingBytes};
 
 use crate::file_system::StorageFile;
 use crate::format::{
@@ -63,6 +65,8 @@ pub(crate) struct EntryScanner {
     offset: u64,
     last: Option<OpId>,
     rotated: bool,
+    /// For large payloads of entries that are read whole.
+    spill: SpillFolder,
 }
 
 impl EntryScanner {
@@ -74,6 +78,15 @@ impl EntryScanner {
             offset,
             last,
             rotated: false,
+            spill: SpillFolder::default(),
+        }
+    }
+
+    /// The same, with large payloads in files of `folder` instead of in memory.
+    pub(crate) fn spilling(self, folder: &SpillFolder) -> Self {
+        Self {
+            spill: folder.clone(),
+            ..self
         }
     }
 
@@ -94,10 +107,10 @@ impl EntryScanner {
             .map_err(|error| error.in_entry(begin))
     }
 
-    /// The next entry with all that it carries; `None` at the file's end. Memory is that of its payload.
+    /// The next entry with all that it carries; `None` at the file's end. Memory is that of its payload, unless that is in a file.
     pub(crate) fn next_entry(&mut self) -> Result<Option<(Scanned, Entry)>, ScanError> {
         let begin = self.offset;
-        let mut payload = Some(BytesMut::new());
+        let mut payload = Some(SpillingBytes::begin(&self.spill, 0));
         let scanned = self
             .step(Depth::Full, &mut payload)
             .map_err(|error| error.in_entry(begin))?;
@@ -111,9 +124,15 @@ impl EntryScanner {
                 EntryPayload::Normal(AppEntry::Rotate(rotate.clone()))
             }
             ScannedContent::Transaction { .. } => {
-                let events = payload.unwrap_or_default().freeze();
-                let payload = TransactionPayload::verify(events, scanned.marker.payload_crc32c)
-                    .map_err(|source| {
+                let none = || SpillingBytes::begin(&SpillFolder::default(), 0);
+                let gathered = payload.unwrap_or_else(none).finish();
+                let gathered = gathered.map_err(|lost| ScanError::Io {
+                    offset: begin,
+                    source: io::Error::other(lost),
+                })?;
+                let expected = scanned.marker.payload_crc32c;
+                let payload =
+                    TransactionPayload::verify_gathered(gathered, expected).map_err(|source| {
                         let op_id = scanned.op_id;
                         fault(begin, FaultKind::Payload { op_id, source }).in_entry(begin)
                     })?;
@@ -130,7 +149,7 @@ impl EntryScanner {
     fn step(
         &mut self,
         depth: Depth,
-        payload: &mut Option<BytesMut>,
+        payload: &mut Option<SpillingBytes>,
     ) -> Result<Option<Scanned>, ScanError> {
         let begin = self.offset;
         if self.rotated && begin < self.window.end() {
@@ -283,7 +302,7 @@ impl EntryScanner {
         marker: &Marker,
         op_id: OpId,
         begin: u64,
-        payload: &mut Option<BytesMut>,
+        payload: &mut Option<SpillingBytes>,
     ) -> Result<(Option<Gtid>, u64), ScanError> {
         let mut gtid = None;
         let (mut offset, mut length, mut checksum) = (begin, 0_u64, 0_u32);
@@ -292,7 +311,7 @@ impl EntryScanner {
             let at_most = marker
                 .payload_len
                 .min(self.window.end().saturating_sub(begin));
-            buffer.reserve(usize::try_from(at_most).unwrap_or_default());
+            buffer.announce(usize::try_from(at_most).unwrap_or_default());
         }
         for at in 0..marker.event_count {
             let header = self.payload_event(op_id, offset, begin)?;
@@ -302,7 +321,7 @@ impl EntryScanner {
             read_event(&mut self.window, offset, &header, &mut |piece| {
                 length += piece.len() as u64;
                 match payload {
-                    Some(buffer) => buffer.extend_from_slice(piece),
+                    Some(buffer) => buffer.push(piece),
                     None => checksum = crc32c::crc32c_append(checksum, piece),
                 }
             })?;

@@ -170,6 +170,8 @@ impl LogWriter {
     /// Stores the committed op id and the durable mark.
     pub(super) fn save_hints(&mut self) -> Result<(), StoreError> {
         self.last_hints = Instant::now();
+        // A large entry that was not committed when it became durable is by now, and was read again.
+        self.view.lock().evict();
         // They may be older than what they tell, so nothing waits for room for them.
         if self.purger.hard_state_is_full() {
             return Ok(());

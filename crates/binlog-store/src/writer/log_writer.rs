@@ -21,7 +21,7 @@ use crate::disk_space::DiskSpace;
 use crate::error::StoreError;
 use crate::file_handles::FileHandles;
 use crate::file_system::{FileSystem, StorageFile};
-use crate::format::{FileHeader, PreparedContent, PreparedEntry, encode_marker};
+use crate::format::{FileHeader, Marker, PreparedContent, PreparedEntry, encode_marker};
 use crate::log::{LogPlace, SharedView};
 use crate::meta::hard_state::{DurableMark, HardState};
 use crate::options::{Durability, StoreOptions};
@@ -315,7 +315,7 @@ impl LogWriter {
         }
         if let Some(last) = self.staged.last() {
             view.durable = Some(last.op_id);
-            view.recent.evict(Some(last.op_id.index));
+            view.evict();
         }
         bytes
     }
@@ -357,11 +357,12 @@ const DIRECT_EVENT_BYTES: usize = 1 << 20;
 impl LogWriter {
     /// Puts an entry's bytes into the buffer.
     pub(super) fn stage(&mut self, entry: &PreparedEntry) -> Result<(), StoreError> {
-        self.count(entry);
+        let marker = entry.checked_marker()?;
+        self.count(&marker, entry);
         let offset = self.state.end;
         let out = &mut self.buffer;
         let mut end = encode_marker(
-            &entry.marker,
+            &marker,
             &entry.in_marker,
             entry.origin,
             offset,
@@ -473,9 +474,9 @@ impl LogWriter {
     }
 
     /// Counts an entry against the disk budget. It is written whether there is room or not: see [`crate::disk_space`].
-    fn count(&self, entry: &PreparedEntry) {
+    fn count(&self, marker: &Marker, entry: &PreparedEntry) {
         // Marker and, where there is one, rotate event and next header are small; this is above them.
-        let needed = entry.marker.stored_payload_len() + entry.in_marker.len() as u64 + 128;
+        let needed = marker.stored_payload_len() + entry.in_marker.len() as u64 + 128;
         self.state.space.wrote(needed);
     }
 }

@@ -10,6 +10,7 @@ mod engine_conformance;
 mod full_disk;
 mod grouped_writes;
 mod histories;
+mod large_payloads;
 mod log_directory;
 mod purged_beyond_the_stored_commit;
 mod reading;

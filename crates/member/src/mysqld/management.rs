@@ -21,6 +21,7 @@ use mysqld_controller::conversion::{look, steps};
 use mysqld_controller::events::EventScheduler;
 use mysqld_controller::ingest::CommitObserver;
 use mysqld_controller::settings::Requirements;
+use spilling_bytes::SpillFolder;
 use tokio::time::Instant;
 
 use super::connection::supervisor_options;
@@ -66,6 +67,8 @@ pub(crate) struct Given {
     pub(crate) guard: Option<GuardCommand>,
     /// Hears how long commits wait, if somebody wants to.
     pub(crate) commits: Option<Arc<dyn CommitObserver>>,
+    /// Where large transactions are as they come.
+    pub(crate) spill: SpillFolder,
 }
 
 struct Managed {
@@ -97,6 +100,7 @@ impl MysqldManagement {
                 origin: given.origin,
                 guard: given.guard,
                 commits: given.commits,
+                spill: given.spill,
             },
             config: config.clone(),
             settings: settings.clone(),

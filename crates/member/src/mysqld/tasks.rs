@@ -30,6 +30,7 @@ use mysqld_controller::{
     Controller, ControllerInputs, ControllerOptions, ControllerStatus, ReplicationSource,
     RingObserver, ToGuard,
 };
+use spilling_bytes::SpillFolder;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -77,6 +78,8 @@ pub(crate) struct Known {
     pub(crate) guard: Option<GuardCommand>,
     /// Hears how long commits wait, if somebody wants to.
     pub(crate) commits: Option<Arc<dyn CommitObserver>>,
+    /// Where large transactions are as they come.
+    pub(crate) spill: SpillFolder,
 }
 
 /// A mysqld that is the member's child.
@@ -154,6 +157,7 @@ impl MysqldTasks {
             in_flight_bytes: u64::from(config.raft.proposals_bytes),
             report_host: config.own.name.clone(),
             observer: known.commits,
+            spill: known.spill,
             ..IngestOptions::new(connect.clone(), requirements.clone())
         };
         let (readiness, may_lead) = watch::channel(Readiness::Always);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use binlog_store::{StoreError, StoreObserver};
 use consensus::{IdentityBook, Timers};
 use mysqld_controller::ingest::CommitObserver;
+use spilling_bytes::SpillFolder;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -39,6 +40,8 @@ pub(super) struct Base {
     pub(super) state: Arc<MemberState>,
     pub(super) local: Arc<LocalMember>,
     pub(super) transport: TransportConfig,
+    /// Where large payloads are.
+    pub(super) spill: SpillFolder,
     pub(super) timers: Timers,
     pub(super) with: Surroundings,
     pub(super) commands: Commands,
@@ -54,7 +57,8 @@ impl Base {
         let (book, tls) = (self.book.clone(), self.state.credentials.tls.clone());
         let region = self.settings.own.region.clone();
         let far = self.settings.regions.far.clone();
-        GrpcNetworkFactory::across_regions(book, tls, self.transport, region, far)
+        let spill = self.spill.clone();
+        GrpcNetworkFactory::across_regions(book, tls, self.transport, region, far, spill)
     }
 
     /// Ends everything, the engine before the log, and frees the data directory.

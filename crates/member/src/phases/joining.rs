@@ -13,6 +13,7 @@ use binlog_store::{
 };
 use consensus::{IdentityBook, LogOrigin, MemberCalls, Recollection, Rejoin, Returning, RingState};
 use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
+use spilling_bytes::SpillFolder;
 use tokio::sync::mpsc;
 use transport::{GrpcNetworkFactory, bootstrap_ring};
 
@@ -165,6 +166,7 @@ impl Joining<'_> {
             ring,
             &self.base.book.origin(),
             self.base.with.flushes.clone(),
+            self.base.spill.clone(),
         )
         .await
     }
@@ -245,9 +247,10 @@ pub(crate) async fn open_log(
     ring: RingId,
     origin: &LogOrigin,
     flushes: Option<Arc<dyn StoreObserver>>,
+    spill: SpillFolder,
 ) -> Result<BinlogStore, MemberError> {
     let origin = origin_gtids(&config, origin)?;
-    let opening = move || open(&config, ring, origin, flushes);
+    let opening = move || open(&config, ring, origin, flushes, spill);
     let opened = tokio::task::spawn_blocking(opening).await;
     opened.unwrap_or_else(|error| {
         Err(MemberError::Ended {
@@ -273,6 +276,7 @@ fn open(
     ring: RingId,
     origin: GtidSet,
     flushes: Option<Arc<dyn StoreObserver>>,
+    spill: SpillFolder,
 ) -> Result<BinlogStore, MemberError> {
     let meta_dir = config.data_dir.join("meta");
     let meta = SledMeta::open(&meta_dir).map_err(|source| MemberError::Meta {
@@ -282,6 +286,7 @@ fn open(
     let files = Arc::new(DiskFileSystem);
     let options = StoreOptions {
         origin,
+        spill,
         ..options(config, ring, flushes)
     };
     let (store, report) = BinlogStore::open(options, files, Arc::new(meta))?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use consensus::Timers;
+use spilling_bytes::SpillFolder;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use transport::{LocalMember, TlsMaterial, TransportConfig, serve};
@@ -44,6 +45,7 @@ impl Opened {
         };
         let book = Arc::new(open_identity(data_dir, &claim, settings.program.formats)?);
         let credentials = Credentials::read(&settings)?;
+        let spill = SpillFolder::open(data_dir.join("spill"), settings.log.disk_reserve_bytes);
         let timers = Timers {
             heartbeat: settings.raft.heartbeat,
             lease: settings.raft.lease,
@@ -54,6 +56,7 @@ impl Opened {
         let state = MemberState::new(settings.clone(), credentials, book.clone(), orders);
         let state = Arc::new(state);
         let local = Arc::new(LocalMember::new(book.clone(), state.clone()));
+        local.hold_large_payloads_in(spill.clone());
         let tasks = Tasks::default();
         let stop = tasks.stop.clone();
         let commands = Commands::new(state.clone(), transport, stop);
@@ -67,6 +70,7 @@ impl Opened {
             state,
             local,
             transport,
+            spill,
             timers,
             with,
             commands,

@@ -218,6 +218,7 @@ fn look_after_mysqld(
         origin: origin_gtids(&config, &base.book.origin())?,
         guard: base.with.guard.clone(),
         commits: base.with.commits.clone(),
+        spill: base.spill.clone(),
     };
     let identity = base.book.identity();
     let requirements = requirements(settings, identity.member, identity.incarnation);

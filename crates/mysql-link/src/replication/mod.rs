@@ -10,6 +10,7 @@ use std::time::Duration;
 use binlog_format::DecodeError;
 use binlog_format::event::MAX_EVENT_BYTES;
 use binlog_format::gtid::GtidSet;
+use spilling_bytes::SpillFolder;
 use thiserror::Error;
 use uuid::Uuid;
 
@@ -153,6 +154,8 @@ pub struct DumpOptions {
     pub max_event_bytes: usize,
     /// What `SHOW REPLICAS` on the source shows as our host; empty for nothing.
     pub report_host: String,
+    /// Where large events are as they come; without a folder in memory.
+    pub spill: SpillFolder,
 }
 
 impl DumpOptions {
@@ -170,6 +173,7 @@ impl DumpOptions {
             ack_limit: Duration::from_secs(5),
             max_event_bytes: MAX_EVENT_BYTES as usize,
             report_host: String::new(),
+            spill: SpillFolder::default(),
         }
     }
 }

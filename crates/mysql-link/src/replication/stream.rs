@@ -62,6 +62,7 @@ impl ReplicationStream {
             .await?;
         let (endpoint, mut packets, writer) = connection.into_parts();
         packets.set_max_packet(options.max_event_bytes.saturating_add(EVENT_PREFIX));
+        packets.set_spill(options.spill.clone());
         let mut reader = EventReader {
             endpoint: endpoint.clone(),
             packets,

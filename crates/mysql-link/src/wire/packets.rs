@@ -4,6 +4,7 @@
 use std::io;
 
 use bytes::{Buf, Bytes, BytesMut};
+use spilling_bytes::{SpillFolder, SpillingBytes};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -33,10 +34,19 @@ pub struct Packet {
 #[derive(Debug)]
 pub struct PacketDecoder {
     buffer: BytesMut,
-    joined: BytesMut,
-    /// First and next number of the packet in `joined`.
-    unfinished: Option<(u8, u8)>,
+    unfinished: Option<Unfinished>,
+    /// Where packets of several chunks are, when they are large.
+    spill: SpillFolder,
     max_packet: usize,
+}
+
+/// A packet of which more chunks are to come.
+#[derive(Debug)]
+struct Unfinished {
+    joined: SpillingBytes,
+    /// The numbers of its first and its next chunk.
+    first: u8,
+    next: u8,
 }
 
 impl PacketDecoder {
@@ -44,8 +54,8 @@ impl PacketDecoder {
     pub fn new(max_packet: usize) -> Self {
         Self {
             buffer: BytesMut::new(),
-            joined: BytesMut::new(),
             unfinished: None,
+            spill: SpillFolder::default(),
             max_packet,
         }
     }
@@ -53,6 +63,11 @@ impl PacketDecoder {
     /// Changes the limit, for packets from now on.
     pub fn set_max_packet(&mut self, max_packet: usize) {
         self.max_packet = max_packet;
+    }
+
+    /// Holds packets of several chunks in files of `folder` from now on.
+    pub fn set_spill(&mut self, folder: SpillFolder) {
+        self.spill = folder;
     }
 
     /// The buffer to which the caller appends what it has read.
@@ -81,7 +96,8 @@ impl PacketDecoder {
     /// The decoder is of no use afterwards.
     pub fn next_packet(&mut self) -> Result<Option<Packet>, ProtocolError> {
         while let Some(length) = self.chunk_length() {
-            let size = self.joined.len() + length;
+            let joined = |unfinished: &Unfinished| unfinished.joined.len();
+            let size = self.unfinished.as_ref().map_or(0, joined) + length;
             if size > self.max_packet {
                 return Err(ProtocolError::TooLarge {
                     size: size as u64,
@@ -92,28 +108,35 @@ impl PacketDecoder {
                 return Ok(None);
             }
             let sequence = self.buffer[3];
-            let first = match self.unfinished {
-                Some((_, next)) if next != sequence => {
-                    return Err(ProtocolError::Sequence {
-                        expected: next,
-                        found: sequence,
-                    });
-                }
-                Some((first, _)) => first,
-                None => sequence,
-            };
+            if let Some(Unfinished { next, .. }) = self.unfinished
+                && next != sequence
+            {
+                return Err(ProtocolError::Sequence {
+                    expected: next,
+                    found: sequence,
+                });
+            }
             self.buffer.advance(CHUNK_HEADER);
             let chunk = self.buffer.split_to(length);
             if length == MAX_CHUNK {
-                self.joined.extend_from_slice(&chunk);
-                self.unfinished = Some((first, sequence.wrapping_add(1)));
+                // Another one follows, so that there will be more than this.
+                let begin = || Unfinished {
+                    joined: SpillingBytes::begin(&self.spill, 2 * MAX_CHUNK),
+                    first: sequence,
+                    next: sequence,
+                };
+                let unfinished = self.unfinished.get_or_insert_with(begin);
+                unfinished.joined.push(&chunk);
+                unfinished.next = sequence.wrapping_add(1);
                 continue;
             }
-            let payload = if self.unfinished.take().is_some() {
-                self.joined.extend_from_slice(&chunk);
-                std::mem::take(&mut self.joined).freeze()
-            } else {
-                chunk.freeze()
+            let (first, payload) = match self.unfinished.take() {
+                Some(mut unfinished) => {
+                    unfinished.joined.push(&chunk);
+                    let joined = unfinished.joined.finish()?;
+                    (unfinished.first, joined.bytes)
+                }
+                None => (sequence, chunk.freeze()),
             };
             return Ok(Some(Packet {
                 first_sequence: first,
@@ -184,6 +207,11 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
     /// Changes the limit, for packets from now on.
     pub fn set_max_packet(&mut self, max_packet: usize) {
         self.decoder.set_max_packet(max_packet);
+    }
+
+    /// Holds packets of several chunks in files of `folder` from now on.
+    pub fn set_spill(&mut self, folder: SpillFolder) {
+        self.decoder.set_spill(folder);
     }
 
     /// The next packet if it has been read already.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_link::ConnectOptions;
+use spilling_bytes::SpillFolder;
 
 use crate::settings::Requirements;
 
@@ -33,6 +34,8 @@ pub struct IngestOptions {
     pub retry: (Duration, Duration),
     /// What the primary's `SHOW REPLICAS` shows as our host.
     pub report_host: String,
+    /// Where large transactions are as they come; without a folder in memory.
+    pub spill: SpillFolder,
     /// Hears how long each transaction waited.
     pub observer: Option<Arc<dyn CommitObserver>>,
 }
@@ -50,6 +53,7 @@ impl IngestOptions {
             in_flight_bytes: 64 << 20,
             retry: (Duration::from_millis(50), Duration::from_secs(2)),
             report_host: String::new(),
+            spill: SpillFolder::default(),
             observer: None,
         }
     }

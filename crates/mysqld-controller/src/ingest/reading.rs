@@ -8,6 +8,7 @@ use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use mysql_link::{DumpEvent, EventReader};
 use raft_types::{AppEntry, Rotate, TransactionPayload};
+use spilling_bytes::Gathered;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tracing::info;
 
@@ -116,7 +117,10 @@ impl<R: Ring> Reading<'_, R> {
             return self.note(wait, end).await;
         }
         let bytes = transaction.payload.len();
-        let payload = long_work::run(bytes, || TransactionPayload::seal(transaction.payload));
+        let payload = TransactionPayload::seal_gathered(Gathered {
+            bytes: transaction.payload,
+            crc32c: transaction.payload_crc32c,
+        });
         let bytes = bytes as u64;
         let Some(room) = self.room(bytes).await else {
             return Ok(());

@@ -200,7 +200,8 @@ impl Session {
         };
         // A session keeps the limit that was in force at its first write. So one may commit more than the operator's
         // limit says now, and the ring takes it.
-        let framer = TransactionFramer::new(self.checksum, MAX_TRANSACTION_BYTES);
+        let framer = TransactionFramer::new(self.checksum, MAX_TRANSACTION_BYTES)
+            .spilling(options.spill.clone());
         let reading = Reading {
             ring,
             term,
@@ -340,6 +341,7 @@ fn dump_options(options: &IngestOptions) -> DumpOptions {
         heartbeat: options.heartbeat,
         silence_limit: options.silence_limit,
         report_host: options.report_host.clone(),
+        spill: options.spill.clone(),
         ..DumpOptions::new(
             requirements.replica_server_id,
             requirements.replica_uuid,

@@ -15,6 +15,7 @@ use std::{fs, io};
 
 use raft_types::{MemberRecord, Region};
 use rustix::net::sockopt;
+use spilling_bytes::SpillFolder;
 use tokio::net::TcpStream;
 
 use crate::compression::{Compression, CompressionFigures, Packer};
@@ -49,10 +50,11 @@ pub(crate) struct Far {
 }
 
 impl Far {
-    pub(crate) fn new(own: Region, options: FarOptions) -> Self {
+    pub(crate) fn new(own: Region, options: FarOptions, spill: SpillFolder) -> Self {
+        let packer = |one| Arc::new(Packer::new(one, spill));
         Self {
             own,
-            packer: options.compression.map(|one| Arc::new(Packer::new(one))),
+            packer: options.compression.map(packer),
             line: FarLine {
                 congestion_control: options.congestion_control.map(Into::into),
                 carries_entries: false,

@@ -37,6 +37,7 @@ use crate::envelope::Stripes;
 use crate::schema::AppendPart;
 use crate::schema::raft_client::RaftClient;
 use crate::{envelope, schema, wire};
+use spilling_bytes::SpillFolder;
 
 /// Makes the clients with which one member calls the others. Clones share their connections.
 #[derive(Clone)]
@@ -48,15 +49,16 @@ impl GrpcNetworkFactory {
         Self(Arc::new(Peers::new(book, tls, config, None)))
     }
 
-    /// The same, with what is different on the way to other regions than `own`.
+    /// The same, with what is different on the way to other regions than `own`, and large packed payloads in files of `spill`.
     pub fn across_regions(
         book: Arc<IdentityBook>,
         tls: Option<TlsMaterial>,
         config: TransportConfig,
         own: Region,
         options: FarOptions,
+        spill: SpillFolder,
     ) -> Self {
-        let far = Some(Far::new(own, options));
+        let far = Some(Far::new(own, options, spill));
         Self(Arc::new(Peers::new(book, tls, config, far)))
     }
 

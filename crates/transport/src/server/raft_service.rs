@@ -10,6 +10,7 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, stream};
 use openraft::raft::{AppendEntriesRequest, VoteResponse};
 use raft_types::{MemberId, TypeConfig};
+use spilling_bytes::SpillFolder;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -182,7 +183,7 @@ impl RaftService {
         parts: Parts,
     ) -> BoxStream<'static, Result<schema::AppendAnswer, Status>> {
         let (wanted, end) = (Wanted::default(), EndReason::default());
-        let requests = Requests::new(parts, wanted.clone(), end.clone());
+        let requests = Requests::new(parts, self.local.spill(), wanted.clone(), end.clone());
         let local = self.local.clone();
         let answers = inbound.append(requests).map(move |answer| {
             let result = answer.map_err(fault_status)?;
@@ -275,10 +276,10 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    pub(crate) fn new(parts: Parts, wanted: Wanted, end: EndReason) -> Self {
+    pub(crate) fn new(parts: Parts, spill: SpillFolder, wanted: Wanted, end: EndReason) -> Self {
         Self {
             parts: Some(parts),
-            assembly: Assembly::default(),
+            assembly: Assembly::spilling(spill),
             wants_report: false,
             wanted,
             end,

@@ -9,9 +9,11 @@ use bytes::Bytes;
 use consensus::log_probe::Asked;
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{
-    Entry, LogId, MAX_MESSAGE_BYTES, MAX_TRANSACTION_BYTES, OpId, PayloadAssembly,
+    AssemblyError, Entry, LogId, MAX_MESSAGE_BYTES, MAX_TRANSACTION_BYTES, OpId, PayloadAssembly,
     TransactionPayload, TypeConfig, Vote,
 };
+
+use spilling_bytes::SpillFolder;
 
 use crate::compression::{UnpackError, Unpacking};
 use crate::schema;
@@ -204,6 +206,8 @@ type Request = AppendEntriesRequest<TypeConfig>;
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
     open: Option<OpenEntry>,
+    /// Where large payloads are.
+    spill: SpillFolder,
 }
 
 /// A request whose last entry is not complete.
@@ -240,10 +244,10 @@ impl OpenBody {
 
     fn finish(self, op_id: OpId) -> Result<TransactionPayload, WireError> {
         match self {
-            Self::Plain(payload) => {
-                let payload = payload.finish();
-                payload.map_err(|source| WireError::Damaged { op_id, source })
-            }
+            Self::Plain(payload) => payload.finish().map_err(|error| match error {
+                AssemblyError::Checksum(source) => WireError::Damaged { op_id, source },
+                AssemblyError::Lost(source) => WireError::Lost { op_id, source },
+            }),
             Self::Packed(unpacking) => {
                 let payload = unpacking.finish();
                 payload.map_err(|source| WireError::NotUnpacked { op_id, source })
@@ -253,6 +257,11 @@ impl OpenBody {
 }
 
 impl Assembly {
+    /// One that holds large payloads in files of `spill`.
+    pub(crate) fn spilling(spill: SpillFolder) -> Self {
+        Self { open: None, spill }
+    }
+
     /// Takes the next message in; a request comes out when it is complete.
     pub(crate) fn push(&mut self, part: AppendPart) -> Result<Option<Request>, WireError> {
         match (self.open.take(), part.head) {
@@ -278,7 +287,7 @@ impl Assembly {
         let mut entries = entries.into_iter().peekable();
         while let Some(entry) = entries.next() {
             if entry.body.len() as u64 == entry.body_length {
-                let decoded = consecutive(&request, entry_from(entry)?)?;
+                let decoded = consecutive(&request, entry_from(entry, &self.spill)?)?;
                 request.entries.push(decoded);
                 continue;
             }
@@ -286,7 +295,7 @@ impl Assembly {
                 let what = "an incomplete entry before another one";
                 return Err(WireError::OutOfOrder(what));
             }
-            self.open = Some(OpenEntry::begin(request, &entry)?);
+            self.open = Some(OpenEntry::begin(request, &entry, &self.spill)?);
             return Ok(None);
         }
         Ok(Some(request))
@@ -312,7 +321,11 @@ impl Assembly {
 }
 
 impl OpenEntry {
-    fn begin(request: Request, entry: &schema::Entry) -> Result<Self, WireError> {
+    fn begin(
+        request: Request,
+        entry: &schema::Entry,
+        spill: &SpillFolder,
+    ) -> Result<Self, WireError> {
         let log_id = log_id_of(entry);
         let op_id = OpId::from(log_id);
         if kind_of(entry)? != EntryKind::Transaction {
@@ -332,11 +345,12 @@ impl OpenEntry {
             return Err(WireError::OutOfOrder("a piece that does not fit its entry"));
         }
         let mut body = match length_in_log(entry)? {
-            None => OpenBody::Plain(PayloadAssembly::begin(length, entry.crc32c)),
+            None => OpenBody::Plain(PayloadAssembly::begin(length, entry.crc32c, spill)),
             Some(in_log) => {
-                let unpacking = Unpacking::begin(in_log, entry.crc32c).map_err(UnpackError::from);
-                let unpacking =
-                    unpacking.map_err(|source| WireError::NotUnpacked { op_id, source })?;
+                let unpacking = Unpacking::begin(in_log, entry.crc32c, spill);
+                let unpacking = unpacking
+                    .map_err(UnpackError::from)
+                    .map_err(|source| WireError::NotUnpacked { op_id, source })?;
                 OpenBody::Packed(Box::new(unpacking))
             }
         };

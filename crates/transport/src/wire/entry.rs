@@ -8,6 +8,8 @@ use raft_types::{
     StoredMembership, TransactionPayload, Vote,
 };
 
+use spilling_bytes::SpillFolder;
+
 use crate::compression::unpack;
 use crate::schema;
 use crate::schema::EntryKind;
@@ -63,7 +65,7 @@ pub(crate) fn log_id_of(entry: &schema::Entry) -> LogId {
 }
 
 /// An entry whose whole body is in the message.
-pub(crate) fn entry_from(entry: schema::Entry) -> Result<Entry, WireError> {
+pub(crate) fn entry_from(entry: schema::Entry, spill: &SpillFolder) -> Result<Entry, WireError> {
     let log_id = log_id_of(&entry);
     let op_id = OpId::from(log_id);
     let payload = match kind_of(&entry)? {
@@ -72,7 +74,7 @@ pub(crate) fn entry_from(entry: schema::Entry) -> Result<Entry, WireError> {
             let payload = match length_in_log(&entry)? {
                 None => TransactionPayload::verify(entry.body, entry.crc32c)
                     .map_err(|source| WireError::Damaged { op_id, source })?,
-                Some(length) => unpack(&entry.body, length, entry.crc32c)
+                Some(length) => unpack(&entry.body, length, entry.crc32c, spill)
                     .map_err(|source| WireError::NotUnpacked { op_id, source })?,
             };
             EntryPayload::Normal(AppEntry::Transaction(payload))

@@ -9,6 +9,7 @@ mod proxy;
 mod tests;
 
 use raft_types::{OpId, PayloadChecksumError};
+use spilling_bytes::SpillLost;
 use thiserror::Error;
 
 use crate::compression::UnpackError;
@@ -55,6 +56,9 @@ pub(crate) enum WireError {
         op_id: OpId,
         source: PayloadChecksumError,
     },
+    /// The file that held the entry's first pieces failed.
+    #[error("entry {op_id} cannot be taken in: {source}")]
+    Lost { op_id: OpId, source: SpillLost },
     /// A packed payload that does not unpack to what was packed.
     #[error("entry {op_id} was damaged on its way: {source}")]
     NotUnpacked {

@@ -13,6 +13,7 @@ use raft_types::{
     MAX_TRANSACTION_BYTES, MemberId, MemberRecord, Membership, MembershipPayload, Rotate,
     TransactionPayload, TypeConfig, Vote,
 };
+use spilling_bytes::{SPILLED_FROM, SpillFolder};
 
 use crate::schema;
 use crate::schema::{AppendPart, EntryKind};
@@ -184,6 +185,34 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_large_entry_arrives_in_a_file_and_is_the_one_that_was_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let spill = SpillFolder::open(folder.path(), 0);
+    let whole = request(Some(9), vec![transaction(SPILLED_FROM + 7)]);
+    let mut assembly = Assembly::spilling(spill.clone());
+    let (mut messages, _) = parts(whole.clone());
+    let last = messages.pop().unwrap();
+    for message in messages.clone() {
+        assert!(assembly.push(message).unwrap().is_none());
+    }
+    let arrived = assembly.push(last.clone()).unwrap().unwrap();
+    assert!(spill.bytes() > SPILLED_FROM as u64);
+    assert!(arrived.entries == whole.entries);
+    // A piece that is another one is found as it is in memory.
+    let mut assembly = Assembly::spilling(spill);
+    for mut message in messages {
+        if !message.continuation.is_empty() {
+            message.continuation = vec![0; message.continuation.len()].into();
+        }
+        assert!(assembly.push(message).unwrap().is_none());
+    }
+    assert!(matches!(
+        assembly.push(last),
+        Err(WireError::Damaged { .. })
+    ));
 }
 
 #[test]

@@ -19,6 +19,7 @@ use raft_types::{
     AppEntry, FormatVersion, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
     TransactionPayload,
 };
+use spilling_bytes::SpillFolder;
 use tokio::net::TcpListener;
 use transport::{
     FarOptions, GrpcNetworkFactory, LocalMember, RunningServer, StatusSource, TlsMaterial,
@@ -340,7 +341,14 @@ impl NodeSetup {
             None => GrpcNetworkFactory::new(book.clone(), tls, config),
             Some(options) => {
                 let own = record.region.clone();
-                GrpcNetworkFactory::across_regions(book.clone(), tls, config, own, options)
+                GrpcNetworkFactory::across_regions(
+                    book.clone(),
+                    tls,
+                    config,
+                    own,
+                    options,
+                    SpillFolder::default(),
+                )
             }
         };
         let identity = book.identity();

@@ -102,6 +102,7 @@ pub(super) fn logged_transaction(
         gtid,
         event_count: CanonicalEvents::new(payload.clone()).count() as u32,
         payload,
+        payload_crc32c: 0,
         end_position: SourcePosition::default(),
         end: TransactionEnd::Xid,
         server_id: 1,

@@ -1,5 +1,6 @@
 //! What makes a transaction, and what comes out by itself.
 
+use binlog_format::canonical::canonicalise;
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventFlags, EventType, RawEvent};
 use binlog_format::events::{
@@ -9,6 +10,7 @@ use binlog_format::events::{
 use binlog_format::framing::{StreamItem, TransactionEnd, TransactionFramer};
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
+use spilling_bytes::{SPILLED_FROM, SpillFolder};
 
 use super::source::{LIMIT, SOURCE, Source, gtid, gtid_event, query, source};
 
@@ -267,4 +269,43 @@ fn events_that_the_source_made_up_do_not_move_the_position() {
         framer.push(&RawEvent::new(event.into()).unwrap()).unwrap();
         assert_eq!(framer.position().to_string(), "b:1000");
     }
+}
+
+#[test]
+fn a_large_transaction_is_in_a_file_and_has_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let spill = SpillFolder::open(folder.path(), 0);
+    let row = "x".repeat(900_000);
+    let mut source = source().gtid(1).query("BEGIN");
+    for at in 0..SPILLED_FROM / row.len() + 1 {
+        source = source.query(&format!("insert into t values ({at}, '{row}')"));
+    }
+    let source = source.xid();
+    let framed = |framer: TransactionFramer| {
+        let items = source.frame_with(&mut { framer }).unwrap();
+        let framed = items.into_iter().find_map(|item| match item {
+            StreamItem::Transaction(framed) => Some(framed),
+            _ => None,
+        });
+        framed.unwrap()
+    };
+    let framer = || TransactionFramer::new(ChecksumAlgorithm::Crc32, 1 << 30);
+    let in_memory = framed(framer());
+    assert_eq!(spill.bytes(), 0);
+    let in_file = framed(framer().spilling(spill.clone()));
+    assert_eq!(spill.bytes(), in_memory.payload.len() as u64);
+    assert!(in_file == in_memory);
+    let canonical = source.sent.iter().map(|event| {
+        let canonical = canonicalise(event, ChecksumAlgorithm::Crc32);
+        canonical.unwrap()
+    });
+    let canonical: Vec<u8> = canonical
+        .skip(source.sent.len() - in_file.event_count as usize)
+        .flatten()
+        .collect();
+    assert!(in_file.payload == canonical);
+    // Whoever has the bytes is given all the rest.
+    let without = framed(framer().without_payloads());
+    assert!(without.payload.is_empty() && without.event_count == in_file.event_count);
+    assert_eq!(without.end_position, in_file.end_position);
 }
