@@ -1,5 +1,7 @@
 //! Bytes in memory and bytes in files are the same; what is wrong with the folder costs no byte.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::fs;
 use std::time::{Duration, Instant};
 
