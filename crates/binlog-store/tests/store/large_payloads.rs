@@ -36,6 +36,12 @@ fn a_large_entry_is_read_into_a_file_and_is_the_one_that_was_written() {
         .map(|(index, bytes)| transaction(OpId::new(0, index), bytes))
         .collect();
     append(&mut store, entries.clone()).unwrap();
+    // What is not committed is in memory still.
+    assert!(read_all(&store).unwrap() == entries);
+    assert_eq!(spill.bytes(), 0);
+    store.close().unwrap();
+    drop(store);
+    let store = open(home.path(), spill.clone());
     let read = read_all(&store).unwrap();
     assert!(spill.bytes() > SPILLED_FROM as u64);
     assert!(read == entries);
