@@ -185,6 +185,15 @@ async fn on_a_disk(of_target: &[&str], transactions: u32) -> Result<(LoopDisk, P
     Ok((disk, furnished(pair, transactions).await?))
 }
 
+/// Cuts the power of the target's host, and starts the target with what its disk has.
+fn lose_power(pair: &mut Pair, disk: &LoopDisk) -> Result<()> {
+    pair.target.pause()?;
+    disk.cut_power()?;
+    pair.target.kill()?;
+    disk.restore_power()?;
+    pair.target.start()
+}
+
 async fn power_cuts(of_target: &[&str]) -> Result<()> {
     let (disk, pair) = on_a_disk(of_target, TRANSACTIONS).await?;
     killed_servers(Some(Arc::new(disk)), pair).await
@@ -227,11 +236,7 @@ async fn gtids_outlive_their_rows_where_the_binlog_is_forced_and_the_redo_log_on
     for number in 1..=5 {
         pair.write(&format!("INSERT INTO d.t VALUES ({number}, 0)"))?;
         ensure!(pair.follow(Way::Batches(1)).await?.is_ok());
-        pair.target.pause()?;
-        disk.cut_power()?;
-        pair.target.kill()?;
-        disk.restore_power()?;
-        pair.target.start()?;
+        lose_power(&mut pair, &disk)?;
         ensure!(pair.source.client().gtid_executed()? == pair.target.client().gtid_executed()?);
         let rows = "SELECT COUNT(*) FROM d.t";
         if pair.source.client().value(rows)? != pair.target.client().value(rows)? {
@@ -259,11 +264,7 @@ async fn what_a_target_has_lost_with_its_power_is_not_published_by_the_applier_t
             Ok(pair.target.client().value(locks)? != "0")
         })?;
         ensure!(pair.follow(Way::AsOne(1)).await?.is_ok());
-        pair.target.pause()?;
-        disk.cut_power()?;
-        pair.target.kill()?;
-        disk.restore_power()?;
-        pair.target.start()?;
+        lose_power(&mut pair, &disk)?;
         // What can be published is.
         pair.backend.settle().await;
         let is_executed =
