@@ -102,13 +102,9 @@ pub fn canonicalise_into(
 }
 
 pub(crate) fn append_canonical(verified: EventRef<'_>, out: &mut impl EventSink) {
-    let start = out.len();
-    out.append(verified.bytes());
-    let event = out.written_from(start);
-    // An event is at most MAX_EVENT_BYTES long.
-    let size = event.len() as u32;
-    event[SIZE_RANGE].copy_from_slice(&size.to_le_bytes());
-    event[LOG_POS_RANGE].fill(0);
+    let (header, rest) = canonical_parts(verified);
+    out.append(&header);
+    out.append(rest);
 }
 
 /// The canonical form of an event in two parts: its header, and the rest.
