@@ -74,6 +74,13 @@ pub(super) struct Exchange {
     epoch: u64,
 }
 
+impl Exchange {
+    #[cfg(test)]
+    pub(super) fn sent(self) -> Instant {
+        self.sent
+    }
+}
+
 /// What a leader knows of one follower's log, by the rules at the top of this file.
 ///
 /// ```text

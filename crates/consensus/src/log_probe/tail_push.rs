@@ -22,6 +22,9 @@ use crate::log_probe::{Asked, ReportingNetwork};
 /// How many entries are tried to begin with; fewer when so many are too large.
 const TAIL_LENGTHS: [u64; 4] = [64, 16, 4, 1];
 
+/// How often, in the time for which an answer counts, a follower is asked again that has nothing more to get.
+const AGAIN_IN_A_WINDOW: u32 = 4;
+
 /// How often the own log is looked at for entries to send.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -69,14 +72,14 @@ impl TailPush {
         })
     }
 
-    /// Sends, and takes the answers in, until the window is over or the engine is past its search.
+    /// Sends, and takes the answers in, until two windows are over or the engine is past its search.
     pub(super) async fn run<N: ReportingNetwork>(self, mut network: N, option: RPCOption) {
         let _ended = Ended {
             shared: self.shared.clone(),
             begun: self.begun,
         };
-        // Answers may take as long again as the sending.
-        let deadline = self.lasts * 2;
+        // Answers may take as long again as a window.
+        let deadline = self.lasts * 3;
         let _ = tokio::time::timeout(deadline, self.exchange(&mut network, option)).await;
     }
 
@@ -101,7 +104,7 @@ impl TailPush {
     }
 
     fn requests(self, on_their_way: OnTheirWay) -> impl Stream<Item = Asked> + Send + 'static {
-        let until = Instant::now() + self.lasts;
+        let until = Instant::now() + self.lasts * 2;
         stream::unfold((self, None), move |(mut push, sent)| {
             let on_their_way = on_their_way.clone();
             async move {
@@ -109,7 +112,8 @@ impl TailPush {
                     None => (push.take_first(), true),
                     Some(sent) => (push.next(sent, until).await?, false),
                 };
-                let upto = request.entries.last()?.log_id;
+                let entries = request.entries.last().map(|entry| entry.log_id);
+                let upto = entries.or(request.prev_log_id)?;
                 let exchange = push.shared.change(|known| {
                     let exchange = known.begin(&push.vote, Instant::now());
                     known.push(&exchange, upto);
@@ -134,8 +138,16 @@ impl TailPush {
         }
     }
 
-    /// The entries behind `sent`, when there are some.
+    /// The entries behind `sent`, when there are some. When there are none for a while, a request without entries: the search may last
+    /// longer than what is known counts, where many members share processors, or the way is long beside the window.
     async fn next(&self, sent: LogId, until: Instant) -> Option<AppendEntriesRequest<TypeConfig>> {
+        let again_at = Instant::now() + self.lasts / AGAIN_IN_A_WINDOW;
+        let behind_sent = |entries| AppendEntriesRequest {
+            vote: self.vote,
+            prev_log_id: Some(sent),
+            entries,
+            leader_commit: self.leader_commit,
+        };
         loop {
             tokio::time::sleep(LOOK).await;
             if Instant::now() >= until || !self.shared.lock().is_pushing(&self.begun) {
@@ -148,16 +160,10 @@ impl TailPush {
             }
             let entries = suffix_that_fits(entries.into_iter().rev());
             match entries.first() {
-                Some(first) if first.log_id.index == start => {
-                    return Some(AppendEntriesRequest {
-                        vote: self.vote,
-                        prev_log_id: Some(sent),
-                        entries,
-                        leader_commit: self.leader_commit,
-                    });
-                }
+                Some(first) if first.log_id.index == start => return Some(behind_sent(entries)),
                 // More at once than is worth sending ahead: the engine's turn.
                 Some(_) => return None,
+                None if Instant::now() >= again_at => return Some(behind_sent(Vec::new())),
                 None => {}
             }
         }
@@ -193,8 +199,13 @@ impl OnTheirWay {
         };
         let mut sent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut covered = None;
+        // Of several with the same last entry, it answers the first one.
         while sent.front().is_some_and(|(upto, _)| upto <= matching) {
-            covered = sent.pop_front().map(|(_, exchange)| exchange);
+            let (upto, exchange) = sent.pop_front()?;
+            covered = Some(exchange);
+            if upto == *matching {
+                break;
+            }
         }
         covered
     }
@@ -336,6 +347,30 @@ mod tests {
 
     fn id(index: u64) -> LogId {
         OpId::new(1, index).into()
+    }
+
+    /// What is asked again has the same last entry, and an answer is no sign of life of a later time than it was asked for.
+    #[test]
+    fn an_answer_is_as_fresh_as_what_it_answers() {
+        let vote = Vote::new_committed(1, raft_types::MemberId(1));
+        let mut knowledge = crate::log_probe::knowledge::Knowledge::default();
+        let began = Instant::now();
+        let mut at = |milliseconds| {
+            let sent = began + Duration::from_millis(milliseconds);
+            knowledge.begin(&vote, sent)
+        };
+        let sent = [(9, at(0)), (9, at(30)), (10, at(60)), (10, at(90))];
+        let way = OnTheirWay::default();
+        for (index, exchange) in sent {
+            way.sent(id(index), exchange);
+        }
+        let answered = |index| way.answered(&Ok(Some(id(index)))).map(|of| of.sent());
+        let after = |milliseconds| Some(began + Duration::from_millis(milliseconds));
+        assert_eq!(answered(9), after(0));
+        // It has more by now than it was asked about: that covers what was asked before.
+        assert_eq!(answered(10), after(60));
+        assert_eq!(answered(10), after(90));
+        assert_eq!(answered(10), None);
     }
 
     #[test]

@@ -412,6 +412,17 @@ impl Member {
         others.map(|(id, record)| (*id, record.clone())).collect()
     }
 
+    /// Waits until [`Self::others`] are not those that are `known`.
+    pub async fn others_change(&self, known: &BTreeMap<MemberId, MemberRecord>) {
+        let mut changes = self.0.core.raft.server_metrics();
+        while self.others() == *known {
+            if changes.changed().await.is_err() {
+                // The engine has stopped; nothing changes any more.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     /// The number under which it takes part in the ring.
     pub fn id(&self) -> MemberId {
         self.0.config.id

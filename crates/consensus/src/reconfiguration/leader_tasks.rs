@@ -18,11 +18,11 @@ use crate::history::noting::entry_now;
 use crate::history::{HistoryEvent, Named};
 use crate::lease::leadership::Leadership;
 use crate::member::core::MemberCore;
-use crate::quorum::{QuorumPlan, RingRules, VoterSets, plan};
+use crate::quorum::{QuorumPlan, RingRules, VoterSets, is_near, plan};
 use crate::reconfiguration::scheduled_switchover::{ScheduledSwitchover, Turn};
 use crate::reconfiguration::{pause, promotion, scheduled_switchover};
 use crate::ring_view::RingView;
-use crate::transfer::fitness::DatabaseStates;
+use crate::transfer::fitness::{Asking, DatabaseStates};
 use crate::transfer::leadership_transfer::{TransferOutcome, transfer};
 use crate::transfer::{fitness, leadership_transfer, target};
 
@@ -58,6 +58,8 @@ pub(crate) enum NextTask {
         next: VoterSets,
         target: Option<MemberId>,
     },
+    /// The last step of a move on whose way everybody is: the leadership goes along with it.
+    MoveAndTransfer { next: VoterSets, to: MemberId },
     /// Give the leadership to this member.
     Transfer(MemberId),
     /// The time of the pause is over.
@@ -136,6 +138,9 @@ fn look_after_quorum(
     };
     let there = view.member(target).map(|target| &target.record.region);
     match plan(rules, view, there.unwrap_or(home), lease) {
+        QuorumPlan::Step { next } if is_last_step(view, &next, target, lease) => {
+            NextTask::MoveAndTransfer { next, to: target }
+        }
         QuorumPlan::Step { next } => NextTask::Move {
             next,
             target: Some(target),
@@ -150,6 +155,17 @@ fn look_after_quorum(
     }
 }
 
+/// Whether this step leaves one of the sets in force alone, in which `target` is, so that the target can be elected by it as soon as
+/// it has the entry, and commit the entry itself. That takes nothing from the rules of the algorithm: to whom the entry has come,
+/// its voters count, committed or not, and whoever is elected by them has it. It saves the way back of the entry's acknowledgement and
+/// another one there.
+fn is_last_step(view: &RingView, next: &VoterSets, target: MemberId, lease: Duration) -> bool {
+    let elects = |set| view.voter_sets.contains(set) && set.contains(&target);
+    next.len() == 1
+        && next.iter().all(elects)
+        && view.member(target).is_some_and(|peer| is_near(peer, lease))
+}
+
 /// Whether the leader of this view gives the leadership to a database member as soon as it can.
 fn gives_away(view: &RingView) -> bool {
     let own = view.member(view.own);
@@ -159,38 +175,61 @@ fn gives_away(view: &RingView) -> bool {
         })
 }
 
-/// What the databases said last, and when: a leader that waits for something does not ask them without a pause.
+/// What the databases have said in this leadership, and when they were asked: a leader that waits for something does not ask them
+/// without a pause.
 #[derive(Debug, Default)]
 struct Said {
-    at: Option<Instant>,
-    states: DatabaseStates,
+    first_asked: Option<Instant>,
+    asked: Option<Instant>,
+    first_heard: Option<Instant>,
+    states: watch::Sender<DatabaseStates>,
 }
 
+/// How long others have to answer behind the first one before it is chosen: those that are as far away, which the operator may have
+/// put before it.
+const ALONG: Duration = Duration::from_millis(5);
+
 impl Said {
-    /// Asks again, if what was said is old. A leader that was just elected knows of nobody that it is there before the first
-    /// heartbeats are answered; whoever has said how its mysqld is will answer them, and is waited for, so that the first one to answer
-    /// is not chosen for that.
+    /// Asks again, if what was said is old. The first answers are waited for. A leader that was just elected knows of nobody that it is
+    /// there before the first heartbeats are answered; whoever has said how its mysqld is will answer them, and is waited for, so
+    /// that the first one to answer is not chosen for that. Later on, what is known already counts until the answers come:
+    /// each question would cost a move of the quorum a way there and back.
     async fn renew(&mut self, core: &MemberCore, calls: &Arc<dyn MemberCalls>) {
-        let pause = core.timers.heartbeat / 2;
-        let is_new = self.at.is_some_and(|at| at.elapsed() < pause);
-        if is_new || !gives_away(&core.ring_view()) {
+        let view = core.ring_view();
+        if !gives_away(&view) {
             return;
         }
-        self.states = fitness::ask(core, calls, &core.ring_view()).await;
-        let until = Instant::now() + pause;
-        let answers = |view: &RingView, id| {
+        let pause = core.timers.heartbeat / 2;
+        if self.asked.is_none_or(|at| at.elapsed() >= pause) {
+            self.asked = Some(Instant::now());
+            let asking = Asking::begin(core, calls, &view, &self.states);
+            if self.first_asked.is_none() {
+                asking.wait().await;
+            }
+        }
+        let first_asked = *self.first_asked.get_or_insert_with(Instant::now);
+        let is_there = |view: &RingView, id| {
             let peer = view.member(id);
-            peer.is_some_and(|peer| peer.answers(core.timers.lease))
+            peer.is_some_and(|peer| is_near(peer, core.timers.lease))
         };
-        loop {
+        while first_asked.elapsed() < pause {
             let view = core.ring_view();
-            let all_answer = self.states.keys().all(|id| answers(&view, *id));
-            if all_answer || !view.leads || Instant::now() >= until {
+            let (heard, all_are_there) = {
+                let states = self.states.borrow();
+                let mut heard = states.keys();
+                (heard.len(), heard.all(|id| is_there(&view, *id)))
+            };
+            let first_heard = match heard {
+                0 => None,
+                _ => Some(*self.first_heard.get_or_insert_with(Instant::now)),
+            };
+            let others_may_come = heard < fitness::candidates(&view).count()
+                && first_heard.is_some_and(|at| at.elapsed() < ALONG);
+            if all_are_there && !others_may_come || !view.leads {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        self.at = Some(Instant::now());
     }
 }
 
@@ -225,6 +264,7 @@ async fn look_after(
     let mut roles = core.raft.server_metrics();
     let mut failed: Vec<MemberId> = Vec::new();
     let mut said = Said::default();
+    let mut states = said.states.subscribe();
     while leadership.borrow_and_update().leading_term().is_some() {
         said.renew(core, calls).await;
         // A promotion or a change of members is under way: what it leaves behind is looked at after it.
@@ -237,7 +277,7 @@ async fn look_after(
             &rules,
             lease,
             &failed,
-            &said.states,
+            &states.borrow_and_update(),
             &programs,
             pause::now(),
         );
@@ -264,9 +304,21 @@ async fn look_after(
                     tokio::time::sleep(core.timers.heartbeat / 4).await;
                 }
             }
+            NextTask::MoveAndTransfer { next, to } => {
+                let moving = LeaderTask::MovingQuorum {
+                    next: next.clone(),
+                    target: Some(to),
+                };
+                publish(state, Some(moving));
+                if let Err(why) = move_and_give_to(core, calls, next, to).await {
+                    publish_wait(state, why);
+                    drop(reconfiguration_lock);
+                    tokio::time::sleep(core.timers.heartbeat / 4).await;
+                }
+            }
             NextTask::Transfer(to) => {
                 publish(state, Some(LeaderTask::Transferring { to }));
-                if let Err(why) = give_to(core, calls, to).await {
+                if let Err(why) = give_to(core, calls, to, 0).await {
                     if !failed.contains(&to) {
                         failed.push(to);
                     }
@@ -312,6 +364,7 @@ async fn look_after(
                 publish_wait(state, why);
                 tokio::select! {
                     _ = progress.changed() => {}
+                    _ = states.changed() => {}
                     _ = leadership.changed() => {}
                     () = tokio::time::sleep(core.timers.heartbeat / 2) => {}
                 }
@@ -356,13 +409,38 @@ async fn switch_over(
     Ok(())
 }
 
-/// Gives the leadership of a witness to `to`; in words, why that failed.
+/// Moves the quorum to `next`, and gives the leadership to `to` as soon as the entry is on its way; in words, why that failed.
+async fn move_and_give_to(
+    core: &Arc<MemberCore>,
+    calls: &Arc<dyn MemberCalls>,
+    next: VoterSets,
+    to: MemberId,
+) -> Result<(), String> {
+    tokio::select! {
+        moved = core.move_quorum(next.clone()) => moved.map_err(|error| error.to_string())?,
+        () = in_force(core, &next) => {}
+    }
+    give_to(core, calls, to, 1).await
+}
+
+/// Waits until these voter sets are in the log, committed or not.
+async fn in_force(core: &MemberCore, sets: &VoterSets) {
+    let mut roles = core.raft.server_metrics();
+    while core.role().voter_sets() != sets.as_slice() {
+        if roles.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Gives the leadership of a witness to `to`, which may lack so many entries that are on their way to it; in words, why that failed.
 async fn give_to(
     core: &Arc<MemberCore>,
     calls: &Arc<dyn MemberCalls>,
     to: MemberId,
+    on_their_way: u64,
 ) -> Result<(), String> {
-    wait_for_the_log(core, to).await?;
+    wait_for_the_log(core, to, on_their_way).await?;
     match transfer(core, calls, to).await {
         Ok(TransferOutcome::Done { term }) => {
             tracing::info!(%to, %term, "transferred the leadership");
@@ -376,16 +454,21 @@ async fn give_to(
     }
 }
 
-/// Waits, a lease at most, until `to` has the whole log durably. A target of the engine's transfer waits for it, too, but
+/// Waits, a lease at most, until `to` has the whole log durably, but for its last entries that are on their way. A target of the engine's transfer waits for it, too, but
 /// only for a heartbeat; then it refuses, and the others, who take the leadership for given away, elect one of theirs.
-async fn wait_for_the_log(core: &MemberCore, to: MemberId) -> Result<(), String> {
+async fn wait_for_the_log(
+    core: &MemberCore,
+    to: MemberId,
+    on_their_way: u64,
+) -> Result<(), String> {
     let until = Instant::now() + core.timers.lease;
     loop {
         let view = core.ring_view();
         let behind = view.member(to).and_then(|target| target.behind);
         match behind {
-            // None: it does not lead any more, and the transfer says so.
-            Some(0) | None => return Ok(()),
+            // It does not lead any more, and the transfer says so.
+            None => return Ok(()),
+            Some(behind) if behind <= on_their_way => return Ok(()),
             Some(behind) if Instant::now() >= until => {
                 let lease = core.timers.lease;
                 return Err(format!(
@@ -540,9 +623,29 @@ mod tests {
         assert_eq!(next_task(&bereft), NextTask::Move { next, target });
         let joint = bereft.clone().with_sets(&[&[1, 2, 3], &[4, 5, 6]]);
         let next = sets(&[&[4, 5, 6]]);
-        assert_eq!(next_task(&joint), NextTask::Move { next, target });
+        let to = MemberId(4);
+        let last = NextTask::MoveAndTransfer { next, to };
+        assert_eq!(next_task(&joint), last);
         let moved = bereft.with_sets(&[&[4, 5, 6]]);
         assert_eq!(next_task(&moved), NextTask::Transfer(MemberId(4)));
+    }
+
+    #[test]
+    fn the_leadership_goes_along_with_the_last_step_to_a_set_in_force_that_can_elect_its_target() {
+        let ring = ring().led_by(2);
+        let joint = ring.clone().with_sets(&[&[1, 2, 3], &[4, 5, 6]]);
+        let is_last = |ring: &Ring, next: &[&[u64]], target| {
+            is_last_step(&ring.view(), &sets(next), MemberId(target), LEASE)
+        };
+        assert!(is_last(&joint, &[&[4, 5, 6]], 4));
+        let others_elect = is_last(&joint, &[&[1, 2, 3]], 4);
+        let two_sets = is_last(&joint, &[&[1, 2, 3], &[4, 5, 6]], 4);
+        let set_to_come = is_last(&ring, &[&[4, 5, 6]], 4);
+        let silent = is_last(&joint.clone().silent(&[4]), &[&[4, 5, 6]], 4);
+        let behind = joint.with(4, |peer| peer.behind = Some(5_000));
+        let far_behind = is_last(&behind, &[&[4, 5, 6]], 4);
+        let none = [others_elect, two_sets, set_to_come, silent, far_behind];
+        assert_eq!(none, [false; 5]);
     }
 
     #[test]

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use raft_types::{MemberId, MemberKind};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::calls::{Answer, DatabaseState, MemberCalls, Question};
 use crate::member::core::MemberCore;
-use crate::ring_view::RingView;
+use crate::ring_view::{RingMember, RingView};
 
 /// A mysqld that lacks more transactions keeps clients waiting for about a second.
 pub const SOON_THERE: u64 = 500;
@@ -39,6 +41,13 @@ impl Fitness {
     }
 }
 
+/// The other database members that vote.
+pub(crate) fn candidates(view: &RingView) -> impl Iterator<Item = &RingMember> {
+    view.members.iter().filter(|peer| {
+        peer.record.kind == MemberKind::Database && peer.record.votes && peer.id != view.own
+    })
+}
+
 /// Asks the database members that vote, all at once. Those that have not answered a heartbeat of this leadership yet may be gone, and
 /// are waited for less: a choice that is due for their sake is not held up by them.
 pub(crate) async fn ask(
@@ -46,26 +55,56 @@ pub(crate) async fn ask(
     calls: &Arc<dyn MemberCalls>,
     view: &RingView,
 ) -> DatabaseStates {
-    let (lease, heartbeat) = (core.timers.lease, core.timers.heartbeat);
-    let candidates = view.members.iter().filter(|peer| {
-        peer.record.kind == MemberKind::Database && peer.record.votes && peer.id != view.own
-    });
-    // A witness has none, and does not know which one the last primary's was.
-    let primary = core.database.version();
-    let asked = candidates.map(|peer| {
-        let primary = primary.clone();
-        let deadline = patience(peer.answers(lease), heartbeat);
-        async move {
-            let question = Question::Database { primary };
-            let answer = calls.ask(peer.id, &peer.record, question, deadline);
-            match answer.await {
-                Ok(Answer::Database(state)) => Some((peer.id, state)),
-                // One of an earlier version, without a mysqld, or too slow: nothing is known of it.
-                Ok(_) | Err(_) => None,
-            }
-        }
-    });
-    join_all(asked).await.into_iter().flatten().collect()
+    let said = watch::Sender::default();
+    Asking::begin(core, calls, view, &said).wait().await;
+    said.send_replace(DatabaseStates::new())
+}
+
+/// Members that have been asked, and for how long each is waited for. An answer that comes later counts all the same.
+pub(crate) struct Asking(Vec<(Duration, JoinHandle<()>)>);
+
+impl Asking {
+    /// Asks the database members that vote. What they answer comes into `said`; of who does not answer, what it said before goes.
+    pub(crate) fn begin(
+        core: &MemberCore,
+        calls: &Arc<dyn MemberCalls>,
+        view: &RingView,
+        said: &watch::Sender<DatabaseStates>,
+    ) -> Self {
+        let (lease, heartbeat) = (core.timers.lease, core.timers.heartbeat);
+        // A witness has none, and does not know which one the last primary's was.
+        let primary = core.database.version();
+        let asked = candidates(view).map(|peer| {
+            let question = Question::Database {
+                primary: primary.clone(),
+            };
+            let (id, record) = (peer.id, peer.record.clone());
+            let (calls, said) = (calls.clone(), said.clone());
+            let asking = tokio::spawn(async move {
+                let answer = calls.ask(id, &record, question, patience(true, heartbeat));
+                let now = match answer.await {
+                    Ok(Answer::Database(state)) => Some(state),
+                    // One of an earlier version, without a mysqld, or too slow: nothing is known of it.
+                    Ok(_) | Err(_) => None,
+                };
+                said.send_if_modified(|said| {
+                    let before = match now.clone() {
+                        Some(state) => said.insert(id, state),
+                        None => said.remove(&id),
+                    };
+                    before != now
+                });
+            });
+            (patience(peer.answers(lease), heartbeat), asking)
+        });
+        Self(asked.collect())
+    }
+
+    /// Waits for them, each as long as it is waited for.
+    pub(crate) async fn wait(self) {
+        let asked = self.0.into_iter();
+        join_all(asked.map(|(patience, asking)| tokio::time::timeout(patience, asking))).await;
+    }
 }
 
 /// How long the choice may wait for an answer.

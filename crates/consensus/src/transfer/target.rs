@@ -9,8 +9,8 @@ use crate::ring_view::{RingMember, RingView};
 use crate::transfer::fitness::{DatabaseStates, Fitness, SOON_THERE};
 
 /// Chooses the target: a voting database member that answers, whose log is caught up, and in whose region commits are possible.
-/// Those in `failed` come last, then those whose mysqld could not be the primary, and members of priority 0; then the own region
-/// comes first, then the operator's order of regions. Among those of a region, a mysqld that would keep clients waiting comes behind
+/// Those in `failed` come last, then those whose mysqld could not be the primary, and members of priority 0, then those without a
+/// vote at the moment: a quorum that is on its way does not turn back for one that answered a moment later. Then the own region comes first, then the operator's order of regions. Among those of a region, a mysqld that would keep clients waiting comes behind
 /// one that would not; then the higher priority, the mysqld that lacks less, the smaller lag of the log, the lower number.
 ///
 /// One that is unfit, or did not say, is chosen where there is no other: a leadership without a primary is worth more than
@@ -47,6 +47,7 @@ pub(crate) fn choose(
             failed.contains(&peer.id),
             Fitness::of(state),
             record.priority == 0,
+            !peer.voter,
             own_region != Some(&record.region),
             rules.rank(&record.region),
             &record.region,
@@ -258,6 +259,24 @@ mod tests {
             .with(8, |peer| peer.record.priority = 0);
         assert_eq!(chosen(&never_7_and_8, &prefers_c, &[]), Ok(4));
         assert_eq!(chosen(&never_7_and_8, &prefers_c, &[4]), Ok(7));
+    }
+
+    #[test]
+    fn a_quorum_on_its_way_does_not_turn_back() {
+        let rules = RingRules {
+            region_preference: vec![Region("c".to_owned())],
+            ..RingRules::default()
+        };
+        let without_1 = ring().silent(&[1]);
+        for sets in [&[&[1, 2, 3], &[4, 5, 6]] as &[&[u64]], &[&[4, 5, 6]]] {
+            let to_b = without_1.clone().with_sets(sets);
+            assert_eq!(chosen(&to_b, &rules, &[]), Ok(4));
+            assert_eq!(chosen(&to_b, &rules, &[4]), Ok(7));
+            let own_is_back = ring().with_sets(sets);
+            let own_votes = sets.len() == 2;
+            let expected = if own_votes { 1 } else { 4 };
+            assert_eq!(chosen(&own_is_back, &rules, &[]), Ok(expected));
+        }
     }
 
     #[test]

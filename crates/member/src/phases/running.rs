@@ -149,7 +149,7 @@ async fn begin(
         .spawn(joined.returning.campaign_when_known(member.clone()));
     let (factory, others_of) = (network.clone(), member.clone());
     base.tasks
-        .spawn(async move { factory.keep_connected(|| others_of.others()).await });
+        .spawn(async move { factory.keep_connected(others_of).await });
     let inbound = member.inbound();
     let records: Records = Arc::new(move |member| inbound.record(member));
     let relay = Relay::new(

@@ -1,13 +1,11 @@
 //! Connections that are there before they are needed. A member that is elected calls members that it never called before;
 //! setting up a connection across regions first would cost a failover one round trip for each of the two, or more with TLS.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::Question;
+use consensus::{Member, Question};
 use futures::future::join_all;
-use raft_types::{MemberId, MemberRecord};
 
 use super::network::GrpcNetworkFactory;
 use super::peers::Peer;
@@ -20,18 +18,18 @@ const WHILE_ALL_ANSWER: Duration = Duration::from_secs(5);
 const WHILE_ONE_IS_SILENT: Duration = Duration::from_secs(2);
 
 impl GrpcNetworkFactory {
-    /// Greets the `members` of the moment on both connections to each, again and again; never returns.
-    pub async fn keep_connected(&self, members: impl Fn() -> BTreeMap<MemberId, MemberRecord>) {
+    /// Greets the others of this member on both connections to each, again and again, and at once when they are other ones; never
+    /// returns.
+    pub async fn keep_connected(&self, member: Member) {
         loop {
-            let peers = members()
-                .into_iter()
-                .map(|(id, record)| self.peer(id, &record));
+            let others = member.others();
+            let peers = others.iter().map(|(id, record)| self.peer(*id, record));
             let answered = join_all(peers.map(greet)).await;
             let interval = match answered.into_iter().all(|answers| answers) {
                 true => WHILE_ALL_ANSWER,
                 false => WHILE_ONE_IS_SILENT,
             };
-            tokio::time::sleep(interval).await;
+            let _ = tokio::time::timeout(interval, member.others_change(&others)).await;
         }
     }
 }

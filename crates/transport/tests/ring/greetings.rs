@@ -15,7 +15,7 @@ async fn who_is_elected_calls_over_connections_that_are_there() {
     let (next, other) = (followers.next().unwrap(), followers.next().unwrap());
     let factory = ring.nodes[&next].factory.clone();
     let member = ring.member(next).clone();
-    tokio::spawn(async move { factory.keep_connected(|| member.others()).await });
+    tokio::spawn(async move { factory.keep_connected(member).await });
     // Two of the leader, two of the follower.
     let connections = || wires[&other].connections();
     within("the connections", async {
@@ -52,7 +52,7 @@ async fn a_connection_that_breaks_while_nothing_is_called_is_replaced() {
     for caller in [leader, follower] {
         let factory = ring.nodes[&caller].factory.clone();
         let member = ring.member(caller).clone();
-        tokio::spawn(async move { factory.keep_connected(|| member.others()).await });
+        tokio::spawn(async move { factory.keep_connected(member).await });
     }
     let connections = |least: u64| {
         let wire = &wires[&called];
