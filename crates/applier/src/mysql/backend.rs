@@ -11,7 +11,7 @@ use crate::mysql::options::{Grants, MysqlOptions, OpenSessions, grant_statement}
 use crate::mysql::outcome::{backend_error, blockers_query, code, read_blockers};
 use crate::mysql::preparation::{MOST_WAITING, PacketRoom, WaitingReaders, settings};
 use crate::mysql::publishing::{
-    Publisher, is_missing, keep_quiet, let_it_tell, open, prepare, take_over,
+    Publisher, is_missing, keep_quiet, let_it_tell, open, owners_end, prepare, take_over,
 };
 use crate::mysql::session::MysqlSession;
 use crate::mysql::table_shape::ShapeQuery;
@@ -272,6 +272,7 @@ impl Backend for MysqlBackend {
         };
         let taken = take_over(&mut connection, number).await;
         taken.map_err(backend_error)?;
+        owners_end(&mut connection).await.map_err(backend_error)?;
         connection.close().await;
         if let Some(checkpoint) = &self.checkpoint {
             let publisher = Publisher::start(&self.options, checkpoint, quiet);

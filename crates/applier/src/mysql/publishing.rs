@@ -5,13 +5,14 @@
 //! binlog. The server writes two lines into its error log for each, at a level that no verbosity leaves out; a filter that
 //! comes with the server drops these two while an applier is at work. Where there is none, it is done once a second.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, LinkError, literal, server_code};
 use tokio::task::AbortHandle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::mysql::checkpoint::{Checkpoint, MAKE, TABLE};
 use crate::mysql::options::MysqlOptions;
@@ -127,6 +128,52 @@ pub(super) async fn take_over(connection: &mut Connection, number: u64) -> Resul
             .await?;
     }
     Ok(())
+}
+
+/// How long a session may take to commit what it was asked for before it was lost.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// Waits until the sessions that own GTIDs now do not any more, for a while at most. One that was lost may be at its commit still: it
+/// shows its rows and lets its locks go before its GTID is in `gtid_executed`, and whoever looks in between would take
+/// the transaction for missing, and write its rows again in a batch.
+///
+/// # Errors
+/// The target cannot be asked.
+pub(super) async fn owners_end(connection: &mut Connection) -> Result<(), LinkError> {
+    let mut left = owners(connection).await?;
+    let deadline = Instant::now() + ENDING;
+    while !left.is_empty() {
+        if Instant::now() >= deadline {
+            tracing::warn!(
+                ?left,
+                "these sessions of the target own GTIDs and do not commit them"
+            );
+            break;
+        }
+        sleep(Duration::from_millis(2)).await;
+        let now = owners(connection).await?;
+        left.retain(|one| now.contains(one));
+    }
+    Ok(())
+}
+
+/// The GTIDs that sessions own, with the sessions.
+async fn owners(connection: &mut Connection) -> Result<BTreeSet<String>, LinkError> {
+    let answer = connection.query("SELECT @@GLOBAL.gtid_owned").await?;
+    let text = answer.first().and_then(|row| row.text_at(0));
+    Ok(owned(text.unwrap_or_default()))
+}
+
+/// Of `UUID:1#7:2#8,UUID:5#9`, where the number of a session is behind `#`.
+fn owned(text: &str) -> BTreeSet<String> {
+    let of_source = text
+        .split(',')
+        .filter_map(|part| part.trim().split_once(':'));
+    let all = of_source.flat_map(|(source, gnos)| {
+        let with_owner = gnos.split(':').filter(|gno| gno.contains('#'));
+        with_owner.map(move |gno| format!("{source}:{gno}"))
+    });
+    all.collect()
 }
 
 /// Puts what an applier has committed as one, and was ended before it could tell, into the target's `gtid_executed`. Any run of
@@ -326,5 +373,14 @@ mod tests {
             "IF prio>=INFORMATION THEN drop. IF err_code==MY-010916 THEN drop. IF err_code==MY-010917 THEN drop."
         );
         assert_eq!(rules_with_ours(&rules), rules);
+    }
+
+    #[test]
+    fn owned_gtids_are_told_with_their_sessions() {
+        assert!(owned("").is_empty());
+        let all = owned("a-b:1#7:2#8,\nc-d:5#9");
+        assert!(all.iter().eq(["a-b:1#7", "a-b:2#8", "c-d:5#9"]));
+        // Of a tag, with what is behind it.
+        assert!(owned("a-b:tag:3#7").iter().eq(["a-b:3#7"]));
     }
 }

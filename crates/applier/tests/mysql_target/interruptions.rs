@@ -7,10 +7,12 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use applier::backend::{Backend, BackendError, Session, WriteError};
 use applier::mysql::MysqlSession;
+use binlog_format::gtid::GtidSet;
+use mysql_link::Connection;
 use testkit::real_disks::LoopDisk;
 use testkit::wait::try_eventually;
 
-use crate::pair::{Pair, Way, server_on};
+use crate::pair::{Pair, Way, options, server_on};
 
 /// Inserts that fail when they come twice, updates of one row, transactions of several rows, and now and then a barrier.
 fn load(transactions: u32) -> String {
@@ -109,6 +111,32 @@ async fn a_connection_to_mysqld_that_is_killed_loses_and_repeats_nothing() -> Re
     }
     ensure!(killed > 3, "it was killed {killed} times only");
     pair.compare(&["d"]).await
+}
+
+/// Of a session that was lost the server may be at a commit yet: the rows are seen, and the GTID is not executed.
+#[tokio::test]
+async fn what_a_lost_session_is_still_committing_is_not_missing() -> Result<()> {
+    const GTID: &str = "07070707-0707-0707-0707-070707070707:1";
+    let mut pair = Pair::with(&OF_SOURCE, &[], |_| {}).await?;
+    pair.write("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)")?;
+    pair.equal_after(Way::Batches(1), &["d"]).await?;
+    let mut lost = Connection::open(&options(&pair.target).connect).await?;
+    for statement in [
+        "SET SESSION sql_log_bin = 0",
+        &format!("SET SESSION gtid_next = '{GTID}'"),
+        "BEGIN",
+        "INSERT INTO d.t VALUES (1)",
+    ] {
+        lost.execute(statement).await?;
+    }
+    let begins = pair.backend.begin();
+    tokio::pin!(begins);
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut begins).await;
+    ensure!(early.is_err(), "it was not waited for: {early:?}");
+    lost.execute("COMMIT").await?;
+    let executed = begins.await?;
+    ensure!(GTID.parse::<GtidSet>()?.difference(&executed).is_empty());
+    Ok(())
 }
 
 /// `disk` has the target's data, and loses its power each time.
