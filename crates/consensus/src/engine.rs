@@ -67,6 +67,26 @@ pub(crate) fn role(raft: &Engine) -> RoleSnapshot {
     }
 }
 
+/// Waits until the role is as it is `wanted`.
+///
+/// # Errors
+/// The engine has stopped before.
+pub(crate) async fn role_when(
+    raft: &Engine,
+    wanted: impl Fn(&RoleSnapshot) -> bool,
+) -> Result<RoleSnapshot, Fault> {
+    let mut changes = raft.server_metrics();
+    loop {
+        let role = role(raft);
+        if wanted(&role) {
+            return Ok(role);
+        }
+        if changes.changed().await.is_err() {
+            return Err(Fault::Stopped);
+        }
+    }
+}
+
 /// The engine's log and, on a leader, what it knows of the others.
 #[derive(Debug, Clone)]
 pub(crate) struct ProgressSnapshot {

@@ -272,7 +272,7 @@ impl Backend for MysqlBackend {
         };
         let taken = take_over(&mut connection, number).await;
         taken.map_err(backend_error)?;
-        owners_end(&mut connection).await.map_err(backend_error)?;
+        owners_end(&mut connection).await?;
         connection.close().await;
         if let Some(checkpoint) = &self.checkpoint {
             let publisher = Publisher::start(&self.options, checkpoint, quiet);

@@ -5,18 +5,18 @@
 //! binlog. The server writes two lines into its error log for each, at a level that no verbosity leaves out; a filter that
 //! comes with the server drops these two while an applier is at work. Where there is none, it is done once a second.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use binlog_format::gtid::GtidSet;
+use binlog_format::gtid::{GtidSet, parse_gtid_owned};
 use mysql_link::{ConnectOptions, Connection, LinkError, literal, server_code};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
+use crate::backend::BackendError;
 use crate::mysql::checkpoint::{Checkpoint, MAKE, TABLE};
 use crate::mysql::options::MysqlOptions;
-use crate::mysql::outcome::code;
+use crate::mysql::outcome::{backend_error, code};
 
 /// From one publication to the next where each is two lines in the error log.
 const BETWEEN_LINES: Duration = Duration::from_secs(1);
@@ -138,42 +138,32 @@ const ENDING: Duration = Duration::from_secs(10);
 /// the transaction for missing, and write its rows again in a batch.
 ///
 /// # Errors
-/// The target cannot be asked.
-pub(super) async fn owners_end(connection: &mut Connection) -> Result<(), LinkError> {
-    let mut left = owners(connection).await?;
+/// The target cannot be asked, or its answer cannot be read.
+pub(super) async fn owners_end(connection: &mut Connection) -> Result<(), BackendError> {
+    let mut left = owned(connection).await?;
     let deadline = Instant::now() + ENDING;
     while !left.is_empty() {
         if Instant::now() >= deadline {
             tracing::warn!(
-                ?left,
-                "these sessions of the target own GTIDs and do not commit them"
+                gtids = %left,
+                "sessions of the target still own GTIDs that they have not committed; SHOW PROCESSLIST there tells what they wait for"
             );
             break;
         }
         sleep(Duration::from_millis(2)).await;
-        let now = owners(connection).await?;
-        left.retain(|one| now.contains(one));
+        left = left.intersection(&owned(connection).await?);
     }
     Ok(())
 }
 
-/// The GTIDs that sessions own, with the sessions.
-async fn owners(connection: &mut Connection) -> Result<BTreeSet<String>, LinkError> {
-    let answer = connection.query("SELECT @@GLOBAL.gtid_owned").await?;
+/// The GTIDs that sessions own.
+async fn owned(connection: &mut Connection) -> Result<GtidSet, BackendError> {
+    let answer = connection.query("SELECT @@GLOBAL.gtid_owned").await;
+    let answer = answer.map_err(backend_error)?;
     let text = answer.first().and_then(|row| row.text_at(0));
-    Ok(owned(text.unwrap_or_default()))
-}
-
-/// Of `UUID:1#7:2#8,UUID:5#9`, where the number of a session is behind `#`.
-fn owned(text: &str) -> BTreeSet<String> {
-    let of_source = text
-        .split(',')
-        .filter_map(|part| part.trim().split_once(':'));
-    let all = of_source.flat_map(|(source, gnos)| {
-        let with_owner = gnos.split(':').filter(|gno| gno.contains('#'));
-        with_owner.map(move |gno| format!("{source}:{gno}"))
-    });
-    all.collect()
+    parse_gtid_owned(text.unwrap_or_default()).map_err(|error| {
+        BackendError::Refused(format!("the target's gtid_owned cannot be read: {error}"))
+    })
 }
 
 /// Puts what an applier has committed as one, and was ended before it could tell, into the target's `gtid_executed`. Any run of
@@ -373,14 +363,5 @@ mod tests {
             "IF prio>=INFORMATION THEN drop. IF err_code==MY-010916 THEN drop. IF err_code==MY-010917 THEN drop."
         );
         assert_eq!(rules_with_ours(&rules), rules);
-    }
-
-    #[test]
-    fn owned_gtids_are_told_with_their_sessions() {
-        assert!(owned("").is_empty());
-        let all = owned("a-b:1#7:2#8,\nc-d:5#9");
-        assert!(all.iter().eq(["a-b:1#7", "a-b:2#8", "c-d:5#9"]));
-        // Of a tag, with what is behind it.
-        assert!(owned("a-b:tag:3#7").iter().eq(["a-b:3#7"]));
     }
 }

@@ -252,3 +252,46 @@ fn decode_intervals(
     }
     Ok(())
 }
+
+/// The GTIDs in `@@global.gtid_owned`: those that sessions hold and that are not executed yet. Each
+/// is followed by `#` and its thread ids.
+///
+/// # Errors
+/// Without those it is not a set of GTIDs.
+pub fn parse_gtid_owned(text: &str) -> Result<GtidSet, ParseGtidError> {
+    let mut without_owners = String::with_capacity(text.len());
+    let mut in_owner = false;
+    for character in text.chars() {
+        in_owner = match character {
+            '#' => true,
+            ':' | ',' => false,
+            _ => in_owner,
+        };
+        if !in_owner {
+            without_owners.push(character);
+        }
+    }
+    without_owners.parse()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_left_out() {
+        let uuid = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
+        let other = "bbbbbbbb-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
+        let parse = |text: &str| parse_gtid_owned(text).map(|set| set.to_string());
+        assert_eq!(parse(""), Ok(String::new()));
+        assert_eq!(parse(&format!("{uuid}:7#17")), Ok(format!("{uuid}:7")));
+        assert_eq!(
+            parse(&format!("{uuid}:7#17#18:9#3")),
+            Ok(format!("{uuid}:7:9"))
+        );
+        assert_eq!(
+            parse(&format!("{uuid}:red:9#18,\n{other}:1#2")),
+            Ok(format!("{uuid}:red:9,{other}:1"))
+        );
+    }
+}

@@ -414,12 +414,13 @@ impl Member {
 
     /// Waits until [`Self::others`] are not those that are `known`.
     pub async fn others_change(&self, known: &BTreeMap<MemberId, MemberRecord>) {
-        let mut changes = self.0.core.raft.server_metrics();
-        while self.others() == *known {
-            if changes.changed().await.is_err() {
-                // The engine has stopped; nothing changes any more.
-                std::future::pending::<()>().await;
-            }
+        let core = &self.0.core;
+        if engine::role_when(&core.raft, |_| self.others() != *known)
+            .await
+            .is_err()
+        {
+            // Nothing changes any more.
+            std::future::pending::<()>().await;
         }
     }
 

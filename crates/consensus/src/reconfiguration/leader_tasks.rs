@@ -12,6 +12,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::calls::MemberCalls;
+use crate::engine;
+use crate::engine::RoleSnapshot;
 use crate::formats;
 use crate::formats::Programs;
 use crate::history::noting::entry_now;
@@ -416,21 +418,13 @@ async fn move_and_give_to(
     next: VoterSets,
     to: MemberId,
 ) -> Result<(), String> {
+    let is_in_the_log = |role: &RoleSnapshot| role.voter_sets() == next.as_slice();
     tokio::select! {
         moved = core.move_quorum(next.clone()) => moved.map_err(|error| error.to_string())?,
-        () = in_force(core, &next) => {}
+        // Committed or not.
+        _ = engine::role_when(&core.raft, is_in_the_log) => {}
     }
     give_to(core, calls, to, 1).await
-}
-
-/// Waits until these voter sets are in the log, committed or not.
-async fn in_force(core: &MemberCore, sets: &VoterSets) {
-    let mut roles = core.raft.server_metrics();
-    while core.role().voter_sets() != sets.as_slice() {
-        if roles.changed().await.is_err() {
-            return;
-        }
-    }
 }
 
 /// Gives the leadership of a witness to `to`, which may lack so many entries that are on their way to it; in words, why that failed.
@@ -454,8 +448,9 @@ async fn give_to(
     }
 }
 
-/// Waits, a lease at most, until `to` has the whole log durably, but for its last entries that are on their way. A target of the engine's transfer waits for it, too, but
-/// only for a heartbeat; then it refuses, and the others, who take the leadership for given away, elect one of theirs.
+/// Waits, a lease at most, until `to` has the whole log durably, but for its last entries that are on their way. A target of the
+/// engine's transfer waits for it, too, but only for a heartbeat; then it refuses, and the others, who take the leadership for given
+/// away, elect one of theirs.
 async fn wait_for_the_log(
     core: &MemberCore,
     to: MemberId,

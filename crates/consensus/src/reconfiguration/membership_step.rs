@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::{
     ChangeMembershipError, ClientWriteError, ForwardReason, ForwardToLeader, RaftError,
 };
@@ -19,7 +18,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::engine;
-use crate::engine::{Engine, Fault};
+use crate::engine::{Engine, Fault, RoleSnapshot};
 use crate::lease::leadership::Term;
 use crate::quorum::VoterSets;
 
@@ -132,7 +131,10 @@ pub(crate) async fn append(
                 let op_id = OpId::from(done.log_id);
                 // The next decision is made on what the engine shows, which may be a moment behind what it answers.
                 let left = patience.saturating_sub(began.elapsed());
-                let _ = tokio::time::timeout(left, until_shown(raft, op_id)).await;
+                let is_shown = |role: &RoleSnapshot| {
+                    role.membership.log_id().map(|at| at.index) >= Some(op_id.index)
+                };
+                let _ = tokio::time::timeout(left, engine::role_when(raft, is_shown)).await;
                 return Ok(op_id);
             }
             Err(RaftError::Fatal(fatal)) => return Err(Fault::from(fatal).into()),
@@ -148,18 +150,6 @@ fn newcomer_that_votes(step: &MembershipStep) -> Option<MemberId> {
     let present = step.base.membership();
     let mut voters = step.sets.iter().flatten();
     voters.find(|id| present.get_node(id).is_none()).copied()
-}
-
-/// Waits until the engine shows the membership of this entry, or a later one.
-async fn until_shown(raft: &Engine, op_id: OpId) {
-    let mut changes = raft.server_metrics();
-    loop {
-        let role = engine::role(raft);
-        let shown = role.membership.log_id().map(|at| at.index);
-        if shown >= Some(op_id.index) || changes.changed().await.is_err() {
-            return;
-        }
-    }
 }
 
 /// What has to happen before the engine takes the step, or the reason why it never will.

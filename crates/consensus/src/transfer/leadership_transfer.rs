@@ -5,14 +5,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use openraft::async_runtime::watch::WatchReceiver;
 use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::calls::{MemberCalls, Question};
 use crate::engine;
-use crate::engine::Fault;
+use crate::engine::{Fault, RoleSnapshot};
 use crate::lease::leadership::Term;
 use crate::member::core::{MemberCore, StartedTransfer};
 use crate::ring_view::{RingMember, RingView};
@@ -227,18 +226,11 @@ async fn help_out(
 
 /// Waits until somebody leads a term after `term`.
 async fn next_leader(core: &MemberCore, term: Term) -> Result<(MemberId, Term), Fault> {
-    let mut changes = core.raft.server_metrics();
-    loop {
-        let role = engine::role(&core.raft);
-        if let Some(leader) = role.leader
-            && role.term > term
-        {
-            return Ok((leader, role.term));
-        }
-        if changes.changed().await.is_err() {
-            return Err(Fault::Stopped);
-        }
-    }
+    let leader = |role: &RoleSnapshot| role.leader.filter(|_| role.term > term);
+    let role = engine::role_when(&core.raft, |role| leader(role).is_some()).await?;
+    leader(&role)
+        .map(|leader| (leader, role.term))
+        .ok_or(Fault::Stopped)
 }
 
 #[cfg(test)]

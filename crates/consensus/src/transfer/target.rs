@@ -10,8 +10,9 @@ use crate::transfer::fitness::{DatabaseStates, Fitness, SOON_THERE};
 
 /// Chooses the target: a voting database member that answers, whose log is caught up, and in whose region commits are possible.
 /// Those in `failed` come last, then those whose mysqld could not be the primary, and members of priority 0, then those without a
-/// vote at the moment: a quorum that is on its way does not turn back for one that answered a moment later. Then the own region comes first, then the operator's order of regions. Among those of a region, a mysqld that would keep clients waiting comes behind
-/// one that would not; then the higher priority, the mysqld that lacks less, the smaller lag of the log, the lower number.
+/// vote at the moment: a quorum that is on its way does not turn back for one that answered a moment later. Then the own region comes
+/// first, then the operator's order of regions. Among those of a region, a mysqld that would keep clients waiting comes behind one
+/// that would not; then the higher priority, the mysqld that lacks less, the smaller lag of the log, the lower number.
 ///
 /// One that is unfit, or did not say, is chosen where there is no other: a leadership without a primary is worth more than
 /// none, since commits that wait can still be settled.

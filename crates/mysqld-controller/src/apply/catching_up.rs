@@ -2,13 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use binlog_format::gtid::GtidSet;
+use binlog_format::gtid::{GtidSet, parse_gtid_owned};
 use mysql_link::{ConnectOptions, Connection};
 
 use crate::apply::errant::errant;
 use crate::apply::standing::{Standing, may_propose};
 use crate::ring::Ring;
-use crate::settings::parse_gtid_owned;
 
 /// How a server's transactions compare with the log's.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::framing::TransactionFramer;
-use binlog_format::gtid::GtidSet;
+use binlog_format::gtid::{GtidSet, parse_gtid_owned};
 use bytes::Bytes;
 use mysql_link::{ConnectOptions, Connection, DumpOptions, ReplicationStream};
 use raft_types::MAX_TRANSACTION_BYTES;
@@ -22,8 +22,7 @@ use crate::ingest::reserve::{Reserve, checksum, quick_look};
 use crate::ingest::status::IngestFigures;
 use crate::ring::{LeaderTerm, Ring, RingLog};
 use crate::settings::{
-    Check, Depth, Observed, Phase, Plan, SemiSyncNames, Severity, apply, observe, parse_gtid_owned,
-    preflight,
+    Check, Depth, Observed, Phase, Plan, SemiSyncNames, Severity, apply, observe, preflight,
 };
 
 /// How many entries may wait between the two sides; their bytes are bounded apart.

@@ -15,8 +15,8 @@ pub use crate::settings::grants::{Grants, NATIVE_RIGHTS, Privilege, native_grant
 pub use crate::settings::no_waiting::{
     StopWaitingError, let_commits_through, stop_waiting_for_acks,
 };
+pub(crate) use crate::settings::observed::says_on;
 pub use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncReplica};
-pub(crate) use crate::settings::observed::{parse_gtid_owned, says_on};
 pub use crate::settings::plan::{Phase, Plan, Statement};
 pub(crate) use crate::settings::preflight::TIMEOUT_MS;
 pub use crate::settings::preflight::{is_effectively_infinite, preflight};

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use binlog_format::gtid::GtidSet;
 use mysql_link::ServerVersion;
 use uuid::Uuid;
 
@@ -104,24 +103,6 @@ pub(crate) fn says_on(value: &str) -> bool {
     value.eq_ignore_ascii_case("ON") || value == "1"
 }
 
-/// The GTIDs in `@@global.gtid_owned`: those that sessions hold and that are not executed yet. Each
-/// is followed by `#` and its thread ids.
-pub(crate) fn parse_gtid_owned(text: &str) -> Result<GtidSet, binlog_format::gtid::ParseGtidError> {
-    let mut without_owners = String::with_capacity(text.len());
-    let mut in_owner = false;
-    for character in text.chars() {
-        in_owner = match character {
-            '#' => true,
-            ':' | ',' => false,
-            _ => in_owner,
-        };
-        if !in_owner {
-            without_owners.push(character);
-        }
-    }
-    without_owners.parse()
-}
-
 // The two generations of semi-sync names: source and replica from 8.0.26 on, master and slave before
 // (and later too, where the old plugin is still the one that is loaded).
 
@@ -208,27 +189,5 @@ impl SemiSyncNames {
 
     fn variable(self, suffix: &str) -> String {
         format!("{}_{suffix}", self.plugin())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn owners_are_left_out() {
-        let uuid = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
-        let other = "bbbbbbbb-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
-        let parse = |text: &str| parse_gtid_owned(text).map(|set| set.to_string());
-        assert_eq!(parse(""), Ok(String::new()));
-        assert_eq!(parse(&format!("{uuid}:7#17")), Ok(format!("{uuid}:7")));
-        assert_eq!(
-            parse(&format!("{uuid}:7#17#18:9#3")),
-            Ok(format!("{uuid}:7:9"))
-        );
-        assert_eq!(
-            parse(&format!("{uuid}:red:9#18,\n{other}:1#2")),
-            Ok(format!("{uuid}:red:9,{other}:1"))
-        );
     }
 }
