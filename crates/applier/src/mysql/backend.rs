@@ -12,6 +12,7 @@ use crate::mysql::outcome::{backend_error, blockers_query, code, read_blockers};
 use crate::mysql::preparation::{MOST_WAITING, PacketRoom, WaitingReaders, settings};
 use crate::mysql::publishing::{
     Publisher, is_missing, keep_quiet, let_it_tell, open, owners_end, prepare, take_over,
+    take_over_if_used,
 };
 use crate::mysql::session::MysqlSession;
 use crate::mysql::table_shape::ShapeQuery;
@@ -270,7 +271,7 @@ impl Backend for MysqlBackend {
             Some(_) => keep_quiet(&mut connection).await,
             None => Ok(None),
         };
-        let taken = take_over(&mut connection, number).await;
+        let taken = take_over_if_used(&mut connection, number).await;
         taken.map_err(backend_error)?;
         owners_end(&mut connection).await?;
         connection.close().await;

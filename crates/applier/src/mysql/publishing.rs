@@ -86,19 +86,29 @@ pub(super) async fn open(options: &MysqlOptions) -> Result<Connection, LinkError
     Ok(connection)
 }
 
-/// Takes the target over: no commit of an earlier applier, or of a session that was lost, goes through from here on, and what
-/// was committed before is in `gtid_executed`. `number` is one that nobody else has. A target without the table has nothing
-/// to be taken over.
+/// Takes a target over on which an applier may have been before: [`take_over`], where there is something to be taken over.
 ///
 /// # Errors
-/// It cannot be done: the target's `gtid_executed` may lack what its tables have.
-pub(super) async fn take_over(connection: &mut Connection, number: u64) -> Result<(), LinkError> {
+/// As there.
+pub(super) async fn take_over_if_used(
+    connection: &mut Connection,
+    number: u64,
+) -> Result<(), LinkError> {
     // An account without rights on it does not see it: no error of its own, which whoever watches for denied rights would see.
     let there = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'witness_applier' AND table_name = 'checkpoint'";
     let there = connection.query(there).await?;
     if there.first().and_then(|row| row.text_at(0)) == Some("0") {
         return Ok(());
     }
+    take_over(connection, number).await
+}
+
+/// Takes the target over: no commit of an earlier applier, or of a session that was lost, goes through from here on, and what
+/// was committed before is in `gtid_executed`. `number` is one that nobody else has.
+///
+/// # Errors
+/// It cannot be done: the target's `gtid_executed` may lack what its tables have.
+pub(super) async fn take_over(connection: &mut Connection, number: u64) -> Result<(), LinkError> {
     // Waits for a commit that is under way.
     let set = format!("UPDATE {TABLE} SET n = {number} WHERE id = 1");
     match connection.execute(set).await {
@@ -174,7 +184,7 @@ async fn owned(connection: &mut Connection) -> Result<GtidSet, BackendError> {
 /// It cannot be done, and `gtid_executed` may lack transactions that are in the tables.
 pub async fn complete_gtid_executed(connect: &ConnectOptions) -> Result<(), LinkError> {
     let mut connection = open(&MysqlOptions::new(connect.clone())).await?;
-    take_over(&mut connection, Checkpoint::new().begin()).await?;
+    take_over_if_used(&mut connection, Checkpoint::new().begin()).await?;
     connection.close().await;
     Ok(())
 }

@@ -228,6 +228,11 @@ impl Inbound {
         self.core.dead_leader.calls(caller);
     }
 
+    /// A member that had no connection to this one calls over one: it was started, or was cut off.
+    pub fn arrives(&self) {
+        self.core.arrived.notify_one();
+    }
+
     /// A member has closed the last of its connections to this one. When it is the leader, this member finds out whether its
     /// process is gone.
     pub fn hung_up(&self, caller: MemberId) {

@@ -2,6 +2,10 @@
 //! what the follower lacks, and for a while every entry that it appends: so the first commit across a
 //! distance takes one round trip. These are ordinary requests of this leader; a follower that has the
 //! entries already changes nothing, and one that does not have what is before them says so.
+//!
+//! Before them goes a question without entries. A connection that has carried little begins with some 14 KB at once (RFC 6928), and
+//! waits for an answer before it sends the rest: without the question, where the logs part would be known when the entries have
+//! arrived, which is a round trip later.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,6 +26,10 @@ use crate::log_probe::{Asked, ReportingNetwork};
 /// How many entries are tried to begin with; fewer when so many are too large.
 const TAIL_LENGTHS: [u64; 4] = [64, 16, 4, 1];
 
+/// How much of them is sent before anything is answered: what a connection that has carried little sends at once. More would be in
+/// the way of what is appended then, mostly for nothing: who lacks more says so meanwhile.
+const FIRST_FLIGHT_BYTES: usize = 10 << 10;
+
 /// How often, in the time for which an answer counts, a follower is asked again that has nothing more to get.
 const AGAIN_IN_A_WINDOW: u32 = 4;
 
@@ -35,7 +43,7 @@ pub(super) struct TailPush {
     /// What every request of it has.
     vote: Vote,
     leader_commit: Option<LogId>,
-    first: AppendEntriesRequest<TypeConfig>,
+    first: Tail,
     begun: Exchange,
     lasts: Duration,
 }
@@ -48,19 +56,13 @@ impl TailPush {
         cause: &AppendEntriesRequest<TypeConfig>,
         window: Duration,
     ) -> Option<Self> {
-        let (previous, entries) = tail(own.as_ref(), &cause.vote).await?;
-        let upto = entries.last()?.log_id;
+        let first = tail(own.as_ref(), &cause.vote).await?;
+        let upto = first.1.last()?.log_id;
         let begun = shared.change(|known| {
             let begun = known.begin(&cause.vote, Instant::now());
             known.push(&begun, upto);
             begun
         });
-        let first = AppendEntriesRequest {
-            vote: cause.vote,
-            prev_log_id: previous,
-            entries,
-            leader_commit: cause.leader_commit,
-        };
         Some(Self {
             own,
             shared,
@@ -105,12 +107,20 @@ impl TailPush {
 
     fn requests(self, on_their_way: OnTheirWay) -> impl Stream<Item = Asked> + Send + 'static {
         let until = Instant::now() + self.lasts * 2;
-        stream::unfold((self, None), move |(mut push, sent)| {
+        let question = Asked {
+            request: self.request(None, Vec::new(), None),
+            wants_report: true,
+        };
+        let entries = stream::unfold((self, None), move |(mut push, sent)| {
             let on_their_way = on_their_way.clone();
             async move {
-                let (request, wants_report) = match sent {
-                    None => (push.take_first(), true),
-                    Some(sent) => (push.next(sent, until).await?, false),
+                let request = match sent {
+                    None => {
+                        // What is there at one moment travels as one frame, and is read when it has arrived as a whole.
+                        tokio::task::yield_now().await;
+                        push.take_first()
+                    }
+                    Some(sent) => push.next(sent, until).await?,
                 };
                 let entries = request.entries.last().map(|entry| entry.log_id);
                 let upto = entries.or(request.prev_log_id)?;
@@ -122,32 +132,38 @@ impl TailPush {
                 on_their_way.sent(upto, exchange);
                 let asked = Asked {
                     request,
-                    wants_report,
+                    wants_report: false,
                 };
                 Some((asked, (push, Some(upto))))
             }
-        })
+        });
+        stream::iter([question]).chain(entries)
+    }
+
+    fn request(
+        &self,
+        previous: Option<LogId>,
+        entries: Vec<Entry>,
+        leader_commit: Option<LogId>,
+    ) -> AppendEntriesRequest<TypeConfig> {
+        AppendEntriesRequest {
+            vote: self.vote,
+            prev_log_id: previous,
+            entries,
+            leader_commit,
+        }
     }
 
     fn take_first(&mut self) -> AppendEntriesRequest<TypeConfig> {
-        AppendEntriesRequest {
-            vote: self.first.vote,
-            prev_log_id: self.first.prev_log_id,
-            entries: std::mem::take(&mut self.first.entries),
-            leader_commit: self.first.leader_commit,
-        }
+        let (previous, entries) = std::mem::take(&mut self.first);
+        self.request(previous, entries, self.leader_commit)
     }
 
     /// The entries behind `sent`, when there are some. When there are none for a while, a request without entries: the search may last
     /// longer than what is known counts, where many members share processors, or the way is long beside the window.
     async fn next(&self, sent: LogId, until: Instant) -> Option<AppendEntriesRequest<TypeConfig>> {
         let again_at = Instant::now() + self.lasts / AGAIN_IN_A_WINDOW;
-        let behind_sent = |entries| AppendEntriesRequest {
-            vote: self.vote,
-            prev_log_id: Some(sent),
-            entries,
-            leader_commit: self.leader_commit,
-        };
+        let behind_sent = |entries| self.request(Some(sent), entries, self.leader_commit);
         loop {
             tokio::time::sleep(LOOK).await;
             if Instant::now() >= until || !self.shared.lock().is_pushing(&self.begun) {
@@ -158,7 +174,7 @@ impl TailPush {
             if !leads(self.own.as_ref(), &self.vote) {
                 return None;
             }
-            let entries = suffix_that_fits(entries.into_iter().rev());
+            let entries = suffix_that_fits(entries);
             match entries.first() {
                 Some(first) if first.log_id.index == start => return Some(behind_sent(entries)),
                 // More at once than is worth sending ahead: the engine's turn.
@@ -211,8 +227,11 @@ impl OnTheirWay {
     }
 }
 
+/// Newest entries of the own log, and what is before them.
+type Tail = (Option<LogId>, Vec<Entry>);
+
 /// The newest entries of the own log and what is before them, while it is this leader's.
-async fn tail(own: &dyn OwnLog, vote: &Vote) -> Option<(Option<LogId>, Vec<Entry>)> {
+async fn tail(own: &dyn OwnLog, vote: &Vote) -> Option<Tail> {
     let end = own.report().runs.last()?.last;
     for length in TAIL_LENGTHS {
         // One more than is sent: it names what is before them.
@@ -231,8 +250,16 @@ async fn tail(own: &dyn OwnLog, vote: &Vote) -> Option<(Option<LogId>, Vec<Entry
         {
             continue;
         }
-        let previous = (start > 0).then(|| entries.remove(0).log_id);
-        return (!entries.is_empty()).then_some((previous, entries));
+        // One is sent in any case.
+        let sent = count_that_fits(entries.iter().rev(), FIRST_FLIGHT_BYTES).max(1);
+        // The log's first entry has nothing before it.
+        let before = entries
+            .len()
+            .saturating_sub(sent)
+            .max(usize::from(start > 0));
+        let sent = entries.split_off(before);
+        let previous = entries.last().map(|entry| entry.log_id);
+        return (!sent.is_empty()).then_some((previous, sent));
     }
     None
 }
@@ -245,15 +272,19 @@ fn leads(own: &dyn OwnLog, vote: &Vote) -> bool {
         .is_some_and(|stored| stored.leader_id == vote.leader_id)
 }
 
-fn suffix_that_fits(newest_first: impl Iterator<Item = Entry>) -> Vec<Entry> {
+fn suffix_that_fits(mut entries: Vec<Entry>) -> Vec<Entry> {
+    let fitting = count_that_fits(entries.iter().rev(), UNASKED_BYTES);
+    entries.split_off(entries.len() - fitting)
+}
+
+/// How many of these entries fit together.
+fn count_that_fits<'a>(entries: impl Iterator<Item = &'a Entry>, budget: usize) -> usize {
     let mut used = 0;
-    let fitting = newest_first.take_while(|entry| {
+    let fitting = entries.take_while(|entry| {
         used += bytes_of(entry);
-        used <= UNASKED_BYTES
+        used <= budget
     });
-    let mut entries: Vec<_> = fitting.collect();
-    entries.reverse();
-    entries
+    fitting.count()
 }
 
 // A request that begins where the logs part goes out with the rest of the own log: the engine would send
@@ -310,18 +341,10 @@ pub(super) async fn widen(
     if !still_ours || !follows {
         return None;
     }
-    request.entries.extend(within(rest, UNASKED_BYTES - used));
+    let fitting = count_that_fits(rest.iter(), UNASKED_BYTES - used);
+    request.entries.extend(rest.into_iter().take(fitting));
     let sent = request.entries.last()?.log_id;
     (sent > asked).then_some(Widened { asked, sent })
-}
-
-/// The first of the entries, as many as fit.
-fn within(entries: Vec<Entry>, budget: usize) -> impl Iterator<Item = Entry> {
-    let mut used = 0;
-    entries.into_iter().take_while(move |entry| {
-        used += bytes_of(entry);
-        used <= budget
-    })
 }
 
 /// About what an entry takes on the wire.
@@ -400,8 +423,10 @@ mod tests {
             log_id: id(index),
             payload: EntryPayload::Normal(AppEntry::Transaction(payload(100 << 10))),
         };
-        let fitting: Vec<_> = within((0..20).map(entry).collect(), UNASKED_BYTES).collect();
-        assert_eq!(fitting.len(), 5);
-        assert_eq!(within(vec![entry(0)], 100 << 10).count(), 0);
+        let entries: Vec<_> = (0..20).map(entry).collect();
+        assert_eq!(count_that_fits(entries.iter(), UNASKED_BYTES), 5);
+        assert_eq!(count_that_fits(entries[..1].iter(), 100 << 10), 0);
+        let last = suffix_that_fits(entries);
+        assert_eq!(last.first().unwrap().log_id.index, 15);
     }
 }

@@ -60,6 +60,8 @@ pub(crate) struct MemberCore {
     pub(crate) reconfiguration_lock: AsyncMutex<()>,
     /// Wakes the observer when a transfer starts.
     pub(crate) transfer_started: Notify,
+    /// Wakes whoever keeps connections when a member calls that had none to this one.
+    pub(crate) arrived: Notify,
     pub(crate) writer: WriterSlot,
     pub(crate) database: DatabaseSlot,
     pub(crate) rooms: Rooms,
@@ -92,6 +94,7 @@ impl MemberCore {
             failed: OnceLock::new(),
             started_transfer: Mutex::new(None),
             transfer_started: Notify::new(),
+            arrived: Notify::new(),
             writer: WriterSlot::default(),
             database: DatabaseSlot::default(),
             rooms: Rooms::default(),

@@ -424,6 +424,12 @@ impl Member {
         }
     }
 
+    /// Waits until a member calls that had no connection to this one, so that this one may have none to it either. One task waits
+    /// at a time; what came since it last did counts.
+    pub async fn another_arrives(&self) {
+        self.0.core.arrived.notified().await;
+    }
+
     /// The number under which it takes part in the ring.
     pub fn id(&self) -> MemberId {
         self.0.config.id

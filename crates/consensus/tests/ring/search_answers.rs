@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consensus::Timers;
-use consensus::log_probe::{Answered, LogProbe, LogProbeClient, RpcResult};
+use consensus::log_probe::{Answered, Asked, LogProbe, LogProbeClient, RpcResult};
 use futures::{StreamExt, stream};
 use openraft::errors::{RPCError, Unreachable};
 use openraft::network::{NetSnapshot, NetStreamAppend, RPCOption, RaftNetworkFactory};
 use openraft::raft::{AppendEntriesRequest, StreamAppendError, StreamAppendResult};
 use raft_types::{
-    Entry, EntryPayload, FileStart, LogId, LogReport, MemberId, MemberRecord, OpId, OwnLog,
-    StoredMembership, TermRun, TypeConfig, Vote,
+    AppEntry, Entry, EntryPayload, FileStart, LogId, LogReport, MemberId, MemberRecord, OpId,
+    OwnLog, StoredMembership, TermRun, TransactionPayload, TypeConfig, Vote,
 };
 use testkit::network::{Line, Port};
 
@@ -74,6 +74,12 @@ fn matching(index: u64) -> RpcResult<Answered> {
         result,
         report: None,
     })
+}
+
+/// The answer to the question that goes before what is sent ahead.
+fn told(report: Option<LogReport>) -> RpcResult<Answered> {
+    let result = Ok(None);
+    Ok(Answered { result, report })
 }
 
 /// A leader's factory over a log of 0 to 110. Nothing is sent ahead unless the far end has answers for it.
@@ -147,6 +153,11 @@ impl Leader {
         })
         .collect()
     }
+}
+
+/// Lets what is under way go on until it waits.
+async fn a_moment() {
+    tokio::time::sleep(Duration::from_micros(1)).await;
 }
 
 /// What one stream of requests is answered, until it ends or the far end is silent.
@@ -326,10 +337,12 @@ async fn a_snapshot_makes_it_forget_and_is_not_contradicted() {
 async fn what_must_go_out_goes_with_the_rest_and_is_answered_as_asked() {
     let mut leader = Leader::over(Arc::new(disk()));
     let mut client = leader.client().await;
-    // What is sent ahead is refused, and brings the report.
-    leader.script.answers(conflict(46, report(20)));
+    // What is sent ahead is refused.
+    leader.script.answers(told(report(20)));
+    leader.script.answers(conflict(46, None));
     let answers = ask(&mut client, [request(0..8)]).await;
     assert_eq!(answers, [Ok(Ok(Some(id(7))))]);
+    a_moment().await;
     assert_eq!(leader.sent(), [(47, 110)]);
     leader.script.answers(matching(110));
     let answers = ask(&mut client, [request(21..29)]).await;
@@ -347,20 +360,66 @@ async fn what_must_go_out_goes_with_the_rest_and_is_answered_as_asked() {
     assert_eq!(leader.sent(), []);
 }
 
+/// Entries may need several round trips to arrive, and a question one.
+#[tokio::test(start_paused = true)]
+async fn where_the_logs_part_is_known_before_what_was_sent_ahead_has_arrived() {
+    let mut leader = Leader::over(Arc::new(disk()));
+    let mut client = leader.client().await;
+    leader.script.answers(told(report(70)));
+    let steps = [(40, Some(Ok(47))), (90, Some(Err(89))), (71, None)];
+    for (from, expected) in steps {
+        let answers = ask(&mut client, [request(from..from + 8)]).await;
+        let expected = expected.map(|expected| {
+            let expected = expected.map(|at| Some(id(at)));
+            Ok(expected.map_err(|at| StreamAppendError::Conflict(id(at))))
+        });
+        assert_eq!(answers, Vec::from_iter(expected), "{from}");
+    }
+    let sent = leader.script.sent();
+    let asked = |(_, asked): &(Lane, Asked)| (asked.request.entries.len(), asked.wants_report);
+    assert_eq!(
+        Vec::from_iter(sent.iter().map(asked)),
+        [(0, true), (64, false)]
+    );
+}
+
+/// What a new connection sends at once; more would hold up what is appended next.
+#[tokio::test(start_paused = true)]
+async fn no_more_is_sent_ahead_than_a_first_flight_carries_but_one_entry_is() {
+    for (bytes, first) in [(1_000, 102), (20_000, 110)] {
+        let disk = MemoryDisk::default();
+        let transaction = |index| Entry {
+            log_id: id(index),
+            payload: EntryPayload::Normal(AppEntry::Transaction(TransactionPayload::seal(
+                Bytes::from(vec![0; bytes]),
+            ))),
+        };
+        disk.preload(vote(), (0..=110).map(transaction));
+        let mut leader = Leader::over(Arc::new(disk));
+        let mut client = leader.client().await;
+        leader.script.answers(told(report(110)));
+        ask(&mut client, [request(0..8)]).await;
+        a_moment().await;
+        assert_eq!(leader.sent(), [(first, 110)]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_appended_meanwhile_is_sent_ahead_too() {
     let own = disk();
     let mut leader = Leader::over(Arc::new(own.clone()));
     let mut client = leader.client().await;
+    leader.script.answers(told(None));
     let option = RPCOption::new(TIMERS.heartbeat);
     let requests = Box::pin(stream::iter([request(50..58)]));
     let mut answers = client.stream_append(requests, option).await.unwrap();
-    // Nothing is answered yet, and the step of the search waits.
+    // Nothing is known yet, and the step of the search waits.
     let silent = tokio::time::timeout(Duration::from_millis(5), answers.next()).await;
     assert!(silent.is_err());
     drop(answers);
     assert_eq!(leader.sent(), [(47, 110)]);
     own.preload(vote(), [entry(111)]);
+    leader.script.answers(told(None));
     leader.script.answers(matching(111));
     // The far end of the script answers one after the other: the first is lost here, so a new leadership's
     // client begins again.

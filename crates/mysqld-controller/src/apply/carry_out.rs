@@ -261,12 +261,21 @@ impl<R: Ring + CommittedLog> Apply<R> {
             () = cancel.cancelled() => return,
             applied = self.everything_applied() => applied,
         };
-        match applied {
-            Ok(Some(session)) => {
+        let closed = match applied {
+            Ok(Some(mut session)) => {
+                // Before the applier ends: it has nothing left to write, and where nobody can write, it need not make sure with a
+                // write of its own that no session which it lost does.
+                let closed = close_to_all(&mut session, &self.options.connect).await;
+                closed.map(|()| session)
+            }
+            Ok(None) => return,
+            Err(cause) => Err(cause),
+        };
+        match closed {
+            Ok(session) => {
                 self.end_applier().await;
                 self.fit_to_lead(term, server, Some(session), cancel).await;
             }
-            Ok(None) => {}
             Err(cause) => {
                 self.again = Some((term, Instant::now() + AGAIN));
                 self.go(RoleState::Waiting { what: cause });

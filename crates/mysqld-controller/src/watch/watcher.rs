@@ -16,7 +16,7 @@ use crate::STATEMENT_LIMIT;
 use crate::events::EventScheduler;
 use crate::ingest::{IngestFigures, IngestStatus};
 use crate::settings::{
-    Depth, Observed, Phase, Plan, Requirements, apply, binlog_filters, commits, observe,
+    Observed, Phase, Plan, Requirements, apply, binlog_filters, commits, observe_again,
     semi_sync_clients, server_clock,
 };
 use crate::status::Readiness;
@@ -123,6 +123,8 @@ pub struct Watcher {
     reports: watch::Sender<WatchReport>,
     connection: Option<Connection>,
     starts: Starts,
+    /// What the last look saw of the server.
+    seen: Option<Observed>,
     /// The binlog's filters, and in which start of mysqld they were seen.
     filters: Option<(u64, Vec<String>)>,
     /// The start of mysqld at which a look found out all that one can.
@@ -170,6 +172,7 @@ impl Watcher {
             connection: None,
             starts: Starts::default(),
             filters: None,
+            seen: None,
             looked_whole: None,
             commits: CommitWatch::default(),
             ending: Ending::default(),
@@ -271,7 +274,8 @@ impl Watcher {
             Some(connection) => connection,
             None => Connection::open(&self.options.connect).await?,
         };
-        let mut observed = observe(&mut connection, Depth::Watch).await?;
+        let mut observed = observe_again(&mut connection, self.seen.as_ref()).await?;
+        self.seen = Some(observed.clone());
         let sighting = sight(&mut connection, &observed, began).await?;
         let server = ServerFacts::of(&observed, self.starts.see(sighting));
         observed.binlog_filters = self.filters(&observed, server.incarnation).await;

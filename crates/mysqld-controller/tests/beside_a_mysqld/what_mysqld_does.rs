@@ -7,6 +7,7 @@ use anyhow::Result;
 use binlog_format::event::EventType;
 use binlog_format::gtid::GtidSet;
 use mysql_link::{Connection, DumpOptions, LinkError, ReplicationStream, server_code};
+use mysqld_controller::settings::{Depth, observe, observe_again};
 use testkit::mysqld::{Mysqld, PendingSql};
 
 use crate::primary::{A_WHILE, LIMIT, OUR_UUID, connect, eventually, launch, still_waits, visible};
@@ -180,5 +181,35 @@ async fn a_super_read_only_mysqld_refuses_to_install_a_plugin() -> Result<()> {
     assert_eq!(server.client().variable("read_only")?, "1");
     connection.execute(install).await?;
     assert_eq!(server.client().gtid_executed()?, executed);
+    Ok(())
+}
+
+/// What a look at a server that was seen before asks in another way, because that is faster.
+#[tokio::test(flavor = "multi_thread")]
+async fn values_of_variables_are_those_that_a_list_shows() -> Result<()> {
+    let server = source()?;
+    let mut connection = Connection::open(&connect(&server.socket())).await?;
+    let first = observe(&mut connection, Depth::Watch).await?;
+    assert_eq!(first.variable("gtid_mode"), Some("ON"));
+    assert!(first.semi_sync().is_some() && first.variables.len() > 20);
+    server.client().sql(
+        "SET GLOBAL read_only = ON; SET GLOBAL sync_binlog = 0; SET GLOBAL rpl_semi_sync_source_enabled = OFF; \
+         SET GLOBAL binlog_row_image = 'NOBLOB'; SET GLOBAL rpl_semi_sync_source_wait_no_replica = OFF",
+    )?;
+    let listed = observe(&mut connection, Depth::Watch).await?;
+    let selected = observe_again(&mut connection, Some(&first)).await?;
+    assert_ne!(first.variables, listed.variables);
+    assert_eq!(selected.variables, listed.variables);
+    // The plugin goes, and comes back.
+    server
+        .client()
+        .sql("UNINSTALL PLUGIN rpl_semi_sync_source")?;
+    let without = observe_again(&mut connection, Some(&selected)).await?;
+    assert_eq!(without.semi_sync(), None);
+    server
+        .client()
+        .sql("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'")?;
+    let with = observe_again(&mut connection, Some(&without)).await?;
+    assert!(with.semi_sync().is_some());
     Ok(())
 }

@@ -18,8 +18,8 @@ const WHILE_ALL_ANSWER: Duration = Duration::from_secs(5);
 const WHILE_ONE_IS_SILENT: Duration = Duration::from_secs(2);
 
 impl GrpcNetworkFactory {
-    /// Greets the others of this member on both connections to each, again and again, and at once when they are other ones; never
-    /// returns.
+    /// Greets the others of this member on both connections to each, again and again, and at once when they are other ones or one of
+    /// them was started; never returns.
     pub async fn keep_connected(&self, member: Member) {
         loop {
             let others = member.others();
@@ -29,7 +29,13 @@ impl GrpcNetworkFactory {
                 true => WHILE_ALL_ANSWER,
                 false => WHILE_ONE_IS_SILENT,
             };
-            let _ = tokio::time::timeout(interval, member.others_change(&others)).await;
+            let something_changes = async {
+                tokio::select! {
+                    () = member.others_change(&others) => {}
+                    () = member.another_arrives() => {}
+                }
+            };
+            let _ = tokio::time::timeout(interval, something_changes).await;
         }
     }
 }

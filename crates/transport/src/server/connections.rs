@@ -22,6 +22,13 @@ use crate::local_member::LocalMember;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnectionId(u64);
 
+/// Whether a member that calls had called over a connection that is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    First,
+    Known,
+}
+
 /// All that are open, and the member that calls over each, once it has called.
 #[derive(Debug, Default)]
 pub(crate) struct Connections(Mutex<Open>);
@@ -41,13 +48,18 @@ impl Connections {
         id
     }
 
-    /// A member calls over a connection. When it is open still, `heard` is told, and in the order in which the last one's end is:
-    /// what a process that is gone had said before is not taken for a sign of life.
-    pub(crate) fn calls(&self, id: ConnectionId, caller: MemberId, heard: impl FnOnce()) {
+    /// A member calls over a connection. When it is open still, `heard` is told, and whether the member has called over none of
+    /// those that are open; in the order in which the last one's end is told: what a process that is gone had said before is not
+    /// taken for a sign of life.
+    pub(crate) fn calls(&self, id: ConnectionId, caller: MemberId, heard: impl FnOnce(Arrival)) {
         let mut open = self.lock();
-        if let Some(known) = open.callers.get_mut(&id) {
-            *known = Some(caller);
-            heard();
+        let known = open.callers.values().any(|other| *other == Some(caller));
+        if let Some(of_this) = open.callers.get_mut(&id) {
+            *of_this = Some(caller);
+            heard(match known {
+                true => Arrival::Known,
+                false => Arrival::First,
+            });
         }
     }
 
@@ -193,9 +205,13 @@ mod tests {
     fn a_member_hangs_up_with_the_last_connection_over_which_it_called() {
         let connections = Connections::default();
         let [urgent, bulk, stranger, silent] = [(); 4].map(|()| connections.opens());
-        let heard = RefCell::new(0);
-        let calls =
-            |id, caller| connections.calls(id, MemberId(caller), || *heard.borrow_mut() += 1);
+        use Arrival::{First, Known};
+        let heard = RefCell::new(Vec::new());
+        let calls = |id, caller| {
+            connections.calls(id, MemberId(caller), |arrival| {
+                heard.borrow_mut().push(arrival);
+            });
+        };
         calls(urgent, 1);
         calls(bulk, 1);
         calls(stranger, 2);
@@ -207,14 +223,14 @@ mod tests {
         assert_eq!(closes(silent), []);
         assert_eq!(closes(bulk), [], "the other one is open");
         assert_eq!(closes(urgent), [MemberId(1)]);
-        assert_eq!(*heard.borrow(), 3);
+        assert_eq!(*heard.borrow(), [First, Known, First]);
         // A call that was read before the end, and is only looked at now.
         calls(urgent, 1);
-        assert_eq!(*heard.borrow(), 3);
+        assert_eq!(*heard.borrow(), [First, Known, First]);
         assert_eq!(closes(urgent), [MemberId(1)], "once");
         let again = connections.opens();
         calls(again, 1);
-        assert_eq!(*heard.borrow(), 4);
+        assert_eq!(*heard.borrow(), [First, Known, First, First]);
         assert_eq!(closes(stranger), [MemberId(1), MemberId(2)]);
     }
 }

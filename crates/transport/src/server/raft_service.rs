@@ -17,6 +17,7 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::callers::Right;
 use crate::local_member::LocalMember;
 use crate::schema::raft_server::Raft;
+use crate::server::connections::Arrival;
 use crate::server::proxy_sessions::serve_line;
 use crate::server::stripes::{Expected, Parts};
 use crate::server::{Callers, called_over};
@@ -50,7 +51,12 @@ impl RaftService {
         let (inbound, caller) = self.local.admitted(request.metadata())?;
         if let Some(over) = called_over(&request) {
             let connections = &self.local.connections;
-            connections.calls(over.connection, caller, || heard(inbound, caller));
+            connections.calls(over.connection, caller, |arrival| {
+                if arrival == Arrival::First {
+                    inbound.arrives();
+                }
+                heard(inbound, caller);
+            });
         }
         Ok((inbound, caller, request.into_inner()))
     }

@@ -42,6 +42,45 @@ async fn who_is_elected_calls_over_connections_that_are_there() {
     assert_eq!(connections(), 4);
 }
 
+/// While all answer, they are greeted every five seconds; who comes is greeted when it calls.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_comes_back_is_connected_with_at_once() {
+    let (ring, wires) = GrpcRing::behind_wires(&[Database; 3], TIMERS).await;
+    let (leader, _) = ring.serving().await;
+    let mut followers = ring.records.keys().copied().filter(|id| *id != leader);
+    let (follower, comes) = (followers.next().unwrap(), followers.next().unwrap());
+    let keep_connected = |id| {
+        let factory = ring.nodes[&id].factory.clone();
+        let member = ring.member(id).clone();
+        tokio::spawn(async move { factory.keep_connected(member).await })
+    };
+    let connections = |id, least: u64| {
+        let wire = &wires[&id];
+        async move {
+            while wire.connections() < least {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    };
+    keep_connected(follower);
+    let before = keep_connected(comes);
+    within("two connections of each", connections(comes, 4)).await;
+    within("two connections of each", connections(follower, 4)).await;
+    // Its process ends, and another one begins.
+    before.abort();
+    for wire in [&wires[&comes], &wires[&follower]] {
+        wire.cut();
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    for wire in [&wires[&comes], &wires[&follower]] {
+        wire.mend();
+    }
+    keep_connected(comes);
+    // The leader makes one or two, for its heartbeats and entries; more than that are the follower's, for nothing yet.
+    let back = tokio::time::timeout(Duration::from_secs(2), connections(comes, 7)).await;
+    assert!(back.is_ok(), "{} connections", wires[&comes].connections());
+}
+
 /// Nobody asks whether it still works, and the system says nothing of it: it carries nothing any more, and stays open.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_breaks_while_nothing_is_called_is_replaced() {
