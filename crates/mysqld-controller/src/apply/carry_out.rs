@@ -122,7 +122,8 @@ impl<R: Ring + CommittedLog> Apply<R> {
         self.again = None;
         match (order.action, order.server) {
             (ApplyAction::Compare(term), Some(server)) => {
-                self.fit_to_lead(term, server, None, &order.cancel).await;
+                self.fit_to_lead(term, server, None, None, &order.cancel)
+                    .await;
             }
             (ApplyAction::Finish(term), Some(server)) => {
                 self.finish(term, server, &order.cancel).await;
@@ -150,17 +151,30 @@ impl<R: Ring + CommittedLog> Apply<R> {
         self.set(Readiness::Applying, None);
     }
 
-    /// Makes the server fit to be the primary; by this session, if there is one.
+    /// Makes the server fit to be the primary; by this session, if there is one. An applier that has nothing left to do ends
+    /// meanwhile, and has ended before this is told.
     async fn fit_to_lead(
         &mut self,
         term: LeaderTerm,
         server: Incarnation,
         session: Option<Connection>,
+        applier: Option<Follower>,
         cancel: &CancellationToken,
     ) {
-        let compared = tokio::select! {
-            () = cancel.cancelled() => return,
-            compared = self.compare_and_leave_following(session) => compared,
+        let compare = async {
+            tokio::select! {
+                () = cancel.cancelled() => None,
+                compared = self.compare_and_leave_following(session) => Some(compared),
+            }
+        };
+        let ends = async {
+            if let Some(applier) = applier {
+                applier.end().await;
+            }
+        };
+        let (compared, ()) = tokio::join!(compare, ends);
+        let Some(compared) = compared else {
+            return;
         };
         let standing = Standing::primary(term);
         let fitness = match compared {
@@ -273,8 +287,16 @@ impl<R: Ring + CommittedLog> Apply<R> {
         };
         match closed {
             Ok(session) => {
-                self.end_applier().await;
-                self.fit_to_lead(term, server, Some(session), cancel).await;
+                let mut applier = self.forget_follower();
+                self.set(Readiness::Lacks, None);
+                // What is done next would end replica threads, too.
+                if self.options.native.is_some()
+                    && let Some(applier) = applier.take()
+                {
+                    applier.end().await;
+                }
+                self.fit_to_lead(term, server, Some(session), applier, cancel)
+                    .await;
             }
             Err(cause) => {
                 self.again = Some((term, Instant::now() + AGAIN));
@@ -333,7 +355,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         if !matches!(&shown, RoleState::Stopped { cause: before } if *before == cause) {
             warn!("mysqld does not follow the ring: {cause}");
         }
-        self.forget_follower();
+        drop(self.forget_follower());
         self.set(Readiness::Lacks, None);
         self.retry_at = Some(Instant::now() + self.options.retry);
         self.go(RoleState::Stopped { cause });
@@ -357,11 +379,12 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
-    fn forget_follower(&mut self) {
-        if let Some(follower) = self.follower.take() {
-            self.applied_before += applied(&follower);
-            self.has_followed(&follower.step);
-        }
+    /// The applier that there was, which does nothing more that is not known.
+    fn forget_follower(&mut self) -> Option<Follower> {
+        let follower = self.follower.take()?;
+        self.applied_before += applied(&follower);
+        self.has_followed(&follower.step);
+        Some(follower)
     }
 
     /// mysqld is killed: what it was is told until the next look.
