@@ -1,6 +1,6 @@
 //! `cargo xtask`: the tasks of the workspace that cargo has no word for.
 //!
-//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `nemesis` does faults to a ring with real mysqlds, `compare` measures against stock MySQL, `dist` builds packages, `packages` and `containers` use them. What tests share with these tasks is
+//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `nemesis` does faults to a ring with real mysqlds, `nightly` does both for a night, `compare` measures against stock MySQL, `dist` builds packages, `packages` and `containers` use them. What tests share with these tasks is
 //! in `testkit`.
 
 mod compare;
@@ -9,8 +9,11 @@ mod containers;
 mod debian;
 mod dist;
 mod docker;
+mod evidence;
+mod kept_seeds;
 mod mysql;
 mod nemesis;
+mod nightly;
 mod packages;
 mod screenshots;
 mod second_chance;
@@ -38,6 +41,8 @@ enum Task {
     Sim(sim::Options),
     /// Faults at random against a ring with real mysqlds
     Nemesis(nemesis::Options),
+    /// Seeds and faults that nobody has seen, for as long as it is told; counts go to docs/evidence.md
+    Nightly(nightly::Options),
     /// Build the tarball and the Debian packages that users install
     Dist(dist::Options),
     /// Install, use and remove the packages in a clean Debian, in a container
@@ -63,6 +68,7 @@ fn main() -> ExitCode {
         Task::Consumers(options) => consumers::run(&options),
         Task::Sim(options) => sim::run(&options),
         Task::Nemesis(options) => nemesis::run(&options),
+        Task::Nightly(options) => nightly::run(&options),
         Task::Dist(options) => dist::run(&options),
         Task::Packages(options) => packages::run(&options),
         Task::Containers(options) => containers::run(&options),

@@ -17,6 +17,8 @@ use serde::Deserialize;
 use testkit::bounded_run;
 use testkit::statistics::nearest_rank;
 
+use crate::kept_seeds::{self, KeptSeed};
+
 #[derive(Args)]
 pub(crate) struct Options {
     /// How many seeds
@@ -67,12 +69,27 @@ impl Build {
     }
 }
 
+/// What can be played beside what the seeds draw.
+pub(crate) const SCENARIOS: [&str; 9] = [
+    "cold-damage",
+    "failovers",
+    "full-disks",
+    "learners",
+    "lost-quorum",
+    "policies",
+    "purges",
+    "removals",
+    "slow-disk",
+];
+
 /// A seed that needs longer hangs.
 const LONGEST_RUN: Duration = Duration::from_secs(120);
 
 /// Many seeds, as they are asked for.
 pub(crate) struct Seeds {
     pub(crate) range: Range<u64>,
+    /// None is begun from this moment on.
+    pub(crate) until: Option<Instant>,
     pub(crate) jobs: usize,
     pub(crate) build: Build,
     pub(crate) scenario: Option<String>,
@@ -95,18 +112,18 @@ struct Counts {
 }
 
 /// One seed that failed.
-struct Failure {
-    seed: u64,
-    words: String,
-    last_events: String,
+pub(crate) struct Failure {
+    pub(crate) seed: u64,
+    pub(crate) words: String,
+    pub(crate) last_events: String,
 }
 
 /// What came of many seeds.
 #[derive(Default)]
-struct Sum {
-    runs: u64,
-    acknowledged: u64,
-    faults: u64,
+pub(crate) struct Sum {
+    pub(crate) runs: u64,
+    pub(crate) acknowledged: u64,
+    pub(crate) faults: u64,
     healed_ms: Vec<u64>,
 }
 
@@ -118,6 +135,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let seeds = Seeds {
         range: options.from..options.from.saturating_add(options.seeds),
+        until: None,
         jobs: options.jobs.max(1),
         build: options.build,
         scenario: options.scenario.clone(),
@@ -170,6 +188,34 @@ pub(crate) fn run_seeds(simulator: &Path, seeds: &Seeds) -> Result<()> {
     }
 }
 
+/// Runs seeds that nobody has seen: one that fails is kept.
+pub(crate) fn run_and_keep(simulator: &Path, seeds: &Seeds) -> Result<()> {
+    let (sum, failure) = run_all(simulator, seeds)?;
+    let Some(failure) = failure else {
+        println!("{} seeds without a violation", sum.runs);
+        return Ok(());
+    };
+    eprint!("{}", failure.last_events);
+    let kept = failure.kept(seeds);
+    kept_seeds::keep(&kept)?;
+    bail!(
+        "a fresh seed fails: {kept}\nreplay it: {}\nit was added to simulator/kept-seeds.txt, or has to be where this checkout is thrown away",
+        replay(failure.seed, seeds)
+    );
+}
+
+impl Failure {
+    /// The line that keeps it.
+    pub(crate) fn kept(&self, seeds: &Seeds) -> KeptSeed {
+        KeptSeed {
+            date: kept_seeds::today(),
+            scenario: seeds.scenario.clone(),
+            seed: self.seed,
+            words: self.words.clone(),
+        }
+    }
+}
+
 fn healing(mut healed_ms: Vec<u64>) -> String {
     healed_ms.sort_unstable();
     let at = |percent| nearest_rank(&healed_ms, percent);
@@ -181,7 +227,13 @@ fn healing(mut healed_ms: Vec<u64>) -> String {
     }
 }
 
-fn replay(seed: u64, seeds: &Seeds) -> String {
+/// A first seed that nobody has chosen, with room for many behind it.
+pub(crate) fn fresh_seed() -> u64 {
+    fastrand::u64(1 << 20..1 << 40)
+}
+
+/// The command that plays one of these seeds again.
+pub(crate) fn replay(seed: u64, seeds: &Seeds) -> String {
     let mut command = format!("cargo xtask sim --seed {seed} --trace");
     if seeds.build != Build::Dev {
         command += &format!(" --build {}", seeds.build.name());
@@ -204,7 +256,8 @@ pub(crate) fn program(build: Build, name: &str) -> PathBuf {
     target.join(build.folder()).join(name)
 }
 
-fn build(build: Build) -> Result<PathBuf> {
+/// Builds the simulator, and says where it is.
+pub(crate) fn build(build: Build) -> Result<PathBuf> {
     let status = testkit::bounded_run::cargo()
         .args(["build", "--quiet", "--package", "simulator", "--profile"])
         .arg(build.name())
@@ -245,8 +298,8 @@ fn show(simulator: &Path, seed: u64, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs seeds until one fails.
-fn run_all(simulator: &Path, seeds: &Seeds) -> Result<(Sum, Option<Failure>)> {
+/// Runs seeds until one fails, or the time is over.
+pub(crate) fn run_all(simulator: &Path, seeds: &Seeds) -> Result<(Sum, Option<Failure>)> {
     let progress = ProgressBar::new(seeds.range.end - seeds.range.start);
     let style = "{bar:30} {pos} of {len} seeds, {per_sec}, {eta} left";
     progress.set_style(ProgressStyle::with_template(style)?);
@@ -258,7 +311,8 @@ fn run_all(simulator: &Path, seeds: &Seeds) -> Result<(Sum, Option<Failure>)> {
         for _ in 0..seeds.jobs {
             let (report, next, over) = (report.clone(), &next, &over);
             scope.spawn(move || {
-                while !over.load(Ordering::Relaxed) {
+                let in_time = || seeds.until.is_none_or(|until| Instant::now() < until);
+                while !over.load(Ordering::Relaxed) && in_time() {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= seeds.range.end {
                         return;
@@ -348,6 +402,7 @@ mod tests {
     fn the_command_that_replays_says_everything_that_was_chosen() {
         let mut seeds = Seeds {
             range: 1..301,
+            until: None,
             jobs: 2,
             build: Build::Dev,
             scenario: None,

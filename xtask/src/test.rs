@@ -15,7 +15,7 @@ use testkit::mysql_tree::QUICK_VARIABLE;
 
 use crate::second_chance::{Failure, second_chances};
 use crate::sim::{Build, Seeds};
-use crate::{containers, mysql, nemesis, packages, sim};
+use crate::{containers, kept_seeds, mysql, nemesis, packages, sim};
 
 /// How many seeds of the simulator a change has to pass.
 const SEEDS: u64 = 100;
@@ -25,6 +25,9 @@ const FOUND_WITHIN: u64 = 300;
 const LOST_QUORUMS: u64 = 64;
 /// How many in which another scenario is played.
 const PLAYED: u64 = 8;
+/// How many that nobody has seen before, and in which each of the scenarios is played.
+const FRESH: u64 = 50;
+const FRESH_PLAYED: u64 = 4;
 
 /// The package of the whole-system tests, which all use a mysqld.
 const WHOLE_SYSTEM: &str = "witness-tests";
@@ -63,6 +66,10 @@ enum Action {
         scenario: Option<&'static str>,
         mutation: Option<&'static str>,
     },
+    /// Runs the seeds of the simulator that failed once.
+    KeptSeeds,
+    /// Runs seeds that nobody has seen, and keeps one that fails.
+    FreshSeeds,
     /// Does a few faults to a ring with real mysqlds, all of whose programs are built.
     Nemesis,
     /// Installs, uses and removes packages of the programs that are built, in a container.
@@ -212,6 +219,12 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         let seeds = 1..1 + PLAYED;
         steps.push(simulate(scenario, seeds, Some(scenario), None));
     }
+    for (name, action) in [
+        ("kept seeds", Action::KeptSeeds),
+        ("fresh seeds", Action::FreshSeeds),
+    ] {
+        steps.push(Step { name, action });
+    }
     // From the first seed on that finds it, where that is far.
     for (name, first, mutation) in [
         ("broken barrier", 97, "narrow-without-the-barrier"),
@@ -295,14 +308,16 @@ fn perform(action: &Action) -> Result<Vec<Failure>> {
             mutation,
         } => sim::run_seeds(
             &sim::program(Build::Dev, "simulator"),
-            &Seeds {
-                range: seeds.clone(),
-                jobs: 2,
-                build: Build::Dev,
-                scenario: scenario.map(str::to_owned),
-                mutation: mutation.map(str::to_owned),
-            },
+            &built_seeds(seeds.clone(), *scenario, *mutation),
         )?,
+        Action::KeptSeeds => {
+            for kept in kept_seeds::all()? {
+                let seeds = built_seeds(kept.seed..kept.seed + 1, kept.scenario.as_deref(), None);
+                let played = sim::run_seeds(&sim::program(Build::Dev, "simulator"), &seeds);
+                played.with_context(|| format!("a seed that failed once: {kept}"))?;
+            }
+        }
+        Action::FreshSeeds => run_fresh_seeds()?,
         Action::Nemesis => nemesis::run_short()?,
         Action::Packages => packages::run_short(&sim::program(Build::Dev, "witness"))?,
         Action::Containers => containers::run_short(&sim::program(Build::Dev, "witness"))?,
@@ -320,6 +335,33 @@ fn perform(action: &Action) -> Result<Vec<Failure>> {
         }
     }
     Ok(Vec::new())
+}
+
+/// Seeds of the simulator that the tests have built.
+fn built_seeds(range: Range<u64>, scenario: Option<&str>, mutation: Option<&str>) -> Seeds {
+    Seeds {
+        range,
+        until: None,
+        jobs: 2,
+        build: Build::Dev,
+        scenario: scenario.map(str::to_owned),
+        mutation: mutation.map(str::to_owned),
+    }
+}
+
+/// Other ones each time: what the fixed seeds do not find, one of them may.
+fn run_fresh_seeds() -> Result<()> {
+    let simulator = sim::program(Build::Dev, "simulator");
+    let first = sim::fresh_seed();
+    let scenarios = sim::SCENARIOS
+        .into_iter()
+        .map(|one| (Some(one), FRESH_PLAYED));
+    for (scenario, count) in [(None, FRESH)].into_iter().chain(scenarios) {
+        println!("{}, from seed {first}", scenario.unwrap_or("mixed"));
+        let seeds = built_seeds(first..first + count, scenario, None);
+        sim::run_and_keep(&simulator, &seeds)?;
+    }
+    Ok(())
 }
 
 /// Runs all tests, and those that failed and get a second chance once more, each by itself. A long step tells all that fails,
@@ -413,6 +455,8 @@ mod tests {
                 "cold-damage",
                 "policies",
                 "slow-disk",
+                "kept seeds",
+                "fresh seeds",
                 "broken barrier",
                 "broken majority",
                 "broken disk",

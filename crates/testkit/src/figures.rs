@@ -144,7 +144,8 @@ pub fn load_average() -> Option<f64> {
 }
 
 /// The checkout's commit, marked when files differ from it. `None` outside a checkout.
-pub(super) fn revision(checkout: &Path) -> Option<String> {
+#[must_use]
+pub fn revision(checkout: &Path) -> Option<String> {
     let output = Command::new("git")
         .arg("-C")
         .arg(checkout)

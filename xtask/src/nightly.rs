@@ -1,0 +1,242 @@
+//! `cargo xtask nightly`: fills the time that it is given with seeds of the simulator and of the nemesis that nobody has seen, by
+//! turns. What fails is kept and does not end the night; how much was run goes to [`crate::evidence`].
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde::Deserialize;
+use testkit::bounded_run;
+use testkit::cluster::{Profile, nemesis_binary, witness_binary};
+use testkit::figures::{revision, target_folder};
+
+use crate::evidence::{Evidence, Found, Program, Run};
+use crate::kept_seeds::{self, MIXED, today};
+use crate::sim::{self, Build, SCENARIOS, Seeds};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// For how long
+    #[arg(long, default_value_t = 60.0)]
+    minutes: f64,
+    /// Run one of them alone; the nemesis needs root and a mysqld
+    #[arg(long, value_enum)]
+    only: Option<Program>,
+    /// How many seeds of the simulator at once
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+}
+
+/// How long the simulator plays one thing at a time.
+const TURN: Duration = Duration::from_secs(120);
+/// How long the nemesis works on one ring. Bringing it up and comparing everything at the end come on top.
+const NEMESIS_MINUTES: f64 = 5.0;
+/// After so long a nemesis hangs.
+const NEMESIS_LIMIT: Duration = Duration::from_secs(1800);
+
+/// `cargo xtask nightly`.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let until = Instant::now() + Duration::from_secs_f64(options.minutes * 60.0);
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
+    let mut evidence = Evidence::of_the_checkout()?;
+    let simulator = sim::build(Build::Dev)?;
+    let nemesis = match options.only {
+        Some(Program::Simulator) => None,
+        _ => Some((witness_binary(Profile::Dev)?, nemesis_binary(Profile::Dev)?)),
+    };
+    let mut turns = turns(options.only);
+    while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+        let (program, scenario) = turns.next().context("turns have no end")?;
+        let done = match (program, &nemesis) {
+            (Program::Nemesis, Some((witness, nemesis))) => faults(witness, nemesis)?,
+            _ => seeds(
+                &simulator,
+                scenario,
+                until.min(Instant::now() + TURN),
+                options.jobs,
+            )?,
+        };
+        if stop.load(Ordering::Relaxed) && program == Program::Nemesis {
+            // It was told to end as well, and compared nothing.
+            break;
+        }
+        println!("{}", told(&done));
+        evidence.add(done)?;
+    }
+    let failures = evidence.now().iter().flat_map(|run| &run.failures);
+    let lines: Vec<_> = failures
+        .map(|found| format!("{}\n    {}", found.words, found.replay))
+        .collect();
+    if lines.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "{} seeds failed; what they printed is in {}:\n{}",
+        lines.len(),
+        folder().display(),
+        lines.join("\n")
+    );
+}
+
+/// What is run, one after the other: every second turn of the simulator draws everything, the others go through the scenarios, and
+/// the nemesis has every third turn, which is about half of the time.
+fn turns(only: Option<Program>) -> impl Iterator<Item = (Program, Option<&'static str>)> {
+    SCENARIOS.into_iter().cycle().flat_map(move |scenario| {
+        [
+            (Program::Simulator, None),
+            (Program::Simulator, Some(scenario)),
+            (Program::Nemesis, None),
+        ]
+        .into_iter()
+        .filter(move |(program, _)| only.is_none_or(|only| only == *program))
+    })
+}
+
+/// Where what failed leaves what it printed.
+fn folder() -> PathBuf {
+    target_folder().join("nightly")
+}
+
+fn keep_printed(name: &str, printed: &str) -> Result<()> {
+    fs::create_dir_all(folder())?;
+    fs::write(folder().join(name), printed)?;
+    Ok(())
+}
+
+/// Fresh seeds of one scenario, until one fails or this moment comes.
+fn seeds(simulator: &Path, scenario: Option<&str>, until: Instant, jobs: usize) -> Result<Run> {
+    let began = Instant::now();
+    let first_seed = sim::fresh_seed();
+    let seeds = Seeds {
+        range: first_seed..u64::MAX,
+        until: Some(until),
+        jobs,
+        build: Build::Dev,
+        scenario: scenario.map(str::to_owned),
+        mutation: None,
+    };
+    let (sum, failure) = sim::run_all(simulator, &seeds)?;
+    let played = scenario.unwrap_or(MIXED);
+    let mut failures = Vec::new();
+    if let Some(failure) = failure {
+        keep_printed(
+            &format!("{played}-{}.txt", failure.seed),
+            &failure.last_events,
+        )?;
+        kept_seeds::keep(&failure.kept(&seeds))?;
+        failures.push(Found {
+            seed: failure.seed,
+            words: failure.words,
+            replay: sim::replay(failure.seed, &seeds),
+        });
+    }
+    Ok(Run {
+        date: today(),
+        revision: revision(&testkit::checkout()),
+        program: Program::Simulator,
+        played: played.to_owned(),
+        first_seed,
+        count: sum.runs,
+        acknowledged: sum.acknowledged,
+        faults: sum.faults,
+        seconds: began.elapsed().as_secs_f64(),
+        failures,
+    })
+}
+
+/// What the nemesis says in its figures; it says more.
+#[derive(Default, Deserialize)]
+struct Said {
+    cycles: u64,
+    acknowledged: u64,
+}
+
+/// One ring with real mysqlds, under the faults of a fresh seed.
+fn faults(witness: &Path, nemesis: &Path) -> Result<Run> {
+    let began = Instant::now();
+    // As small as those that it draws by itself.
+    let seed = sim::fresh_seed() >> 8;
+    let mut command = Command::new(nemesis);
+    command.arg(format!("--witness={}", witness.display()));
+    command.args([
+        format!("--seed={seed}"),
+        format!("--minutes={NEMESIS_MINUTES}"),
+    ]);
+    let what = format!("the nemesis with seed {seed}");
+    let finished = bounded_run::run(what, command, Vec::new(), NEMESIS_LIMIT)?;
+    let printed = String::from_utf8_lossy(&finished.stderr).into_owned();
+    let mut run = Run {
+        date: today(),
+        revision: revision(&testkit::checkout()),
+        program: Program::Nemesis,
+        played: MIXED.to_owned(),
+        first_seed: seed,
+        count: 0,
+        acknowledged: 0,
+        faults: 0,
+        seconds: 0.0,
+        failures: Vec::new(),
+    };
+    if finished.status.success() {
+        let path = target_folder().join("figures/nemesis.json");
+        let text = fs::read(&path).with_context(|| format!("no {}", path.display()))?;
+        let said: Said = serde_json::from_slice(&text)?;
+        run.count = said.cycles;
+        run.faults = said.cycles;
+        run.acknowledged = said.acknowledged;
+    } else {
+        keep_printed(&format!("nemesis-{seed}.txt"), &printed)?;
+        let error = printed.split("error: ").last().unwrap_or_default();
+        run.failures.push(Found {
+            seed,
+            words: error.trim().to_owned(),
+            replay: format!("cargo xtask nemesis --seed {seed} --minutes {NEMESIS_MINUTES}"),
+        });
+    }
+    run.seconds = began.elapsed().as_secs_f64();
+    Ok(run)
+}
+
+fn told(run: &Run) -> String {
+    let program = match run.program {
+        Program::Simulator => "simulator",
+        Program::Nemesis => "nemesis",
+    };
+    let ended = match run.failures.as_slice() {
+        [] => "nothing failed".to_owned(),
+        found => found
+            .iter()
+            .map(|one| one.words.clone())
+            .collect::<Vec<_>>()
+            .join("; "),
+    };
+    format!(
+        "{program}, {}, from seed {}: {} in {:.0} s, {} transactions acknowledged, {} faults; {ended}",
+        run.played, run.first_seed, run.count, run.seconds, run.acknowledged, run.faults
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scenario_and_the_nemesis_have_their_turns() {
+        let both: Vec<_> = turns(None).take(3 * SCENARIOS.len()).collect();
+        for scenario in SCENARIOS {
+            assert!(both.contains(&(Program::Simulator, Some(scenario))));
+        }
+        let of_the_nemesis = both.iter().filter(|one| one.0 == Program::Nemesis);
+        assert_eq!(of_the_nemesis.count(), SCENARIOS.len());
+        let alone = turns(Some(Program::Nemesis)).take(4);
+        assert!(alone.into_iter().all(|one| one.0 == Program::Nemesis));
+    }
+}
