@@ -273,12 +273,9 @@ async fn repair_what_is_damaged(ring: &RingHandle, own_region: &Region) {
     let mut tried: BTreeMap<FileNumber, Instant> = BTreeMap::new();
     loop {
         sleep(SCRUB_INTERVAL).await;
-        let damaged: Vec<_> = ring
-            .log
-            .read_faults()
-            .iter()
-            .map(|fault| fault.file)
-            .collect();
+        // The newest first: the end of a file is held against the next one.
+        let faults = ring.log.read_faults();
+        let damaged: Vec<_> = faults.iter().rev().map(|fault| fault.file).collect();
         tried.retain(|file, _| damaged.contains(file));
         for file in damaged {
             let recently = tried

@@ -56,7 +56,8 @@ async fn read_back(log: &LogHandle, record: &Record, pause: Duration) {
 async fn repair_what_is_damaged(member: &Member, log: &LogHandle, record: &Record) {
     loop {
         tokio::time::sleep(LOOK).await;
-        for fault in log.read_faults() {
+        // The newest first: the end of a file is held against the next one.
+        for fault in log.read_faults().into_iter().rev() {
             record.note(&format!(
                 "member {} has a damaged file {}: {}",
                 member.id(),

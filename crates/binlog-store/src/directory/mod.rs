@@ -12,6 +12,7 @@ use binlog_format::gtid::GtidSet;
 use raft_types::{Entry, OpId};
 
 pub use crate::directory::cursor::{EntryCursor, EntryRecord, Followed, Follower, Sought};
+pub(crate) use crate::directory::verify::VerifiedClosed;
 pub use crate::directory::verify::{FileDifference, Side, VerifyReport};
 use crate::file_system::{DiskFileSystem, FileSystem, StorageFile};
 use crate::format::{FileHeader, FileNumber, MarkerKind};

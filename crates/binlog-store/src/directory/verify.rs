@@ -115,13 +115,12 @@ impl LogDirectory {
     }
 
     /// Verifies a file that another one follows: every byte of it, and that the other one's header follows from it. `goes_on`
-    /// is told how many bytes were read, and ends the reading when it says no; then there is no answer. Else the last entry
-    /// and the end of the file.
+    /// is told how many bytes were read, and ends the reading when it says no; then there is no answer.
     pub(crate) fn verify_closed(
         &self,
         number: FileNumber,
         goes_on: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<Option<(OpId, u64)>, DirectoryError> {
+    ) -> Result<Option<VerifiedClosed>, DirectoryError> {
         self.verify_closed_at(number, &self.path_of(number), goes_on)
     }
 
@@ -131,7 +130,7 @@ impl LogDirectory {
         number: FileNumber,
         path: &Path,
         goes_on: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<Option<(OpId, u64)>, DirectoryError> {
+    ) -> Result<Option<VerifiedClosed>, DirectoryError> {
         let open = self.open_file_at(number, path)?;
         let corrupt = |file: FileNumber, fault: Fault| DirectoryError::Corrupt {
             path: self.path_of(file),
@@ -157,11 +156,16 @@ impl LogDirectory {
                 },
             ));
         };
-        let next = self.open_file(number.next())?;
-        match file.junction_fault(&next) {
-            Some(fault) => Err(corrupt(number.next(), fault)),
-            None => Ok(Some((last, end))),
-        }
+        let next = self.open_file(number.next());
+        let next_fault = match next.map(|next| file.junction_fault(&next)) {
+            Ok(fault) => fault.map(|fault| corrupt(number.next(), fault)),
+            Err(error) => Some(error),
+        };
+        Ok(Some(VerifiedClosed {
+            last,
+            end,
+            next_fault,
+        }))
     }
 
     fn verify_file(
@@ -217,6 +221,17 @@ impl LogDirectory {
         let follows = follows.map_err(|error| self.scan_error(number, error))?;
         Ok(fault.kind.is_cut_off() && follows.is_none())
     }
+}
+
+/// A closed file, each byte of which is as it was written.
+#[derive(Debug)]
+pub(crate) struct VerifiedClosed {
+    /// Its last entry.
+    pub(crate) last: OpId,
+    /// Where it ends.
+    pub(crate) end: u64,
+    /// Why the next file cannot be held against it, or does not follow from it: what is wrong is there.
+    pub(crate) next_fault: Option<DirectoryError>,
 }
 
 /// The log up to the end of a file that is fine.

@@ -115,8 +115,10 @@ pub(crate) struct VerifiedMark {
 pub(crate) struct ScrubRecord {
     /// This file, and all before it that are there.
     pub(crate) verified: Option<VerifiedMark>,
-    /// The last file of the present turn.
+    /// The last file that the present turn has read.
     pub(crate) behind: Option<FileNumber>,
+    /// The newest file when the present turn began: with it the turn ends, however fast others are written.
+    pub(crate) until: Option<FileNumber>,
     /// When the last turn ended, in seconds since the epoch.
     pub(crate) completed_at: Option<u64>,
 }

@@ -126,8 +126,12 @@ impl FileRepair {
         let directory = scrub.directory();
         let verified = directory.verify_closed_at(number, &self.path, &mut |_| true);
         let verified = verified.map_err(|error| invalid(error.to_string()))?;
-        if verified != Some((last, end)) {
+        let verified = verified.ok_or_else(|| invalid("it was not read".to_owned()))?;
+        if (verified.last, verified.end) != (last, end) {
             return Err(invalid(format!("it ends otherwise: {verified:?}")));
+        }
+        if let Some(error) = verified.next_fault {
+            return Err(invalid(error.to_string()));
         }
         let header = directory.header_at(number, &self.path);
         let header = header.map_err(|error| invalid(error.to_string()))?;

@@ -8,10 +8,11 @@ pub(crate) mod record;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::directory::VerifiedClosed;
 use crate::file_handles::ReadFault;
-
 use crate::format::FileNumber;
 use crate::handle::LogHandle;
+use crate::log::LogFile;
 pub use crate::scrub::file_repair::FileRepair;
 pub(crate) use crate::scrub::file_repair::UNFINISHED;
 pub(crate) use crate::scrub::record::ClosedFile;
@@ -27,10 +28,12 @@ impl LogHandle {
     pub fn scrub_step(&self, bytes_per_second: u64, now: u64) -> ScrubStep {
         let scrub = &self.shared.scrub;
         let closed = self.closed_files();
-        let record = *scrub.record();
-        let damaged = |number| self.shared.read_faults.has(number);
-        let Some(choice) = choose(&closed, &record, damaged, now) else {
-            scrub.keep(ended(record, now));
+        let faults = &self.shared.read_faults;
+        // The end of a file is held against the next one, and waits with it.
+        let waits = |number: FileNumber| faults.has(number) || faults.has(number.next());
+        let record = ended(&closed, *scrub.record(), waits, now);
+        scrub.keep(record);
+        let Some(choice) = choose(&closed, &record, waits, now) else {
             return ScrubStep::Nothing;
         };
         let Some(file) = closed.iter().find(|file| file.number == choice.file) else {
@@ -53,7 +56,11 @@ impl LogHandle {
                 self.verify_closed(file, u64::MAX)
             }
             None => {
-                self.shared.read_faults.forget(number);
+                let is_there = |file: &LogFile| file.number() == number;
+                let view = self.shared.view.lock();
+                if !view.unpurged_files().any(is_there) {
+                    self.shared.read_faults.forget(number);
+                }
                 ScrubStep::Interrupted
             }
         }
@@ -113,19 +120,27 @@ impl LogHandle {
             !self.shared.queue.is_closed()
         };
         let verified = scrub.directory().verify_closed(file.number, &mut goes_on);
-        let why = match verified {
-            Ok(Some(found)) if found == (file.last, file.end) => {
+        let (number, why) = match verified {
+            Ok(Some(VerifiedClosed {
+                last,
+                end,
+                next_fault,
+            })) if (last, end) == (file.last, file.end) => {
                 self.shared.read_faults.forget(file.number);
-                return ScrubStep::Good(file.number);
+                match next_fault {
+                    None => return ScrubStep::Good(file.number),
+                    Some(error) => (file.number.next(), error.to_string()),
+                }
             }
-            Ok(Some((last, end))) => {
+            Ok(Some(VerifiedClosed { last, end, .. })) => {
                 let (was, was_end) = (file.last, file.end);
-                format!(
+                let why = format!(
                     "it ends with entry {last} at offset {end}, and was written up to entry {was} at {was_end}"
-                )
+                );
+                (file.number, why)
             }
             Ok(None) => return ScrubStep::Interrupted,
-            Err(error) => error.to_string(),
+            Err(error) => (file.number, error.to_string()),
         };
         // A purge or a log that begins anew takes files away while they are read.
         if !self.closed_files().contains(file) {
@@ -133,10 +148,10 @@ impl LogHandle {
         }
         scrub.damaged.fetch_add(1, Ordering::Relaxed);
         self.shared.read_faults.failed(ReadFault {
-            file: file.number,
+            file: number,
             index: None,
             why,
         });
-        ScrubStep::Damaged(file.number)
+        ScrubStep::Damaged(number)
     }
 }

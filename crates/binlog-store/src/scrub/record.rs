@@ -88,28 +88,41 @@ pub(super) struct Choice {
     of_turn: bool,
 }
 
-/// Which file is next: first those that were never read back, then all in turn. A damaged one is not read again and again: it
-/// waits for its repair, and what was never read behind it comes with the turn.
+/// Which file is next: first those that were never read back, then all in turn. One that waits for a repair is not read again and
+/// again: what was never read behind it comes with the turn.
 pub(super) fn choose(
     closed: &[ClosedFile],
     record: &ScrubRecord,
-    damaged: impl Fn(FileNumber) -> bool,
+    waits: impl Fn(FileNumber) -> bool,
     now: u64,
 ) -> Option<Choice> {
-    let numbers = || closed.iter().map(|file| file.number);
     let due = record
         .completed_at
         .is_none_or(|at| now.saturating_sub(at) >= BETWEEN_TURNS.as_secs());
     let of_turn = (record.behind.is_some() || due)
-        .then(|| numbers().find(|number| Some(*number) > record.behind && !damaged(*number)))
+        .then(|| next_of_turn(closed, record, &waits))
         .flatten();
     let verified = record.verified.map(|mark| mark.file);
-    let new = numbers().find(|number| Some(*number) > verified);
-    let file = new.filter(|new| !damaged(*new)).or(of_turn)?;
+    let mut numbers = closed.iter().map(|file| file.number);
+    let new = numbers.find(|number| Some(*number) > verified);
+    let file = new.filter(|new| !waits(*new)).or(of_turn)?;
     Some(Choice {
         file,
         of_turn: of_turn == Some(file),
     })
+}
+
+/// The next file of a turn.
+fn next_of_turn(
+    closed: &[ClosedFile],
+    record: &ScrubRecord,
+    waits: impl Fn(FileNumber) -> bool,
+) -> Option<FileNumber> {
+    let numbers = closed.iter().map(|file| file.number);
+    let mut rest = numbers
+        .filter(|number| Some(*number) > record.behind)
+        .take_while(|number| record.until.is_none_or(|until| *number <= until));
+    rest.find(|number| !waits(*number))
 }
 
 /// The record once a file was found good.
@@ -124,13 +137,20 @@ pub(super) fn good(closed: &[ClosedFile], mut record: ScrubRecord, choice: Choic
     }
     if choice.of_turn {
         record.behind = Some(choice.file);
+        record.until = record.until.or_else(|| Some(closed.last()?.number));
     }
     record
 }
 
-/// The record once nothing is left to read: a turn that was under way has ended.
-pub(super) fn ended(mut record: ScrubRecord, now: u64) -> ScrubRecord {
-    if record.behind.take().is_some() {
+/// The record as it is once a turn that has nothing left to read has ended.
+pub(super) fn ended(
+    closed: &[ClosedFile],
+    mut record: ScrubRecord,
+    waits: impl Fn(FileNumber) -> bool,
+    now: u64,
+) -> ScrubRecord {
+    if record.behind.is_some() && next_of_turn(closed, &record, waits).is_none() {
+        (record.behind, record.until) = (None, None);
         record.completed_at = Some(now);
     }
     record
@@ -203,6 +223,7 @@ mod tests {
         ScrubRecord {
             verified: FileNumber::new(verified).map(mark),
             behind: FileNumber::new(behind),
+            until: None,
             completed_at,
         }
     }
@@ -257,14 +278,51 @@ mod tests {
             seen.push(choice.file.get());
             now = good(&files, now, choice);
         }
-        assert_eq!((seen, now), (vec![1, 2, 3], record(3, 3, None)));
-        assert_eq!(ended(now, 5), record(3, 0, Some(5)));
-        assert_eq!(ended(record(3, 0, Some(5)), 9), record(3, 0, Some(5)));
+        let read = ScrubRecord {
+            until: FileNumber::new(3),
+            ..record(3, 3, None)
+        };
+        assert_eq!((seen, now), (vec![1, 2, 3], read));
+        let none = |_| false;
+        assert_eq!(ended(&files, now, none, 5), record(3, 0, Some(5)));
+        let between = record(3, 0, Some(5));
+        assert_eq!(ended(&files, between, none, 9), between);
         // Behind a damaged file nothing counts as verified.
         let choice = Choice {
             file: FileNumber::new(3).unwrap(),
             of_turn: true,
         };
-        assert_eq!(good(&files, record(1, 1, None), choice), record(1, 3, None));
+        assert_eq!(
+            good(&files, record(1, 1, None), choice).verified,
+            now_verified(1)
+        );
+    }
+
+    /// Each file that is read, another one is closed: those come first, and must not carry the turn's end away.
+    #[test]
+    fn a_turn_ends_however_fast_files_are_written() {
+        let mut numbers = vec![1, 2, 3];
+        let mut now = record(3, 0, Some(0));
+        let mut seen = Vec::new();
+        for read in 0.. {
+            let files = closed(&numbers);
+            now = ended(&files, now, |_| false, DAY + 1);
+            if now.completed_at == Some(DAY + 1) {
+                break;
+            }
+            let choice = choose(&files, &now, |_| false, DAY + 1).unwrap();
+            seen.push(choice.file.get());
+            now = good(&files, now, choice);
+            assert!(read < 10, "{seen:?}");
+            if read % 2 == 0 {
+                numbers.push(numbers.len() as u64 + 1);
+            }
+        }
+        assert_eq!(seen, [1, 4, 2, 5, 3]);
+        assert_eq!((now.behind, now.until), (None, None));
+    }
+
+    fn now_verified(number: u64) -> Option<VerifiedMark> {
+        record(number, 0, None).verified
     }
 }

@@ -220,6 +220,29 @@ fn what_rots_is_found_and_replaced_by_another_members_bytes() {
     open(&disk).unwrap();
 }
 
+/// The end of a file is held against the next one's header. Where that is damaged, the file before it is not.
+#[test]
+fn damage_at_the_begin_of_a_file_is_not_told_of_the_one_before() {
+    let disk = log();
+    let (other, _) = open_with(&disk.fork(), new()).unwrap();
+    let (store, _) = open_with(&disk, new()).unwrap();
+    let (first, second) = (FileNumber::FIRST, FileNumber::FIRST.next());
+    assert!(disk.flip_bit(&log_dir().join(second.name()), 1, 3));
+
+    let steps: Vec<_> = std::iter::repeat_with(|| store.scrub_step(FAST, 5))
+        .take_while(|step| *step != ScrubStep::Nothing)
+        .collect();
+    let good = |number| ScrubStep::Good(FileNumber::new(number).unwrap());
+    assert_eq!(steps, [ScrubStep::Damaged(second), good(3), good(4)]);
+    let faulty: Vec<_> = store.read_faults().iter().map(|one| one.file).collect();
+    assert_eq!(faulty, [second]);
+    assert_eq!(store.verify_again(second), ScrubStep::Damaged(second));
+
+    repair(&store, second, |part| block_on(other.part_of_file(part))).unwrap();
+    assert_eq!(store.read_faults(), []);
+    assert_eq!(store.verify_again(first), ScrubStep::Good(first));
+}
+
 #[test]
 fn a_repair_is_whole_or_was_not_wherever_the_power_goes() {
     let disk = log();
