@@ -148,6 +148,8 @@ const STAYS_FULL: Duration = Duration::from_secs(4);
 pub(super) fn with_reserves(shape: &mut Shape, workload: &mut Workload) {
     workload.write_pause = Duration::from_millis(40);
     workload.largest = 600;
+    // The room goes in one moment; what is under way then has to fit into the reserve, as the product's is made for.
+    workload.largest_of_all = 600;
     workload.rotate_one_in = u32::MAX;
     for member in shape.members.values_mut() {
         member.log.disk_reserve_bytes = RESERVE;

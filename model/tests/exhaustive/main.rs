@@ -1,0 +1,175 @@
+//! Every state of small rings, with all rules, and with each of them taken away.
+
+use std::collections::BTreeSet;
+
+use clap::ValueEnum;
+use model::{Broken, RingModel, Scope};
+use stateright::{Checker, HasDiscoveries, Model};
+
+/// Looks at all of it: the properties hold everywhere, and what has to be possible is.
+fn holds(scope: Scope) {
+    let words = format!("{scope:?}");
+    let done = RingModel::of(scope).checker().threads(2).spawn_bfs().join();
+    println!("{words}: {} states", done.unique_state_count());
+    done.assert_properties();
+}
+
+#[test]
+fn one_region_whose_members_are_restarted() {
+    holds(Scope {
+        terms: 4,
+        writes: 2,
+        restarts: 1,
+        ..Scope::of(&[3])
+    });
+}
+
+#[test]
+fn the_quorum_moves_between_regions() {
+    for regions in [&[1, 1][..], &[2, 1], &[2, 2]] {
+        holds(Scope {
+            moves: 2,
+            entries: 5,
+            ..Scope::of(regions)
+        });
+    }
+}
+
+#[test]
+fn the_leader_dies_in_the_middle_of_a_move() {
+    holds(Scope {
+        begins_joint: true,
+        moves: 2,
+        writes: 0,
+        ..Scope::of(&[3, 1])
+    });
+}
+
+#[test]
+fn who_serves_is_up_to_date_through_transfers_and_restarts() {
+    holds(Scope {
+        lease: 1,
+        transfers: 1,
+        restarts: 1,
+        entries: 3,
+        ..Scope::of(&[3])
+    });
+}
+
+#[test]
+fn who_serves_is_up_to_date_while_the_quorum_moves() {
+    holds(Scope {
+        lease: 1,
+        moves: 2,
+        entries: 5,
+        ..Scope::of(&[2, 1])
+    });
+}
+
+/// A small scope in which it shows that a rule is missing, and a property that fails there.
+fn shows(broken: Broken) -> (Scope, &'static str) {
+    let changed = "a committed entry never changes";
+    let lacks = "who leads has all that is committed";
+    let stale = "nothing stale is served";
+    let twice = "one leader per term";
+    let region = Scope {
+        entries: 3,
+        ..Scope::of(&[3])
+    };
+    let moving = Scope {
+        writes: 0,
+        moves: 2,
+        ..Scope::of(&[3, 1])
+    };
+    let leased = Scope {
+        lease: 1,
+        ..region.clone()
+    };
+    match broken {
+        Broken::CommitOnAMinority | Broken::VoteWithoutTheLogCheck => (region, lacks),
+        Broken::CommitAnEarlierTerm => {
+            let scope = Scope {
+                terms: 5,
+                writes: 0,
+                ..region
+            };
+            (scope, lacks)
+        }
+        Broken::AcknowledgeBeforeTheDisk => {
+            let scope = Scope {
+                restarts: 1,
+                ..region
+            };
+            (scope, changed)
+        }
+        Broken::SkipTheMetadataSync => {
+            let scope = Scope {
+                restarts: 1,
+                ..region
+            };
+            (scope, twice)
+        }
+        Broken::NarrowWithoutTheBarrier => {
+            let scope = Scope {
+                begins_joint: true,
+                terms: 4,
+                ..moving
+            };
+            (scope, lacks)
+        }
+        Broken::NoJointStep => (Scope { moves: 1, ..moving }, twice),
+        Broken::StepBeforeTheLastIsCommitted => (moving, twice),
+        Broken::ForgetTheLease => {
+            let scope = Scope {
+                restarts: 1,
+                ..leased
+            };
+            (scope, stale)
+        }
+        Broken::ContactIsAsOldAsTheAnswer => (leased, stale),
+        Broken::ServeBesideALoneVoter => {
+            let scope = Scope {
+                lease: 1,
+                moves: 2,
+                entries: 5,
+                ..Scope::of(&[2, 1])
+            };
+            (scope, stale)
+        }
+        Broken::ServeThroughATransfer => {
+            let scope = Scope {
+                transfers: 1,
+                ..leased
+            };
+            (scope, stale)
+        }
+        Broken::ServeBeforeTheOwnEntry => {
+            let scope = Scope {
+                writes: 0,
+                ..leased
+            };
+            (scope, stale)
+        }
+    }
+}
+
+#[test]
+fn each_rule_is_needed() {
+    for broken in Broken::value_variants() {
+        let (scope, property) = shows(*broken);
+        let scope = Scope {
+            broken: Some(*broken),
+            ..scope
+        };
+        let checker = RingModel::of(scope).checker().threads(2);
+        let found = HasDiscoveries::AnyOf(BTreeSet::from([property]));
+        let done = checker.finish_when(found).spawn_bfs().join();
+        let path = done.discovery(property);
+        let path = path.unwrap_or_else(|| panic!("{broken:?} is not needed for: {property}"));
+        println!(
+            "without {broken:?}, in {} states: {property}: {:?}",
+            done.unique_state_count(),
+            path.into_actions()
+        );
+    }
+}
