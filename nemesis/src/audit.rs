@@ -12,6 +12,7 @@ use testkit::mysqld::client::mysqlbinlog;
 use testkit::wait::{Patience, try_eventually};
 
 use crate::ledger::{Contents, Ledger};
+use crate::lists::History;
 use crate::stage::{MADE, Stage};
 
 const LOOK: Duration = Duration::from_millis(100);
@@ -34,12 +35,14 @@ const SAME_EVERYWHERE: [(&str, &str); 3] = [
 ];
 
 /// Fails with everything that is wrong.
-pub(crate) fn audit(stage: &mut Stage, ledger: &Ledger) -> Result<()> {
+pub(crate) fn audit(stage: &mut Stage, ledger: &Ledger, history: &History) -> Result<()> {
     servers_are_equal(stage)?;
     logs_are_equal(stage)?;
     let mut wrong = Vec::new();
     for member in stage.ring.databases() {
-        let contents = contents(&stage.ring.server(member).client())?;
+        let client = stage.ring.server(member).client();
+        history.read_all(&client)?;
+        let contents = contents(&client)?;
         for what in ledger.judge(&contents) {
             wrong.push(format!("{}: {what}", stage.ring.name(member)));
         }
@@ -53,6 +56,7 @@ pub(crate) fn audit(stage: &mut Stage, ledger: &Ledger) -> Result<()> {
             ));
         }
     }
+    wrong.extend(history.judge());
     ensure!(wrong.is_empty(), "{}", wrong.join("; "));
     Ok(())
 }

@@ -18,6 +18,7 @@ use crate::clients::Clients;
 use crate::fault::{Fault, Kind, NEED_LOOP_DEVICES, Script};
 use crate::guide::Guide;
 use crate::ledger::Ledger;
+use crate::lists::History;
 use crate::readers::Readers;
 use crate::stage::Stage;
 use crate::strike::{cure, last, strike};
@@ -47,6 +48,7 @@ struct Campaign {
     guide: Guide,
     stage: Stage,
     ledger: Ledger,
+    history: History,
     findings: Findings,
     stop: Arc<AtomicBool>,
     log: CycleLog,
@@ -144,13 +146,14 @@ impl Campaign {
             .copied()
             .context("no such member")?;
         stage.furnish(member)?;
-        let ledger = Ledger::default();
+        let (ledger, history) = (Ledger::default(), History::default());
         let mut campaign = Self {
-            readers: Readers::start(stage.places(), &direction, &ledger, &findings)?,
-            clients: Clients::start(direction, ledger.clone(), findings.clone())?,
+            readers: Readers::start(stage.places(), &direction, &ledger, &history, &findings)?,
+            clients: Clients::start(direction, ledger.clone(), history.clone(), findings.clone())?,
             guide,
             stage,
             ledger,
+            history,
             findings,
             stop,
             log,
@@ -336,13 +339,14 @@ impl Campaign {
             .with_context(|| self.stage.ring.words())?;
         // It would go on writing.
         self.let_event_run(false)?;
-        audit(&mut self.stage, &self.ledger)?;
+        audit(&mut self.stage, &self.ledger, &self.history)?;
         self.let_event_run(true)?;
         self.clients.go_on();
         self.objections()?;
         let count = self.ledger.count();
         self.log.line(&format!(
-            "everything agrees: {count:?}, compared in {} ms",
+            "everything agrees: {count:?}, {} transactions over lists and looks at them have an order, compared in {} ms",
+            self.history.len(),
             began.elapsed().as_millis()
         ))
     }

@@ -11,17 +11,20 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
+use fastrand::Rng;
+use histories::Operation;
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, server_code};
 use testkit::cluster::{CLIENT, CLIENT_PASSWORD};
 use testkit::wait::eventually;
 
 use crate::guide::Direction;
 use crate::ledger::{FAMILY_LIVES, Ledger, Outcome, Work};
+use crate::lists::{History, statement, values};
 use crate::stage::{COUNTERS, MADE};
 use crate::summary::Findings;
 
 /// Each client's kind of work, and its pause between two transactions.
-const CLIENTS: [(Work, Duration); 7] = [
+const CLIENTS: [(Work, Duration); 9] = [
     (Work::Append, PACE),
     (Work::Increment, PACE),
     (Work::Append, PACE),
@@ -31,6 +34,8 @@ const CLIENTS: [(Work, Duration); 7] = [
     // 10 to 16 s behind after three minutes, mostly for the force of each commit; a `native` one shares these.
     (Work::Make, Duration::from_secs(5)),
     (Work::Xa, Duration::from_secs(3)),
+    (Work::Lists, Duration::from_millis(60)),
+    (Work::Lists, Duration::from_millis(60)),
 ];
 /// A client that waits longer for an answer looks for the primary again; what became of its commit it does not know.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(5);
@@ -60,6 +65,7 @@ pub(crate) struct Clients {
 struct Shared {
     direction: Direction,
     ledger: Ledger,
+    history: History,
     findings: Findings,
     stop: AtomicBool,
     rest: AtomicBool,
@@ -68,10 +74,16 @@ struct Shared {
 }
 
 impl Clients {
-    pub(crate) fn start(direction: Direction, ledger: Ledger, findings: Findings) -> Result<Self> {
+    pub(crate) fn start(
+        direction: Direction,
+        ledger: Ledger,
+        history: History,
+        findings: Findings,
+    ) -> Result<Self> {
         let shared = Arc::new(Shared {
             direction,
             ledger,
+            history,
             findings,
             stop: AtomicBool::new(false),
             rest: AtomicBool::new(false),
@@ -136,6 +148,7 @@ async fn live(number: u64, work: Work, pace: Duration, shared: Arc<Shared>) {
     let mut connection: Option<(usize, Connection)> = None;
     let mut tables = Tables::default();
     let mut open = Prepared::default();
+    let mut dice = Rng::with_seed(number);
     while !shared.stop.load(Ordering::SeqCst) {
         // Counted before it looks, so that whoever asks for a rest sees it.
         shared.busy.fetch_add(1, Ordering::SeqCst);
@@ -150,6 +163,7 @@ async fn live(number: u64, work: Work, pace: Duration, shared: Arc<Shared>) {
                     let stays = match work {
                         Work::Make | Work::Unmake => tables.next(&mut session).await,
                         Work::Xa => open.next(&mut session).await,
+                        Work::Lists => transact_lists(&mut session, &mut dice).await,
                         _ => transact(&mut session, work, number).await,
                     };
                     if !stays {
@@ -199,6 +213,44 @@ impl Session<'_> {
         tokio::select! {
             answer = self.connection.execute(statement) => match answer {
                 Ok(_) => Ok(()),
+                Err(error) => Err(outcome_of(&error)),
+            },
+            () = moved(&self.shared.direction, self.at) => Err(Outcome::Unknown),
+        }
+    }
+
+    /// A transaction over lists, which fills in what it reads.
+    async fn lists(&mut self, operations: &mut [Operation]) -> Outcome {
+        for begin in ["SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", "BEGIN"] {
+            if self.run(begin).await.is_err() {
+                return Outcome::Failed;
+            }
+        }
+        for operation in operations {
+            let wanted = statement(operation);
+            let done = match operation {
+                Operation::Append(..) => self.run(&wanted).await,
+                Operation::Read(_, read) => {
+                    let items = self.read(&wanted).await;
+                    items.map(|items| *read = values(&items.unwrap_or_default()))
+                }
+            };
+            // Before the commit was asked for, nothing is done.
+            if done.is_err() {
+                return Outcome::Failed;
+            }
+        }
+        self.run("COMMIT")
+            .await
+            .err()
+            .unwrap_or(Outcome::Acknowledged)
+    }
+
+    /// The only value that a statement reads, if there is one.
+    async fn read(&mut self, statement: &str) -> Result<Option<String>, Outcome> {
+        tokio::select! {
+            answer = self.connection.query(statement) => match answer {
+                Ok(answer) => Ok(answer.first().and_then(|row| row.text_at(0)).map(str::to_owned)),
                 Err(error) => Err(outcome_of(&error)),
             },
             () = moved(&self.shared.direction, self.at) => Err(Outcome::Unknown),
@@ -262,6 +314,23 @@ async fn transact(session: &mut Session<'_>, work: Work, client: u64) -> bool {
     }
     ledger.write(work, number, Outcome::Acknowledged, started);
     true
+}
+
+/// One transaction over lists; whether the connection is to be used again.
+async fn transact_lists(session: &mut Session<'_>, dice: &mut Rng) -> bool {
+    let number = session.shared.ledger.next();
+    let mut operations = session.shared.history.plan(number, dice);
+    let started = Instant::now();
+    let outcome = session.lists(&mut operations).await;
+    let shared = session.shared;
+    shared.ledger.write(Work::Lists, number, outcome, started);
+    let known = match outcome {
+        Outcome::Acknowledged => histories::Outcome::Committed,
+        Outcome::Failed => histories::Outcome::Failed,
+        Outcome::Unknown => histories::Outcome::Unknown,
+    };
+    shared.history.write(started, known, operations);
+    outcome == Outcome::Acknowledged
 }
 
 /// The client of tables: those that it made and did not try to drop yet, and what it does next.

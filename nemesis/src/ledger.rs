@@ -21,6 +21,8 @@ pub(crate) enum Work {
     Unmake,
     /// It inserts a row in an XA transaction.
     Xa,
+    /// It appends to lists, and reads some: [`crate::lists`] judges these.
+    Lists,
 }
 
 /// Behind so many numbers a family may be deleted.
@@ -61,6 +63,7 @@ struct Book {
     made: Numbers,
     unmade: Numbers,
     xa: Numbers,
+    lists: Numbers,
     /// Since the times were forgotten.
     recent: Vec<Acknowledgement>,
 }
@@ -107,6 +110,7 @@ impl Book {
             Work::Make => &mut self.made,
             Work::Unmake => &mut self.unmade,
             Work::Xa => &mut self.xa,
+            Work::Lists => &mut self.lists,
         }
     }
 
@@ -167,7 +171,8 @@ impl Ledger {
 
     pub(crate) fn count(&self) -> Count {
         let book = self.book();
-        let all = book.lasting().into_iter().chain([&book.unmade]);
+        let all = book.lasting().into_iter();
+        let all = all.chain([&book.unmade, &book.lists]);
         let all: Vec<&Numbers> = all.collect();
         let sum = |of: fn(&Numbers) -> usize| all.iter().map(|numbers| of(numbers)).sum();
         Count {

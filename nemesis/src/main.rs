@@ -10,6 +10,7 @@ mod clients;
 mod fault;
 mod guide;
 mod ledger;
+mod lists;
 mod readers;
 mod stage;
 mod strike;

@@ -14,10 +14,13 @@ use testkit::cluster::{CLIENT, CLIENT_PASSWORD};
 
 use crate::guide::{Direction, Place, Yes};
 use crate::ledger::Ledger;
+use crate::lists::History;
 use crate::stage::FENCE_AFTER;
 use crate::summary::Findings;
 
 const PACE: Duration = Duration::from_millis(40);
+/// Every so many looks the lists are read as well.
+const LISTS_EVERY: u64 = 8;
 const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
 const LIMIT: Duration = Duration::from_secs(5);
 /// From the cut of a primary to the end of its readers' sessions: one lease (0.75 s), `mysql.fence_after`, and what a busy machine takes.
@@ -115,6 +118,7 @@ impl AtPrimary {
 struct Shared {
     direction: Direction,
     ledger: Ledger,
+    history: History,
     findings: Findings,
     stop: Arc<AtomicBool>,
     looks: Arc<AtomicU64>,
@@ -136,11 +140,13 @@ impl Readers {
         places: Vec<Place>,
         direction: &Direction,
         ledger: &Ledger,
+        history: &History,
         findings: &Findings,
     ) -> Result<Self> {
         let shared = Shared {
             direction: direction.clone(),
             ledger: ledger.clone(),
+            history: history.clone(),
             findings: findings.clone(),
             stop: Arc::new(AtomicBool::new(false)),
             looks: Arc::new(AtomicU64::new(0)),
@@ -222,6 +228,8 @@ async fn read(index: usize, place: Place, shared: Shared) {
     let mut connection: Option<Connection> = None;
     let mut before = None;
     let mut at_primary: Option<AtPrimary> = None;
+    let mut session = shared.history.session();
+    let mut turn = 0_u64;
     while !shared.stop.load(Ordering::Relaxed) {
         let claim = shared.direction.claim(index);
         match at_primary.map(|look| look.judge(claim)) {
@@ -238,6 +246,7 @@ async fn read(index: usize, place: Place, shared: Shared) {
         let kept_off = shared.kept_off(index);
         let Some(connected) = &mut connection else {
             connection = Connection::open(&options).await.ok();
+            session = shared.history.session();
             if connection.is_none() {
                 if kept_off.is_some() {
                     shared.kept_off.fetch_add(1, Ordering::Relaxed);
@@ -246,6 +255,11 @@ async fn read(index: usize, place: Place, shared: Shared) {
             }
             continue;
         };
+        turn += 1;
+        if turn.is_multiple_of(LISTS_EVERY) && !shared.history.look(session, connected).await {
+            connection = None;
+            continue;
+        }
         let acknowledged = shared.ledger.increments_acknowledged();
         match look(connected).await {
             Some(seen) => {

@@ -129,6 +129,7 @@ impl Stage {
              CREATE TABLE appended (id BIGINT UNSIGNED, client INT, note VARCHAR(64), KEY (id)); \
              CREATE TABLE increments (id BIGINT UNSIGNED PRIMARY KEY, counter INT); \
              CREATE TABLE counters (counter INT PRIMARY KEY, n BIGINT UNSIGNED); \
+             CREATE TABLE lists (list BIGINT UNSIGNED PRIMARY KEY, items TEXT NOT NULL); \
              CREATE TABLE pair (half INT PRIMARY KEY, n BIGINT UNSIGNED); \
              INSERT INTO counters VALUES {}; INSERT INTO pair VALUES (0, 0), (1, 0)",
             counters.join(", ")

@@ -33,7 +33,7 @@ pub(crate) struct Run {
     /// The checkout's commit.
     pub(crate) revision: Option<String>,
     pub(crate) program: Program,
-    /// A scenario of the simulator, or `mixed`; the nemesis always plays `mixed`.
+    /// A scenario of the simulator or a fault of the nemesis, or `mixed`.
     pub(crate) played: String,
     pub(crate) first_seed: u64,
     /// Seeds of the simulator, cycles of the nemesis.

@@ -27,6 +27,9 @@ pub(crate) struct Options {
     /// Run one of them alone; the nemesis needs root and a mysqld
     #[arg(long, value_enum)]
     only: Option<Program>,
+    /// Faults of this kind only, where the nemesis has its turn
+    #[arg(long)]
+    fault: Option<String>,
     /// How many seeds of the simulator at once
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -57,7 +60,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     while Instant::now() < until && !stop.load(Ordering::Relaxed) {
         let (program, scenario) = turns.next().context("turns have no end")?;
         let done = match (program, &nemesis) {
-            (Program::Nemesis, Some((witness, nemesis))) => faults(witness, nemesis)?,
+            (Program::Nemesis, Some((witness, nemesis))) => {
+                faults(witness, nemesis, options.fault.as_deref())?
+            }
             _ => seeds(
                 &simulator,
                 scenario,
@@ -161,7 +166,7 @@ struct Said {
 }
 
 /// One ring with real mysqlds, under the faults of a fresh seed.
-fn faults(witness: &Path, nemesis: &Path) -> Result<Run> {
+fn faults(witness: &Path, nemesis: &Path, kind: Option<&str>) -> Result<Run> {
     let began = Instant::now();
     // As small as those that it draws by itself.
     let seed = sim::fresh_seed() >> 8;
@@ -171,6 +176,7 @@ fn faults(witness: &Path, nemesis: &Path) -> Result<Run> {
         format!("--seed={seed}"),
         format!("--minutes={NEMESIS_MINUTES}"),
     ]);
+    command.args(kind.map(|kind| format!("--only={kind}")));
     let what = format!("the nemesis with seed {seed}");
     let finished = bounded_run::run(what, command, Vec::new(), NEMESIS_LIMIT)?;
     let printed = String::from_utf8_lossy(&finished.stderr).into_owned();
@@ -178,7 +184,7 @@ fn faults(witness: &Path, nemesis: &Path) -> Result<Run> {
         date: today(),
         revision: revision(&testkit::checkout()),
         program: Program::Nemesis,
-        played: MIXED.to_owned(),
+        played: kind.unwrap_or(MIXED).to_owned(),
         first_seed: seed,
         count: 0,
         acknowledged: 0,
@@ -199,7 +205,11 @@ fn faults(witness: &Path, nemesis: &Path) -> Result<Run> {
         run.failures.push(Found {
             seed,
             words: error.trim().to_owned(),
-            replay: format!("cargo xtask nemesis --seed {seed} --minutes {NEMESIS_MINUTES}"),
+            replay: format!(
+                "cargo xtask nemesis --seed {seed} --minutes {NEMESIS_MINUTES}{}",
+                kind.map(|kind| format!(" --only {kind}"))
+                    .unwrap_or_default()
+            ),
         });
     }
     run.seconds = began.elapsed().as_secs_f64();

@@ -1,0 +1,171 @@
+//! Which transactions come before which others, and whether that goes round in a circle.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// Why one comes before another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Before {
+    /// It appended to a list that the other one appended to next.
+    Appended,
+    /// The other one read what it appended.
+    WasRead,
+    /// It read a list before the other one appended to it.
+    ReadOlder,
+    /// It was over before the other one began.
+    Ended,
+    /// A moment that is no transaction comes in between.
+    Moment,
+}
+
+/// Nodes are numbers; those from the number of transactions on are moments.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Graph {
+    edges: Vec<BTreeMap<usize, Before>>,
+}
+
+impl Graph {
+    pub(crate) fn with(nodes: usize) -> Self {
+        Self {
+            edges: vec![BTreeMap::new(); nodes],
+        }
+    }
+
+    pub(crate) fn node(&mut self) -> usize {
+        self.edges.push(BTreeMap::new());
+        self.edges.len() - 1
+    }
+
+    /// Of several reasons the strongest stays.
+    pub(crate) fn add(&mut self, from: usize, to: usize, why: Before) {
+        if from != to {
+            let known = self.edges[from].entry(to).or_insert(why);
+            *known = (*known).min(why);
+        }
+    }
+
+    /// A circle that is as short as there is one through any of its nodes, with the reason for each step from its node to the next;
+    /// `None` where there is none.
+    pub(crate) fn circle(&self) -> Option<Vec<(usize, Before)>> {
+        let component = self.components().into_iter().find(|part| part.len() > 1)?;
+        let circles = component
+            .iter()
+            .filter_map(|start| self.shortest_back(*start, &component));
+        circles.min_by_key(Vec::len)
+    }
+
+    fn shortest_back(&self, start: usize, within: &[usize]) -> Option<Vec<(usize, Before)>> {
+        let mut came: BTreeMap<usize, (usize, Before)> = BTreeMap::new();
+        let mut queue = VecDeque::from([start]);
+        while let Some(node) = queue.pop_front() {
+            for (next, why) in &self.edges[node] {
+                if within.binary_search(next).is_err() || came.contains_key(next) {
+                    continue;
+                }
+                came.insert(*next, (node, *why));
+                if *next == start {
+                    return Some(Self::path_to(start, &came));
+                }
+                queue.push_back(*next);
+            }
+        }
+        None
+    }
+
+    fn path_to(start: usize, came: &BTreeMap<usize, (usize, Before)>) -> Vec<(usize, Before)> {
+        let mut path = Vec::new();
+        let mut node = start;
+        loop {
+            let (from, why) = came[&node];
+            path.push((from, why));
+            node = from;
+            if node == start {
+                path.reverse();
+                return path;
+            }
+        }
+    }
+
+    /// The strongly connected components, each sorted (Tarjan's way, without recursion: a history is long).
+    fn components(&self) -> Vec<Vec<usize>> {
+        const UNSEEN: usize = usize::MAX;
+        let count = self.edges.len();
+        let (mut index, mut low) = (vec![UNSEEN; count], vec![UNSEEN; count]);
+        let mut on_stack = vec![false; count];
+        let (mut stack, mut parts, mut next) = (Vec::new(), Vec::new(), 0);
+        for root in 0..count {
+            if index[root] != UNSEEN {
+                continue;
+            }
+            let mut calls = vec![(root, self.edges[root].keys())];
+            (index[root], low[root]) = (next, next);
+            next += 1;
+            stack.push(root);
+            on_stack[root] = true;
+            while let Some((node, successors)) = calls.last_mut() {
+                let node = *node;
+                if let Some(successor) = successors.next() {
+                    if index[*successor] == UNSEEN {
+                        (index[*successor], low[*successor]) = (next, next);
+                        next += 1;
+                        stack.push(*successor);
+                        on_stack[*successor] = true;
+                        calls.push((*successor, self.edges[*successor].keys()));
+                    } else if on_stack[*successor] {
+                        low[node] = low[node].min(index[*successor]);
+                    }
+                    continue;
+                }
+                calls.pop();
+                if let Some((parent, _)) = calls.last() {
+                    low[*parent] = low[*parent].min(low[node]);
+                }
+                if low[node] == index[node] {
+                    let mut part = Vec::new();
+                    while let Some(member) = stack.pop() {
+                        on_stack[member] = false;
+                        part.push(member);
+                        if member == node {
+                            break;
+                        }
+                    }
+                    part.sort_unstable();
+                    parts.push(part);
+                }
+            }
+        }
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn graph(nodes: usize, edges: &[(usize, usize)]) -> Graph {
+        let mut graph = Graph::with(nodes);
+        for (from, to) in edges {
+            graph.add(*from, *to, Before::Appended);
+        }
+        graph
+    }
+
+    fn circle(nodes: usize, edges: &[(usize, usize)]) -> Option<Vec<usize>> {
+        let circle = graph(nodes, edges).circle()?;
+        Some(circle.into_iter().map(|(node, _)| node).collect())
+    }
+
+    #[test]
+    fn circles_are_found_and_the_shortest_is_told() {
+        assert_eq!(circle(3, &[(0, 1), (1, 2), (0, 2)]), None);
+        assert_eq!(circle(3, &[(0, 1), (1, 2), (2, 1)]), Some(vec![1, 2]));
+        let long = [(0, 1), (1, 2), (2, 3), (3, 0), (2, 0)];
+        assert_eq!(circle(4, &long), Some(vec![0, 1, 2]));
+        assert_eq!(circle(1, &[(0, 0)]), None);
+    }
+
+    #[test]
+    fn a_long_chain_needs_no_deep_stack() {
+        let edges: Vec<_> = (0..200_000).map(|at| (at, at + 1)).collect();
+        assert_eq!(circle(200_001, &edges), None);
+    }
+}

@@ -1,0 +1,219 @@
+//! Clients that append to lists and read them in transactions, readers of the lists at every server, and what all of them saw, as
+//! `histories` checks it: the order of the transactions, and the order of time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use anyhow::Result;
+use fastrand::Rng;
+use histories::{Access, Operation, Outcome, Transaction, check};
+use mysql_link::Connection;
+use testkit::mysqld::MysqlClient;
+
+/// Behind so many numbers of transactions there are other lists, so that none grows long.
+const NUMBERS: u64 = 200;
+/// How many lists there are at a time.
+const AT_A_TIME: u64 = 4;
+/// How many times ago a transaction may reach back.
+const REACHES_BACK: u64 = 5;
+/// What readers look at: the lists of now and of so many times before.
+const LOOKS_BACK: u64 = 2;
+
+/// Characters of a transaction in a finding.
+const SHOWN: usize = 1_000;
+
+/// Everything that was seen. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct History(Arc<Kept>);
+
+#[derive(Debug)]
+struct Kept {
+    start: Instant,
+    /// The newest time of lists.
+    newest: AtomicU64,
+    sessions: AtomicU64,
+    seen: Mutex<Vec<Transaction>>,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self(Arc::new(Kept {
+            start: Instant::now(),
+            newest: AtomicU64::new(0),
+            sessions: AtomicU64::new(0),
+            seen: Mutex::default(),
+        }))
+    }
+}
+
+impl History {
+    /// A transaction with this number: at least one append, so that its commit proves what it read.
+    pub(crate) fn plan(&self, number: u64, dice: &mut Rng) -> Vec<Operation> {
+        let now = number / NUMBERS;
+        self.0.newest.fetch_max(now, Ordering::Relaxed);
+        let list = |dice: &mut Rng| {
+            let back = match dice.u8(0..4) {
+                0 => dice.u64(0..=REACHES_BACK),
+                _ => 0,
+            };
+            now.saturating_sub(back) * AT_A_TIME + dice.u64(0..AT_A_TIME)
+        };
+        let mut operations = Vec::new();
+        for _ in 0..dice.u8(0..3) {
+            operations.push(Operation::Read(list(dice), Vec::new()));
+        }
+        for part in 0..dice.u64(1..3) {
+            let append = Operation::Append(list(dice), number * 10 + part);
+            operations.insert(dice.usize(0..=operations.len()), append);
+        }
+        operations
+    }
+
+    /// Writes a client's transaction down.
+    pub(crate) fn write(&self, began: Instant, outcome: Outcome, operations: Vec<Operation>) {
+        self.add(began, outcome, Access::Primary, operations);
+    }
+
+    /// The number of a new reader's session: what one session sees does not go back.
+    pub(crate) fn session(&self) -> u64 {
+        self.0.sessions.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// One look of a reader at the newest lists, in one statement; whether the connection can be used again.
+    pub(crate) async fn look(&self, session: u64, connection: &mut Connection) -> bool {
+        let newest = self.0.newest.load(Ordering::Relaxed);
+        let first = newest.saturating_sub(LOOKS_BACK) * AT_A_TIME;
+        let lists = first..(newest + 1) * AT_A_TIME;
+        let statement = format!(
+            "SELECT list, items FROM nemesis.lists WHERE list BETWEEN {} AND {}",
+            lists.start,
+            lists.end - 1
+        );
+        let began = Instant::now();
+        let Ok(answer) = connection.query(statement).await else {
+            return false;
+        };
+        let rows = answer.rows.iter().filter_map(|row| {
+            let list = row.text_at(0)?.parse().ok()?;
+            Some((list, values(row.text_at(1)?)))
+        });
+        let rows: std::collections::BTreeMap<u64, Vec<u64>> = rows.collect();
+        let reads =
+            lists.map(|list| Operation::Read(list, rows.get(&list).cloned().unwrap_or_default()));
+        let access = Access::Follower(session);
+        self.add(began, Outcome::Committed, access, reads.collect());
+        true
+    }
+
+    /// Reads all lists at a server, where everybody has come to a rest: whatever was acknowledged has to be there.
+    pub(crate) fn read_all(&self, client: &MysqlClient) -> Result<()> {
+        let began = Instant::now();
+        let rows = client.sql("SELECT list, items FROM nemesis.lists")?.0;
+        let mut there = std::collections::BTreeMap::new();
+        for row in rows {
+            if let [list, items] = row.as_slice() {
+                there.insert(list.parse::<u64>()?, values(items));
+            }
+        }
+        let newest = self.0.newest.load(Ordering::Relaxed);
+        let reads = (0..(newest + 1) * AT_A_TIME)
+            .map(|list| Operation::Read(list, there.remove(&list).unwrap_or_default()));
+        self.add(began, Outcome::Committed, Access::Primary, reads.collect());
+        Ok(())
+    }
+
+    /// Everything that no order of the transactions explains, in words.
+    pub(crate) fn judge(&self) -> Vec<String> {
+        let seen = self.seen();
+        let in_words = check(&seen).into_iter().map(|anomaly| {
+            // A look at all lists is long.
+            let shortened = |at: usize| {
+                let words = format!("{at}: {:?}", seen[at]);
+                words.chars().take(SHOWN).collect::<String>()
+            };
+            let named = anomaly.transactions().into_iter().map(shortened);
+            format!("{anomaly}; {}", named.collect::<Vec<_>>().join("; "))
+        });
+        in_words.collect()
+    }
+
+    /// How many transactions and looks there were.
+    pub(crate) fn len(&self) -> usize {
+        self.seen().len()
+    }
+
+    fn add(&self, began: Instant, outcome: Outcome, access: Access, operations: Vec<Operation>) {
+        let micros = |at: Instant| {
+            let since = at.duration_since(self.0.start).as_micros();
+            u64::try_from(since).unwrap_or(u64::MAX)
+        };
+        let transaction = Transaction {
+            began: micros(began),
+            ended: micros(Instant::now()),
+            outcome,
+            access,
+            operations,
+        };
+        self.seen().push(transaction);
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Vec<Transaction>> {
+        self.0.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The statement that does it.
+pub(crate) fn statement(operation: &Operation) -> String {
+    match operation {
+        Operation::Append(list, value) => format!(
+            "INSERT INTO nemesis.lists VALUES ({list}, ',{value}') ON DUPLICATE KEY UPDATE items = CONCAT(items, ',{value}')"
+        ),
+        Operation::Read(list, _) => format!("SELECT items FROM nemesis.lists WHERE list = {list}"),
+    }
+}
+
+/// `,7,8` as 7 and 8. What is no number is a value that nobody appended.
+pub(crate) fn values(items: &str) -> Vec<u64> {
+    let items = items.split(',').filter(|item| !item.is_empty());
+    items.map(|item| item.parse().unwrap_or(u64::MAX)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_transaction_appends_and_no_value_comes_twice() {
+        let history = History::default();
+        let mut dice = Rng::with_seed(7);
+        let mut appended = std::collections::BTreeSet::new();
+        for number in 1..2_000 {
+            let plan = history.plan(number, &mut dice);
+            let mut appends = 0;
+            for operation in &plan {
+                if let Operation::Append(_, value) = operation {
+                    assert!(appended.insert(*value));
+                    appends += 1;
+                }
+            }
+            assert!(appends > 0);
+        }
+    }
+
+    #[test]
+    fn what_was_acknowledged_and_is_gone_is_told_with_who_misses_it() {
+        let history = History::default();
+        let now = Instant::now();
+        history.write(now, Outcome::Committed, vec![Operation::Append(1, 70)]);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        let read = vec![Operation::Read(1, values("")), Operation::Append(1, 80)];
+        history.write(Instant::now(), Outcome::Committed, read);
+        let told = history.judge().join("\n");
+        assert!(
+            told.contains("Time") && told.contains("Append(1, 70)"),
+            "{told}"
+        );
+        assert_eq!(values(",7,8"), [7, 8]);
+    }
+}
