@@ -1,7 +1,7 @@
 //! What clients were told, held against what a database promises. Clients append numbers to lists, and read lists, in transactions;
 //! a list that is read says which appends came before which others, so that the order of the transactions can be told from what
 //! was read (the idea is that of Elle: Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental Observations",
-//! VLDB 2020). [`check`] finds what no serial order explains.
+//! VLDB 2020). [`check()`] finds what no serial order explains.
 //!
 //! # What is promised
 //! * Transactions at the primary, at MySQL's isolation level `SERIALIZABLE`, are strictly serializable: they take effect one
