@@ -6,7 +6,7 @@ use consensus::quorum::{VoterSets, majority_of, next_step};
 use raft_types::{MemberId, MemberRecord, Region};
 use stateright::{Model, Property};
 
-use crate::ring::{Content, Entry, Id, Leader, Member, Members, Ring, Role, Spent};
+use crate::ring::{Content, Entry, Id, Leader, Member, Members, Ring, Role, Spent, Term};
 use crate::scope::{Broken, Scope};
 
 /// What happens.
@@ -256,9 +256,9 @@ impl RingModel {
         (after, matched)
     }
 
-    /// Whom a leader has something to say to.
+    /// Whether another member takes a leader's call.
     fn hears(ring: &Ring, leader: Id, to: Id) -> bool {
-        leader != to && ring.members[to].term <= ring.members[leader].term
+        ring.members[to].term <= ring.members[leader].term
     }
 
     fn append_changes(ring: &Ring, leader: Id, to: Id) -> bool {
@@ -271,10 +271,8 @@ impl RingModel {
     }
 
     /// It follows that leader from now on.
-    fn follow(member: &mut Member, term: u8, leader: Id) {
-        if member.term < term {
-            member.term = term;
-        }
+    fn follow(member: &mut Member, term: Term, leader: Id) {
+        member.term = member.term.max(term);
         member.vote = Some(leader);
         member.role = Role::Follower;
     }

@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use testkit::distance::check_needs;
 use testkit::figures::{Figures, target_folder};
+use testkit::stop_on_interrupt;
 
 use crate::arguments::Arguments;
 use crate::audit::audit;
@@ -387,15 +388,6 @@ impl Campaign {
         }
         done.map(|()| summary)
     }
-}
-
-/// Ctrl-C ends the run in good order, so that processes and namespaces go.
-fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())?;
-    }
-    Ok(stop)
 }
 
 /// The user has had enough.

@@ -1,6 +1,8 @@
 //! Clients that append to lists and read them in transactions, readers of the lists at every server, and what all of them saw, as
 //! `histories` checks it: the order of the transactions, and the order of time.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -98,11 +100,8 @@ impl History {
             let list = row.text_at(0)?.parse().ok()?;
             Some((list, values(row.text_at(1)?)))
         });
-        let rows: std::collections::BTreeMap<u64, Vec<u64>> = rows.collect();
-        let reads =
-            lists.map(|list| Operation::Read(list, rows.get(&list).cloned().unwrap_or_default()));
-        let access = Access::Follower(session);
-        self.add(began, Outcome::Committed, access, reads.collect());
+        let reads = reads(lists, rows.collect());
+        self.add(began, Outcome::Committed, Access::Follower(session), reads);
         true
     }
 
@@ -110,16 +109,15 @@ impl History {
     pub(crate) fn read_all(&self, client: &MysqlClient) -> Result<()> {
         let began = Instant::now();
         let rows = client.sql("SELECT list, items FROM nemesis.lists")?.0;
-        let mut there = std::collections::BTreeMap::new();
+        let mut there = BTreeMap::new();
         for row in rows {
             if let [list, items] = row.as_slice() {
-                there.insert(list.parse::<u64>()?, values(items));
+                there.insert(list.parse()?, values(items));
             }
         }
         let newest = self.0.newest.load(Ordering::Relaxed);
-        let reads = (0..(newest + 1) * AT_A_TIME)
-            .map(|list| Operation::Read(list, there.remove(&list).unwrap_or_default()));
-        self.add(began, Outcome::Committed, Access::Primary, reads.collect());
+        let reads = reads(0..(newest + 1) * AT_A_TIME, there);
+        self.add(began, Outcome::Committed, Access::Primary, reads);
         Ok(())
     }
 
@@ -163,6 +161,12 @@ impl History {
     }
 }
 
+/// What was read of these lists; one that is not there is empty.
+fn reads(lists: Range<u64>, mut there: BTreeMap<u64, Vec<u64>>) -> Vec<Operation> {
+    let read = |list| Operation::Read(list, there.remove(&list).unwrap_or_default());
+    lists.map(read).collect()
+}
+
 /// The statement that does it.
 pub(crate) fn statement(operation: &Operation) -> String {
     match operation {
@@ -181,13 +185,15 @@ pub(crate) fn values(items: &str) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn each_transaction_appends_and_no_value_comes_twice() {
         let history = History::default();
         let mut dice = Rng::with_seed(7);
-        let mut appended = std::collections::BTreeSet::new();
+        let mut appended = BTreeSet::new();
         for number in 1..2_000 {
             let plan = history.plan(number, &mut dice);
             let mut appends = 0;

@@ -47,6 +47,20 @@ const SHORT: Options = Options {
     build: Build::Dev,
 };
 
+impl Options {
+    /// A run of so many minutes; of faults of one kind only, if that is said.
+    pub(crate) fn of(seed: u64, minutes: f64, kind: Option<&str>) -> Self {
+        Self {
+            minutes: Some(minutes),
+            cycles: None,
+            seed,
+            only: kind.map(str::to_owned).into_iter().collect(),
+            longest_stop: 60.0,
+            ..SHORT
+        }
+    }
+}
+
 /// Becomes the program that does it, so that Ctrl-C ends that one in good order.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let profile = match options.build {
@@ -70,7 +84,8 @@ pub(crate) fn run_short() -> Result<()> {
     Ok(())
 }
 
-fn command(options: &Options, witness: PathBuf, nemesis: PathBuf) -> Command {
+/// The program with these options.
+pub(crate) fn command(options: &Options, witness: PathBuf, nemesis: PathBuf) -> Command {
     let mut command = Command::new(nemesis);
     command.args(arguments(options, witness));
     command

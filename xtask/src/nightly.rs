@@ -3,9 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -14,9 +12,11 @@ use serde::Deserialize;
 use testkit::bounded_run;
 use testkit::cluster::{Profile, nemesis_binary, witness_binary};
 use testkit::figures::{revision, target_folder};
+use testkit::stop_on_interrupt;
 
 use crate::evidence::{Evidence, Found, Program, Run};
 use crate::kept_seeds::{self, MIXED, today};
+use crate::nemesis;
 use crate::sim::{self, Build, SCENARIOS, Seeds};
 
 #[derive(Args)]
@@ -44,13 +44,10 @@ const NEMESIS_LIMIT: Duration = Duration::from_secs(1800);
 
 /// `cargo xtask nightly`.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())?;
-    }
+    let stop = stop_on_interrupt()?;
     let mut evidence = Evidence::of_the_checkout()?;
     let simulator = sim::build(Build::Dev)?;
-    let nemesis = match options.only {
+    let programs = match options.only {
         Some(Program::Simulator) => None,
         _ => Some((witness_binary(Profile::Dev)?, nemesis_binary(Profile::Dev)?)),
     };
@@ -59,21 +56,22 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut turns = turns(options.only);
     while Instant::now() < until && !stop.load(Ordering::Relaxed) {
         let (program, scenario) = turns.next().context("turns have no end")?;
-        let done = match (program, &nemesis) {
+        let done = match (program, &programs) {
             (Program::Nemesis, Some((witness, nemesis))) => {
-                faults(witness, nemesis, options.fault.as_deref())?
+                faults(witness, nemesis, options.fault.as_deref())
             }
             _ => seeds(
                 &simulator,
                 scenario,
                 until.min(Instant::now() + TURN),
                 options.jobs,
-            )?,
+            ),
         };
-        if stop.load(Ordering::Relaxed) && program == Program::Nemesis {
-            // It was told to end as well, and compared nothing.
+        if stop.load(Ordering::Relaxed) {
+            // Ctrl-C reaches what runs as well: it has come to nothing.
             break;
         }
+        let done = done?;
         println!("{}", told(&done));
         evidence.add(done)?;
     }
@@ -166,17 +164,12 @@ struct Said {
 }
 
 /// One ring with real mysqlds, under the faults of a fresh seed.
-fn faults(witness: &Path, nemesis: &Path, kind: Option<&str>) -> Result<Run> {
+fn faults(witness: &Path, program: &Path, kind: Option<&str>) -> Result<Run> {
     let began = Instant::now();
     // As small as those that it draws by itself.
     let seed = sim::fresh_seed() >> 8;
-    let mut command = Command::new(nemesis);
-    command.arg(format!("--witness={}", witness.display()));
-    command.args([
-        format!("--seed={seed}"),
-        format!("--minutes={NEMESIS_MINUTES}"),
-    ]);
-    command.args(kind.map(|kind| format!("--only={kind}")));
+    let options = nemesis::Options::of(seed, NEMESIS_MINUTES, kind);
+    let command = nemesis::command(&options, witness.to_owned(), program.to_owned());
     let what = format!("the nemesis with seed {seed}");
     let finished = bounded_run::run(what, command, Vec::new(), NEMESIS_LIMIT)?;
     let printed = String::from_utf8_lossy(&finished.stderr).into_owned();

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
@@ -39,8 +40,8 @@ pub(crate) struct Options {
     /// `dev` has the engine's own assertions, `release` is what is shipped
     #[arg(long, value_enum, default_value_t = Build::Dev)]
     build: Build,
-    /// Play this, whatever the seeds draw: `cold-damage`, `failovers`, `full-disks`, `lost-quorum`, `learners`, `policies`, `purges`, `removals`, `slow-disk`
-    #[arg(long)]
+    /// Play this, whatever the seeds draw
+    #[arg(long, value_parser = PossibleValuesParser::new(SCENARIOS))]
     scenario: Option<String>,
     /// Break something on purpose; then a seed has to fail. `cargo xtask sim --mutate help` names what can be broken
     #[arg(long)]
@@ -300,8 +301,14 @@ fn show(simulator: &Path, seed: u64, options: &Options) -> Result<()> {
 
 /// Runs seeds until one fails, or the time is over.
 pub(crate) fn run_all(simulator: &Path, seeds: &Seeds) -> Result<(Sum, Option<Failure>)> {
-    let progress = ProgressBar::new(seeds.range.end - seeds.range.start);
-    let style = "{bar:30} {pos} of {len} seeds, {per_sec}, {eta} left";
+    // As many as there is time for have no number.
+    let (progress, style) = match seeds.until {
+        Some(_) => (ProgressBar::no_length(), "{spinner} {pos} seeds, {per_sec}"),
+        None => (
+            ProgressBar::new(seeds.range.end - seeds.range.start),
+            "{bar:30} {pos} of {len} seeds, {per_sec}, {eta} left",
+        ),
+    };
     progress.set_style(ProgressStyle::with_template(style)?);
     let (next, over) = (AtomicU64::new(seeds.range.start), AtomicBool::new(false));
     let (report, reports) = mpsc::sync_channel(seeds.jobs);

@@ -4,6 +4,9 @@
 //! no crate of ours. The faulty doubles of our own seams are behind the feature `storage`, on by default; a network between
 //! members in one process is behind `network`.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 pub mod bounded_run;
 pub mod cluster;
 #[cfg(feature = "storage")]
@@ -24,6 +27,19 @@ pub mod ports;
 pub mod real_disks;
 pub mod statistics;
 pub mod wait;
+
+/// A flag that SIGINT (Ctrl-C) and SIGTERM set, in place of ending the process: whoever looks at it ends in good order, so that
+/// the processes and namespaces that it made go with it.
+///
+/// # Errors
+/// When the signals cannot be handled.
+pub fn stop_on_interrupt() -> std::io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
+    Ok(stop)
+}
 
 /// The root of the checkout that this crate was built in.
 #[must_use]

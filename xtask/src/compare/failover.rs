@@ -13,8 +13,6 @@ mod scene;
 mod summary;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -22,6 +20,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use testkit::cluster::{Profile, embedded_member, primary_clients, witness_binary};
 use testkit::distance::check_needs;
 use testkit::figures::Figures;
+use testkit::stop_on_interrupt;
 
 pub(crate) use crate::compare::failover::options::Options;
 use crate::compare::failover::options::{Place, Programs};
@@ -116,15 +115,6 @@ fn measure(
         promotions,
         verdict: scene.end()?,
     })
-}
-
-/// Ctrl-C ends the comparison in good order, so that processes and namespaces go.
-fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())?;
-    }
-    Ok(stop)
 }
 
 fn bar(options: &Options) -> Result<ProgressBar> {
