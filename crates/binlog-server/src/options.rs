@@ -54,7 +54,7 @@ pub struct ServerOptions {
     pub tls: Option<ServerTls>,
     /// Whether a login without TLS is refused.
     pub require_tls: bool,
-    /// The most connections at one time.
+    /// The most clients at one time, of those that have logged in.
     pub max_connections: usize,
     /// Bytes read from the log that wait for one client.
     pub queue_bytes: usize,

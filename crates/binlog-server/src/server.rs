@@ -4,22 +4,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mysql_link::wire::encode_packet;
+use connection_limit::{ConnectionLimit, Place};
 use thiserror::Error;
-use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::answers::{ErrorAnswer, code};
 use crate::committed_files::{CommittedFiles, LogCommands};
 use crate::consumers::Consumers;
 use crate::options::{OptionsError, ServerOptions};
 use crate::session::{Client, Ended, Shared};
 
-/// How long a connection that is one too many may take to hear so.
-const REFUSAL_LIMIT: Duration = Duration::from_millis(200);
+/// The most connections that have not logged in; those of whoever has most of them are ended for others.
+const MOST_LOGINS: usize = 100;
 /// After the listener failed, for want of file handles, say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What is under way gets this long when the server stops.
@@ -57,6 +55,7 @@ impl BinlogServer {
         let shared = Shared {
             log,
             commands,
+            places: Semaphore::new(options.max_connections),
             options,
             consumers: Consumers::default(),
             address: listener.local_addr()?,
@@ -82,7 +81,7 @@ impl BinlogServer {
 
     /// Serves until `stop`. Consumers then lose their connection, and come back to whoever serves next.
     pub async fn serve(self, stop: CancellationToken) {
-        let places = Arc::new(Semaphore::new(self.shared.options.max_connections));
+        let logins = ConnectionLimit::new("logins to the binlog server", MOST_LOGINS);
         let mut sessions = JoinSet::new();
         let mut connection = 0_u32;
         loop {
@@ -99,15 +98,13 @@ impl BinlogServer {
                     continue;
                 }
             };
-            let Ok(place) = places.clone().try_acquire_owned() else {
-                refuse(stream, address).await;
+            let Some(login) = logins.take(address.ip()) else {
                 continue;
             };
             connection = connection.wrapping_add(1).max(1);
             let shared = self.shared.clone();
             sessions.spawn(async move {
-                serve_client(&shared, stream, address, connection).await;
-                drop(place);
+                serve_client(&shared, stream, address, connection, login).await;
             });
         }
         self.shared.stop.cancel();
@@ -116,15 +113,23 @@ impl BinlogServer {
     }
 }
 
-async fn serve_client(shared: &Shared, stream: TcpStream, address: SocketAddr, connection: u32) {
+async fn serve_client(
+    shared: &Shared,
+    stream: TcpStream,
+    address: SocketAddr,
+    connection: u32,
+    login: Place,
+) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%address, %error, "a connection to the binlog server is gone already");
         return;
     }
-    match Client::serve(shared, stream, address, connection).await {
+    match Client::serve(shared, stream, address, connection, login).await {
         Ended::Goodbye => {
             tracing::debug!(%address, connection, "a client of the binlog server has left")
         }
+        // The limit says so for all of them.
+        ended @ Ended::Crowded => tracing::debug!(%address, connection, "{ended}"),
         ended @ (Ended::Login(_) | Ended::Stalled) => {
             tracing::warn!(%address, connection, "a client of the binlog server is let go: {ended}");
         }
@@ -132,13 +137,4 @@ async fn serve_client(shared: &Shared, stream: TcpStream, address: SocketAddr, c
             tracing::info!(%address, connection, "a client of the binlog server is gone: {ended}")
         }
     }
-}
-
-/// Tells one too many; it costs the listener a moment and no memory.
-async fn refuse(mut stream: TcpStream, address: SocketAddr) {
-    tracing::warn!(%address, "the binlog server has as many connections as it may");
-    let error = ErrorAnswer::new(code::TOO_MANY_CONNECTIONS, "Too many connections");
-    let mut bytes = Vec::new();
-    encode_packet(0, &error.packet(), &mut bytes);
-    drop(tokio::time::timeout(REFUSAL_LIMIT, stream.write_all(&bytes)).await);
 }

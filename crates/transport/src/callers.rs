@@ -29,9 +29,11 @@ pub enum Right {
     SpeakAsMember,
 }
 
-/// Those whose certificates say no role, by their common names; all others are members.
+/// Those whose certificates say no role, by their common names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NamedRoles {
+    /// Members; where nobody is listed, all who are neither operators nor readers.
+    pub members: Vec<String>,
     /// Operators.
     pub operators: Vec<String>,
     /// Readers.
@@ -42,8 +44,16 @@ pub struct NamedRoles {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holder {
     name: String,
-    /// None: one that this version does not know.
-    role: Option<Role>,
+    role: Result<Role, NoRole>,
+}
+
+/// Why a certificate says nothing that its holder may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NoRole {
+    /// It says one that this version does not know.
+    Unknown,
+    /// It says none, and nobody has listed its name.
+    NotListed,
 }
 
 /// A call that its certificate does not allow.
@@ -65,7 +75,7 @@ impl Holder {
         let Ok((_, certificate)) = X509Certificate::from_der(certificate) else {
             return Self {
                 name: String::new(),
-                role: None,
+                role: Err(NoRole::NotListed),
             };
         };
         let common = certificate.subject().iter_common_name().next();
@@ -87,16 +97,17 @@ impl Holder {
             Some(said) => {
                 let (role, name) = said.split_once('/').unwrap_or((said, common));
                 let role = match role {
-                    "member" => Some(Role::Member),
-                    "operator" => Some(Role::Operator),
-                    "reader" => Some(Role::Reader),
-                    _ => None,
+                    "member" => Ok(Role::Member),
+                    "operator" => Ok(Role::Operator),
+                    "reader" => Ok(Role::Reader),
+                    _ => Err(NoRole::Unknown),
                 };
                 (role, name)
             }
-            None if is(&named.operators) => (Some(Role::Operator), common),
-            None if is(&named.readers) => (Some(Role::Reader), common),
-            None => (Some(Role::Member), common),
+            None if is(&named.operators) => (Ok(Role::Operator), common),
+            None if is(&named.readers) => (Ok(Role::Reader), common),
+            None if named.members.is_empty() || is(&named.members) => (Ok(Role::Member), common),
+            None => (Err(NoRole::NotListed), common),
         };
         Self {
             name: name.to_owned(),
@@ -111,20 +122,24 @@ impl Holder {
     pub(crate) fn may(&self, right: Right) -> Result<(), NotAllowed> {
         use Role::{Member, Operator, Reader};
         let allowed = match right {
-            Right::Read => self.role.is_some(),
-            Right::ReadLog => matches!(self.role, Some(Member | Operator)),
-            Right::Operate => self.role == Some(Operator),
-            Right::SpeakAsMember => self.role == Some(Member),
+            Right::Read => self.role.is_ok(),
+            Right::ReadLog => matches!(self.role, Ok(Member | Operator)),
+            Right::Operate => self.role == Ok(Operator),
+            Right::SpeakAsMember => self.role == Ok(Member),
         };
         if allowed {
             return Ok(());
         }
         let (is, may) = match self.role {
-            Some(Member) => ("is a member's", "gives no commands"),
-            Some(Operator) => ("is an operator's", "does not speak for a member"),
-            Some(Reader) => ("is a reader's", "only reads the ring's state"),
-            None => (
+            Ok(Member) => ("is a member's", "gives no commands"),
+            Ok(Operator) => ("is an operator's", "does not speak for a member"),
+            Ok(Reader) => ("is a reader's", "only reads the ring's state"),
+            Err(NoRole::Unknown) => (
                 "says a role that this version does not know",
+                "may do nothing",
+            ),
+            Err(NoRole::NotListed) => (
+                "says no role, and neither `tls.members` nor `tls.operators` nor `tls.readers` has its name",
                 "may do nothing",
             ),
         };
@@ -152,6 +167,7 @@ mod tests {
 
     fn holder(said: Option<&str>, common: &str) -> Holder {
         let named = NamedRoles {
+            members: Vec::new(),
             operators: vec!["ana".into()],
             readers: vec!["dashboard".into()],
         };
@@ -161,20 +177,20 @@ mod tests {
     #[test]
     fn a_certificate_says_its_role_or_the_configuration_does() {
         for (said, common, role, name) in [
-            (Some("member/db-1"), "db-1", Some(Role::Member), "db-1"),
-            (Some("operator/eve"), "x", Some(Role::Operator), "eve"),
-            (Some("reader/grafana"), "ana", Some(Role::Reader), "grafana"),
-            (Some("auditor/bob"), "ana", None, "bob"),
-            (Some("member"), "db-1", Some(Role::Member), "db-1"),
-            (None, "ana", Some(Role::Operator), "ana"),
-            (None, "dashboard", Some(Role::Reader), "dashboard"),
+            (Some("member/db-1"), "db-1", Ok(Role::Member), "db-1"),
+            (Some("operator/eve"), "x", Ok(Role::Operator), "eve"),
+            (Some("reader/grafana"), "ana", Ok(Role::Reader), "grafana"),
+            (Some("auditor/bob"), "ana", Err(NoRole::Unknown), "bob"),
+            (Some("member"), "db-1", Ok(Role::Member), "db-1"),
+            (None, "ana", Ok(Role::Operator), "ana"),
+            (None, "dashboard", Ok(Role::Reader), "dashboard"),
             (
                 None,
                 "db-1.example.org",
-                Some(Role::Member),
+                Ok(Role::Member),
                 "db-1.example.org",
             ),
-            (None, "", Some(Role::Member), ""),
+            (None, "", Ok(Role::Member), ""),
         ] {
             let found = holder(said, common);
             assert_eq!(
@@ -184,7 +200,27 @@ mod tests {
             );
         }
         let none = Holder::of(b"no certificate", &NamedRoles::default());
-        assert_eq!(none.role, None);
+        assert_eq!(none.role, Err(NoRole::NotListed));
+    }
+
+    #[test]
+    fn where_members_are_listed_nobody_else_is_one() {
+        let named = NamedRoles {
+            members: vec!["db-1".into()],
+            operators: vec!["ana".into()],
+            readers: Vec::new(),
+        };
+        let role = |said, common| Holder::said_by(said, common, &named).role;
+        assert_eq!(role(None, "db-1"), Ok(Role::Member));
+        assert_eq!(role(None, "ana"), Ok(Role::Operator));
+        assert_eq!(role(None, "web-7"), Err(NoRole::NotListed));
+        assert_eq!(role(Some("member/db-2"), "db-2"), Ok(Role::Member));
+        let refusal = Holder::said_by(None, "web-7", &named).may(Right::Read);
+        let words = refusal.unwrap_err().to_string();
+        assert!(
+            words.contains("`web-7` says no role, and neither `tls.members`"),
+            "{words}"
+        );
     }
 
     #[test]

@@ -18,7 +18,9 @@ use crate::SCENES;
 const SOON: Duration = Duration::from_secs(60);
 /// Of whoever gives commands on the members' hosts.
 const OPERATOR: [&str; 2] = ["operator-test.crt", "operator-test.key"];
-const TOKEN: &str = "reload-me";
+const TOKEN: &str = "reload-me-please";
+/// Of mysqld's account, one after the other.
+const PASSWORDS: [&str; 2] = ["said-to-nobody-1", "said-to-nobody-2"];
 /// Longer than members and mysqlds are connected with what they have, at most.
 const A_WHILE: Duration = Duration::from_secs(4);
 
@@ -105,6 +107,7 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
                 format!("operator_certificate_file = {}", path(OPERATOR[0])),
             )
             .with("tls", format!("operator_key_file = {}", path(OPERATOR[1])))
+            .with("logging", "level = \"trace\"")
             .with("http", "tls = false")
             .with("http", format!("token_file = {}", path("token")))
             .with("mysql", format!("password_file = {}", path("password")))
@@ -115,7 +118,8 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
     let primary = set.primary(SOON).unwrap();
     let account = "'witness'@'localhost'";
     let make = format!(
-        "CREATE USER {account} IDENTIFIED BY 'first'; GRANT ALL ON *.* TO {account} WITH GRANT OPTION"
+        "CREATE USER {account} IDENTIFIED BY '{}'; GRANT ALL ON *.* TO {account} WITH GRANT OPTION",
+        PASSWORDS[0]
     );
     set.client(primary).sql(&make).unwrap();
     for database in set.databases() {
@@ -127,7 +131,7 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
         })
         .unwrap();
     }
-    files.write("password", "first\n");
+    files.write("password", PASSWORDS[0]);
     for database in set.databases() {
         set.stop(database).unwrap();
         set.start_with(database, &["--mysql-user=witness"]).unwrap();
@@ -176,9 +180,12 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
     go_on(&set);
 
     // A new password: mysqld takes both of them until the members have changed.
-    let retain = format!("ALTER USER {account} IDENTIFIED BY 'second' RETAIN CURRENT PASSWORD");
+    let retain = format!(
+        "ALTER USER {account} IDENTIFIED BY '{}' RETAIN CURRENT PASSWORD",
+        PASSWORDS[1]
+    );
     set.client(primary).sql(&retain).unwrap();
-    files.write("password", "second\n");
+    files.write("password", PASSWORDS[1]);
     go_on(&set);
     reload(&set);
     let discard = format!("ALTER USER {account} DISCARD OLD PASSWORD");
@@ -234,4 +241,25 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
     });
     set.signal(primary, Signal::CONT).unwrap();
     kept_off.unwrap();
+    tells_nobody(&set);
+}
+
+/// Passwords, tokens and keys are in nothing that members say.
+fn tells_nobody(set: &Cluster) {
+    for member in 0..set.size() {
+        let said = [
+            set.output(member),
+            set.get(member, "/status").unwrap().body,
+            set.get(member, "/cluster").unwrap().body,
+            set.get(member, "/config").unwrap().body,
+            set.get(member, "/metrics").unwrap().body,
+        ];
+        assert!(said[0].contains("TRACE"), "everything is said");
+        for secret in [PASSWORDS[0], PASSWORDS[1], TOKEN, "PRIVATE KEY"] {
+            for text in &said {
+                let line = text.lines().find(|line| line.contains(secret));
+                assert_eq!(line, None, "`{secret}` is told");
+            }
+        }
+    }
 }

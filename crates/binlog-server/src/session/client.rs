@@ -21,6 +21,8 @@ pub(crate) enum Ended {
     DumpOver(String),
     #[error("the login failed: {0}")]
     Login(String),
+    #[error("it had not logged in, and others needed its place")]
+    Crowded,
     #[error("the connection was lost: {0}")]
     Lost(#[from] WireError),
     #[error("it took nothing for too long")]

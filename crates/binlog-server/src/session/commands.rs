@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use connection_limit::Place;
 use mysql_link::wire::PacketReader;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -36,15 +37,19 @@ impl<'a> Client<'a> {
         stream: TcpStream,
         address: SocketAddr,
         connection: u32,
+        login: Place,
     ) -> Ended {
         let logged_in = tokio::select! {
             logged_in = log_in(shared, stream, address, connection) => logged_in,
+            () = login.lost() => return Ended::Crowded,
             () = shared.stop.cancelled() => return Ended::Stopping,
         };
+        drop(login);
         let LoggedIn {
             stream,
             user,
             deprecate_eof,
+            place: _place,
         } = match logged_in {
             Ok(logged_in) => logged_in,
             Err(why) => return Ended::Login(why),

@@ -13,6 +13,7 @@ use mysql_common::proto::MySerialize;
 use mysql_link::wire::{ByteStream, encode_packet};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::SemaphorePermit;
 use tokio::time::Duration;
 use uuid::Uuid;
 
@@ -27,10 +28,12 @@ const PENALTY: Duration = Duration::from_millis(300);
 const FAST_SUCCESS: &[u8] = &[0x01, 0x03];
 
 /// A client that was let in.
-pub(super) struct LoggedIn {
+pub(super) struct LoggedIn<'a> {
     pub(super) stream: ByteStream,
     pub(super) user: String,
     pub(super) deprecate_eof: bool,
+    /// Among those that may be connected.
+    pub(super) place: SemaphorePermit<'a>,
 }
 
 /// Greets a client and lets it in; the error says why not, for the log.
@@ -39,7 +42,7 @@ pub(super) async fn log_in(
     stream: TcpStream,
     address: SocketAddr,
     connection: u32,
-) -> Result<LoggedIn, String> {
+) -> Result<LoggedIn<'_>, String> {
     let entering = Entering {
         shared,
         address,
@@ -59,8 +62,8 @@ struct Entering<'a> {
     stream: ByteStream,
 }
 
-impl Entering<'_> {
-    async fn enter(mut self, connection: u32) -> Result<LoggedIn, String> {
+impl<'a> Entering<'a> {
+    async fn enter(mut self, connection: u32) -> Result<LoggedIn<'a>, String> {
         let version = self.shared.log.server_version();
         let tls = self.shared.options.tls.is_some();
         let hello = packet(&version, connection, &self.challenge, tls);
@@ -94,7 +97,7 @@ impl Entering<'_> {
         mut self,
         login: LoginRequest,
         mut sequence: u8,
-    ) -> Result<LoggedIn, String> {
+    ) -> Result<LoggedIn<'a>, String> {
         let mut plugin = Plugin::of(&login.plugin);
         let mut answer = login.answer;
         if plugin.is_none() {
@@ -119,6 +122,12 @@ impl Entering<'_> {
             let error = ErrorAnswer::new(code::ACCESS_DENIED, message);
             return Err(self.refuse(sequence, error).await);
         }
+        // Not before: whoever is not let in shall not take a place from those who are.
+        let shared = self.shared;
+        let Ok(place) = shared.places.try_acquire() else {
+            let error = ErrorAnswer::new(code::TOO_MANY_CONNECTIONS, "Too many connections");
+            return Err(self.refuse(sequence, error).await);
+        };
         if plugin == Plugin::CachingSha2 {
             self.send(sequence, FAST_SUCCESS).await.map_err(lost)?;
             sequence = sequence.wrapping_add(1);
@@ -128,6 +137,7 @@ impl Entering<'_> {
             stream: self.stream,
             user,
             deprecate_eof: login.deprecate_eof,
+            place,
         })
     }
 

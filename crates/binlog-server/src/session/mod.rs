@@ -9,6 +9,7 @@ mod values;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::committed_files::{CommittedFiles, LogCommands};
@@ -20,6 +21,8 @@ pub(crate) struct Shared {
     pub(crate) log: Arc<dyn CommittedFiles>,
     pub(crate) commands: Arc<dyn LogCommands>,
     pub(crate) options: ServerOptions,
+    /// Of clients that are let in.
+    pub(crate) places: Semaphore,
     pub(crate) consumers: Consumers,
     pub(crate) address: SocketAddr,
     pub(crate) stop: CancellationToken,

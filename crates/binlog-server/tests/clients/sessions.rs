@@ -6,7 +6,7 @@ use crate::memory_log::{MemoryLog, PASSWORD, Served, USER, options};
 use binlog_server::{ServerCertificate, ServerOptions, ServerTls};
 use mysql_link::{LinkError, Secret, TlsMode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 async fn served() -> Served {
     let log = MemoryLog::new();
@@ -110,8 +110,17 @@ async fn a_renewed_password_and_certificate_are_for_whoever_comes_next() {
     before.query("SELECT @@server_id").await.unwrap();
 }
 
+/// Waits for a silent connection's end.
+async fn ended(silent: &mut TcpStream) -> bool {
+    let mut greeting = Vec::new();
+    let end = silent.read_to_end(&mut greeting);
+    tokio::time::timeout(Duration::from_secs(5), end)
+        .await
+        .is_ok()
+}
+
 #[tokio::test]
-async fn a_connection_too_many_and_one_that_never_logs_in_are_ended() {
+async fn a_client_too_many_and_one_that_never_logs_in_are_ended() {
     let options = ServerOptions {
         max_connections: 1,
         login_limit: Duration::from_millis(300),
@@ -123,13 +132,37 @@ async fn a_connection_too_many_and_one_that_never_logs_in_are_ended() {
         .unwrap();
     let mut greeting = [0; 4];
     silent.read_exact(&mut greeting).await.unwrap();
+    let only = served.connect().await.unwrap();
     let refused = served.connect().await;
     assert!(
         matches!(&refused, Err(LinkError::Refused { error, .. }) if error.code == 1040),
         "{refused:?}"
     );
-    tokio::time::sleep(Duration::from_millis(600)).await;
-    served.connect().await.unwrap();
+    assert!(ended(&mut silent).await);
+    drop(only);
+    let free_again = async { while served.connect().await.is_err() {} };
+    tokio::time::timeout(Duration::from_secs(5), free_again)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_flood_of_those_who_never_log_in_pushes_itself_out() {
+    let served = served().await;
+    let mut flood = Vec::new();
+    for _ in 0..300 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let there = ([127, 0, 0, 1], served.port).into();
+        flood.push(socket.connect(there).await.unwrap());
+    }
+    let limit = Duration::from_secs(2);
+    let connected = tokio::time::timeout(limit, served.connect()).await;
+    connected.expect("at once").unwrap();
+    // All but a hundred, and one less for who came from elsewhere.
+    for silent in &mut flood[..200] {
+        assert!(ended(silent).await);
+    }
 }
 
 #[tokio::test]

@@ -9,11 +9,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
+use connection_limit::Place;
 use raft_types::MemberId;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 
 use crate::local_member::LocalMember;
@@ -84,12 +86,31 @@ pub(super) struct Connection<S> {
     stream: S,
     id: ConnectionId,
     local: Arc<LocalMember>,
+    place: Arc<Place>,
+    /// Ends when its place is another's; `None` once it keeps it.
+    lost: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 impl<S> Connection<S> {
-    pub(super) fn new(stream: S, local: Arc<LocalMember>) -> Self {
+    pub(super) fn new(stream: S, place: Place, local: Arc<LocalMember>) -> Self {
         let id = local.connections.opens();
-        Self { stream, id, local }
+        let lost = Some(Box::pin(place.lost()));
+        Self {
+            stream,
+            id,
+            local,
+            place: Arc::new(place),
+            lost,
+        }
+    }
+
+    /// Whether it has to be closed for others.
+    fn is_lost(&mut self, context: &mut Context<'_>) -> bool {
+        if self.place.is_kept() {
+            self.lost = None;
+        }
+        let lost = self.lost.as_mut();
+        lost.is_some_and(|lost| lost.as_mut().poll(context).is_ready())
     }
 }
 
@@ -111,6 +132,8 @@ pub(super) struct CalledOver {
     pub(super) address: Option<SocketAddr>,
     /// The caller's own first; none without TLS.
     pub(super) certificates: Arc<[CertificateDer<'static>]>,
+    /// A member keeps its place when it has called.
+    pub(super) place: Arc<Place>,
 }
 
 /// A stream, by what it knows of its other end.
@@ -151,6 +174,7 @@ impl<S: OtherEnd> Connected for Connection<S> {
             connection: self.id,
             address: self.stream.address(),
             certificates: self.stream.certificates(),
+            place: self.place.clone(),
         }
     }
 }
@@ -161,6 +185,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.is_lost(context) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         Pin::new(&mut self.stream).poll_read(context, into)
     }
 }

@@ -2,6 +2,7 @@
 
 mod admin_service;
 pub(crate) mod connections;
+mod incoming;
 mod proxy_sessions;
 mod raft_service;
 mod stripes;
@@ -11,15 +12,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{FutureExt, Stream, StreamExt};
+use futures::FutureExt;
 use raft_types::MAX_MESSAGE_BYTES;
 use thiserror::Error;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Status};
 
 use crate::callers::Right;
@@ -30,7 +29,7 @@ use crate::local_member::LocalMember;
 use crate::schema::admin_server::AdminServer;
 use crate::schema::raft_server::RaftServer;
 use crate::server::admin_service::AdminService;
-use crate::server::connections::{CalledOver, Connection};
+use crate::server::connections::CalledOver;
 use crate::server::raft_service::RaftService;
 use crate::server::stripes::Expected;
 
@@ -113,16 +112,14 @@ pub fn serve(
         .max_frame_size(FRAME_BYTES)
         .max_concurrent_streams(STREAMS_PER_CONNECTION);
     let router = server.add_service(raft).add_service(admin);
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let until = shutdown.clone().cancelled_owned();
     let serve = match tls {
         None => {
-            let incoming = counted(incoming, local);
+            let incoming = incoming::plain(listener, local);
             router.serve_with_incoming_shutdown(incoming, until).boxed()
         }
         Some(tls) => {
-            let incoming = secured(incoming, tls.clone(), config.call_deadline);
-            let incoming = counted(incoming, local);
+            let incoming = incoming::secured(listener, local, tls.clone(), config.call_deadline);
             router.serve_with_incoming_shutdown(incoming, until).boxed()
         }
     };
@@ -155,44 +152,6 @@ impl Callers {
 /// What is known of the connection that a call came over.
 fn called_over<T>(request: &Request<T>) -> Option<&CalledOver> {
     request.extensions().get()
-}
-
-/// The connections, each known from here to its end.
-fn counted<S>(
-    incoming: impl Stream<Item = io::Result<S>>,
-    local: Arc<LocalMember>,
-) -> impl Stream<Item = io::Result<Connection<S>>> {
-    incoming.map(move |stream| Ok(Connection::new(stream?, local.clone())))
-}
-
-/// How many handshakes may be under way; others wait.
-const HANDSHAKES: usize = 128;
-
-/// The connections of callers that have a certificate of the authority. A handshake has a deadline, and holds no other one up.
-fn secured(
-    incoming: TcpIncoming,
-    tls: TlsMaterial,
-    limit: Duration,
-) -> impl Stream<Item = io::Result<TlsStream<TcpStream>>> {
-    let handshake = move |stream: io::Result<TcpStream>| {
-        let tls = tls.clone();
-        async move {
-            let stream = match stream {
-                Ok(stream) => stream,
-                Err(error) => return Some(Err(error)),
-            };
-            let caller = stream.peer_addr();
-            let secured = tokio::time::timeout(limit, tls.accept(stream)).await;
-            let secured = secured.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-            // That is the caller's trouble: an error here would be taken for one of the listener.
-            let turned_away = |error: &io::Error| {
-                tracing::debug!(?caller, %error, "a caller was turned away by the TLS handshake");
-            };
-            secured.inspect_err(turned_away).ok().map(Ok)
-        }
-    };
-    let handshakes = incoming.map(handshake).buffer_unordered(HANDSHAKES);
-    handshakes.filter_map(std::future::ready)
 }
 
 /// Serves until the shutdown, and no longer than the grace after it.

@@ -50,6 +50,7 @@ impl RaftService {
         self.callers.allow(&request, Right::SpeakAsMember)?;
         let (inbound, caller) = self.local.admitted(request.metadata())?;
         if let Some(over) = called_over(&request) {
+            over.place.keep();
             let connections = &self.local.connections;
             connections.calls(over.connection, caller, |arrival| {
                 if arrival == Arrival::First {

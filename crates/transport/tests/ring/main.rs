@@ -13,6 +13,7 @@ mod commits_and_restarts;
 mod damaged_on_the_way;
 mod entry_in_pieces;
 mod far_away;
+mod flooded;
 mod frozen_connection;
 mod greetings;
 mod hung_up;

@@ -12,7 +12,7 @@ use raft_types::{MemberId, Vote};
 use tokio::sync::mpsc;
 use transport::{
     AdminClient, AdminError, CommandSource, GrpcNetworkFactory, LocalMember, NamedRoles, Right,
-    TlsError, TlsFiles, TlsMaterial, serve,
+    TlsError, TlsFiles, TlsMaterial, TransportConfig, serve,
 };
 
 use crate::support::certificates::Authority;
@@ -55,12 +55,36 @@ async fn only_members_of_the_authority_are_heard() {
     });
     status(Some(&half)).await.unwrap_err();
 
+    let expired = load(&authority.sign_expired("expired", &["127.0.0.1"]));
+    let words = status(Some(&expired)).await.unwrap_err();
+    assert!(words.contains("CertificateExpired"), "{words}");
+
     let elsewhere = load(&TlsFiles {
         peer_name: Some("another.example".to_owned()),
         ..authority.sign("elsewhere", &["127.0.0.1"])
     });
     let words = status(Some(&elsewhere)).await.unwrap_err();
     assert!(words.contains("not valid for"), "{words}");
+}
+
+/// Who calls a member believes it no longer than its certificate is valid.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_whose_certificate_has_expired_is_not_believed() {
+    let authority = Authority::new();
+    let expired = load(&authority.sign_expired("expired", &["127.0.0.1"]));
+    let (listener, address) = listener().await;
+    let book = IdentityBook::new(
+        Identity::fresh(MemberId(9)),
+        LogOrigin::default(),
+        Box::new(NoFile),
+    );
+    let local = Arc::new(LocalMember::new(Arc::new(book), Arc::new(NoStatus)));
+    let config = TransportConfig::for_timers(&TIMERS);
+    let _server = serve(listener, local, Some(&expired), &config).unwrap();
+    let caller = load(&authority.sign("caller", &["127.0.0.1"]));
+    let client = AdminClient::new(&address.to_string(), Some(&caller), config).unwrap();
+    let words = client.status().await.unwrap_err().to_string();
+    assert!(words.contains("certificate expired"), "{words}");
 }
 
 /// Only whoever speaks as a member is asked for a vote, only an operator's commands begin, and a reader reads.
@@ -71,6 +95,7 @@ async fn each_certificate_may_do_what_its_role_says_and_nothing_else() {
         roles: NamedRoles {
             operators: vec!["ben".to_owned()],
             readers: vec!["dashboard".to_owned()],
+            ..NamedRoles::default()
         },
         ..authority.sign_with_role("n-1", &["127.0.0.1"], Some("member"))
     };

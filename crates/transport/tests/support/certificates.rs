@@ -7,6 +7,11 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use tempfile::TempDir;
 use transport::{NamedRoles, TlsFiles};
 
+fn params(names: &[&str]) -> CertificateParams {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    CertificateParams::new(names).unwrap()
+}
+
 /// An authority and a folder for what it signs.
 pub(crate) struct Authority {
     folder: TempDir,
@@ -29,7 +34,14 @@ impl Authority {
 
     /// A certificate for these names, with its key. Its common name is that of the file.
     pub(crate) fn sign(&self, file: &str, names: &[&str]) -> TlsFiles {
-        self.sign_with_role(file, names, None)
+        self.sign_params(file, params(names))
+    }
+
+    /// The same, and not valid any more.
+    pub(crate) fn sign_expired(&self, file: &str, names: &[&str]) -> TlsFiles {
+        let mut params = params(names);
+        params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+        self.sign_params(file, params)
     }
 
     /// The same with a URI that says a role.
@@ -39,15 +51,18 @@ impl Authority {
         names: &[&str],
         role: Option<&str>,
     ) -> TlsFiles {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let mut params = CertificateParams::new(names).unwrap();
-        params
-            .distinguished_name
-            .push(DnType::CommonName, file.to_owned());
+        let mut params = params(names);
         if let Some(role) = role {
             let uri = format!("witness:{role}/{file}").try_into().unwrap();
             params.subject_alt_names.push(SanType::URI(uri));
         }
+        self.sign_params(file, params)
+    }
+
+    fn sign_params(&self, file: &str, mut params: CertificateParams) -> TlsFiles {
+        params
+            .distinguished_name
+            .push(DnType::CommonName, file.to_owned());
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         TlsFiles {

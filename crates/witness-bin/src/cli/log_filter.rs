@@ -9,8 +9,8 @@ use crate::terminal::{Exit, Failure};
 
 /// Crates whose chatter helps nobody: what the engine warns of, this program says in its own words.
 /// Its module `raft` calls it an error when somebody who asked it has gone away, as callers with a deadline do; what fails there it
-/// returns as well. A filter that names them wins.
-const QUIET: &str = "openraft=error,openraft::raft=off,sled=warn,h2=warn,hyper=warn,tower=warn";
+/// returns as well. What hyper warns of is that a caller of HTTP is slow. A filter that names them wins.
+const QUIET: &str = "openraft=error,openraft::raft=off,sled=warn,h2=warn,hyper=error,tower=warn";
 
 /// The filter of the log that was started.
 pub(crate) struct LogFilter(Box<dyn Fn(EnvFilter) + Send + Sync>);

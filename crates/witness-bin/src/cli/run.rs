@@ -9,6 +9,7 @@ use member::{
     Commands, GUARD, GuardCommand, IdentityFileError, LockError, MemberError, Opened, Surroundings,
 };
 use raft_types::MemberKind;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::config_args::ConfigArgs;
@@ -39,6 +40,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     for problem in problems.iter() {
         tracing::warn!("{problem}");
     }
+    raise_descriptor_limit();
     let manager = ServiceManager::of_environment()?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if config.member.own.kind == MemberKind::Witness {
@@ -265,5 +267,23 @@ impl StopSignals {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
         }
+    }
+}
+
+/// As many file descriptors as the package's service gives, where the system allows that: the ports' connections alone may take more
+/// than the 1,024 that a shell gives.
+fn raise_descriptor_limit() {
+    const WANTED: u64 = 65_536;
+    let now = getrlimit(Resource::Nofile);
+    let allowed = now.maximum.map_or(WANTED, |most| most.min(WANTED));
+    if now.current.is_none_or(|current| current >= allowed) {
+        return;
+    }
+    let wanted = Rlimit {
+        current: Some(allowed),
+        ..now
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
+        tracing::warn!(%error, limit = now.current, "the limit of open files cannot be raised");
     }
 }

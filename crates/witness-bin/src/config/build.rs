@@ -257,6 +257,7 @@ pub(super) fn tls(values: &Values) -> Option<Option<TlsSettings>> {
         ca_file: values.text("tls.ca_file")?.into(),
         peer_name: non_empty(values.text("tls.peer_name")?),
         roles: NamedRoles {
+            members: values.list("tls.members")?,
             operators: values.list("tls.operators")?,
             readers: values.list("tls.readers")?,
         },

@@ -329,11 +329,19 @@ pub const KEYS: &[Key] = &[
     )
     .reloaded(),
     key(
+        "tls.members",
+        Kind::List,
+        Value("[]"),
+        "[\"db-1.example.org\", \"db-2.example.org\"]",
+        "Common names of members whose certificates say no role, as those of an authority of your own. Empty: every certificate of the authority that says no role is a member's, unless the two keys below list it. List the members where the authority signs for others too.",
+    )
+    .reloaded(),
+    key(
         "tls.operators",
         Kind::List,
         Value("[]"),
         "[\"ana\"]",
-        "Common names of operators whose certificates say no role, as those of an authority of your own. Any other certificate without a role is a member's.",
+        "The same for operators.",
     )
     .reloaded(),
     key(
@@ -662,7 +670,7 @@ pub const KEYS: &[Key] = &[
         },
         Value("100"),
         "",
-        "Connections at a time.",
+        "Clients at a time, of those that have logged in.",
     ),
     key(
         "binlog_server.queue_bytes",

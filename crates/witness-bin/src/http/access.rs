@@ -60,11 +60,11 @@ fn token(
 }
 
 /// The credentials that are in use. Clones share them.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Access(Arc<watch::Sender<Credentials>>);
 
 impl Access {
-    /// Begins with these.
+    /// Begins with these; by default there is neither a certificate nor a token.
     pub fn new(credentials: Credentials) -> Self {
         Self(Arc::new(watch::Sender::new(credentials)))
     }

@@ -1,11 +1,14 @@
-//! Takes connections in, plain or encrypted. A handshake goes on beside all others and within a limit, so that whoever is slow, or
-//! speaks something else, is in nobody's way.
+//! Takes connections in, plain or encrypted, and serves them. Each has a place among those that the port may have, and a limit for its
+//! handshake and for the head of each request, so that whoever is slow, speaks something else or says nothing is in nobody's way.
 
 use std::io::{Error, ErrorKind};
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use axum::serve::Listener;
+use axum::Router;
+use connection_limit::ConnectionLimit;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -13,69 +16,83 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
+use tokio_util::sync::CancellationToken;
 
 use crate::http::access::Access;
 
+const MOST_CONNECTIONS: usize = 256;
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
-/// Further connections wait until one of these has ended.
-const MOST_HANDSHAKES: usize = 256;
+/// For the head of a request, and for the silence before it.
+const HEAD_LIMIT: Duration = Duration::from_secs(10);
+/// Of a head, and of what is read ahead of a body.
+const BUFFER_BYTES: usize = 64 << 10;
+/// After the listener failed, for want of file descriptors, say.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The first byte of whoever begins a handshake.
 const HANDSHAKE_RECORD: u8 = 22;
 
 type Connection = Either<TcpStream, TlsStream<TcpStream>>;
 
-pub(super) struct HttpListener {
-    tcp: TcpListener,
-    access: Access,
-    handshakes: JoinSet<std::io::Result<(Connection, SocketAddr)>>,
-}
-
-impl HttpListener {
-    pub(super) fn new(tcp: TcpListener, access: Access) -> Self {
-        Self {
-            tcp,
-            access,
-            handshakes: JoinSet::new(),
-        }
-    }
-}
-
-impl Listener for HttpListener {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        loop {
-            let room = self.handshakes.len() < MOST_HANDSHAKES;
-            tokio::select! {
-                (stream, address) = Listener::accept(&mut self.tcp), if room => {
-                    let Some(tls) = self.access.tls() else {
-                        return (Either::Left(stream), address);
-                    };
-                    self.handshakes.spawn(handshake(tls, stream, address));
-                }
-                Some(ended) = self.handshakes.join_next() => match ended.map_err(Error::other) {
-                    Ok(Ok(connection)) => return connection,
-                    Ok(Err(error)) | Err(error) => {
-                        tracing::debug!(%error, "a connection to the HTTP port came to nothing");
-                    }
-                },
+/// Serves these pages to whoever connects, until `stop`; what is asked then is answered.
+pub async fn serve(listener: TcpListener, access: Access, pages: Router, stop: CancellationToken) {
+    let limit = ConnectionLimit::new("the HTTP port", MOST_CONNECTIONS);
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+            () = stop.cancelled() => break,
+        };
+        let (stream, caller) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "a connection to the HTTP port could not be taken in");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
             }
-        }
+        };
+        let Some(place) = limit.take(caller.ip()) else {
+            continue;
+        };
+        let (tls, pages, stop) = (access.tls(), pages.clone(), stop.clone());
+        connections.spawn(async move {
+            let served = tokio::select! {
+                served = serve_connection(tls, stream, pages, stop) => served,
+                () = place.lost() => Err(Error::other("others needed its place")),
+            };
+            if let Err(error) = served {
+                tracing::debug!(%caller, %error, "a connection to the HTTP port came to nothing");
+            }
+        });
     }
-
-    fn local_addr(&self) -> std::io::Result<SocketAddr> {
-        self.tcp.local_addr()
-    }
+    while connections.join_next().await.is_some() {}
 }
 
-async fn handshake(
-    tls: TlsAcceptor,
+async fn serve_connection(
+    tls: Option<TlsAcceptor>,
     stream: TcpStream,
-    address: SocketAddr,
-) -> std::io::Result<(Connection, SocketAddr)> {
-    let encrypted = timeout(HANDSHAKE_LIMIT, encrypt(tls, stream)).await??;
-    Ok((Either::Right(encrypted), address))
+    pages: Router,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let stream: Connection = match tls {
+        None => Either::Left(stream),
+        Some(tls) => Either::Right(timeout(HANDSHAKE_LIMIT, encrypt(tls, stream)).await??),
+    };
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(HEAD_LIMIT)
+        .max_buf_size(BUFFER_BYTES);
+    let pages = TowerToHyperService::new(pages);
+    let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), pages));
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    served.map_err(Error::other)
 }
 
 async fn encrypt(tls: TlsAcceptor, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Config;
 use crate::http::access::readers_only;
 pub use crate::http::access::{Access, Credentials};
-use crate::http::listener::HttpListener;
+pub use crate::http::listener::serve;
 pub use crate::http::metrics::{Expiries, Expiry, Histograms, registry};
 pub use crate::http::orders::{OrderApi, OrderTaker};
 pub use crate::http::page::RingPage;
@@ -94,29 +94,15 @@ pub async fn serve_member(
     let end = member.end();
     let until = end.clone();
     tokio::spawn(async move { until.run_until_cancelled(page.watch()).await });
-    tokio::spawn(async move {
-        if let Err(error) = endpoints.serve(listener, end).await {
-            tracing::error!(%error, "HTTP is not served any more");
-        }
-    });
+    tokio::spawn(endpoints.serve(listener, end));
     Ok(Some(Renewable { access, expiries }))
 }
 
 impl Endpoints {
     /// Serves until `stop`; calls under way are finished.
-    ///
-    /// # Errors
-    /// When the listener fails.
-    pub async fn serve(
-        self,
-        listener: TcpListener,
-        stop: CancellationToken,
-    ) -> std::io::Result<()> {
-        let listener = HttpListener::new(listener, self.access.clone());
-        let served = axum::serve(listener, self.router());
-        served
-            .with_graceful_shutdown(async move { stop.cancelled().await })
-            .await
+    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
+        let access = self.access.clone();
+        serve(listener, access, self.router(), stop).await;
     }
 
     fn router(self) -> Router {

@@ -10,6 +10,7 @@ mod containers_fit_together;
 mod demonstration_around_a_mysqld;
 mod demonstration_loses_nothing;
 mod documented_commands_exist;
+mod floods_are_in_nobodys_way;
 mod http_keeps_strangers_out;
 mod log_is_purged_on_order;
 mod log_on_disk_is_read_and_judged;

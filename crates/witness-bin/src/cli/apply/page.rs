@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::http::{self, Access};
 use crate::openmetrics::{self, MetricWriter};
 use crate::terminal::{Exit, Failure};
 
@@ -65,13 +66,7 @@ impl Page {
             .route("/rate", post(rate))
             .fallback(unknown)
             .with_state(self.clone());
-        let served = axum::serve(listener, router);
-        let served = served.with_graceful_shutdown(stop.cancelled_owned());
-        tokio::spawn(async move {
-            if let Err(error) = served.await {
-                tracing::error!(%error, "HTTP is not served any more");
-            }
-        });
+        tokio::spawn(http::serve(listener, Access::default(), router, stop));
         Ok(())
     }
 
