@@ -16,10 +16,8 @@ use crate::consumers::Consumers;
 use crate::options::{OptionsError, ServerOptions};
 use crate::session::{Client, Ended, Shared};
 
-/// The most connections that have not logged in; those of whoever has most of them are ended for others.
+/// The most connections that have not logged in.
 const MOST_LOGINS: usize = 100;
-/// After the listener failed, for want of file handles, say.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What is under way gets this long when the server stops.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
@@ -81,25 +79,14 @@ impl BinlogServer {
 
     /// Serves until `stop`. Consumers then lose their connection, and come back to whoever serves next.
     pub async fn serve(self, stop: CancellationToken) {
-        let logins = ConnectionLimit::new("logins to the binlog server", MOST_LOGINS);
+        let logins = ConnectionLimit::new("the binlog server, before the login,", MOST_LOGINS);
         let mut sessions = JoinSet::new();
         let mut connection = 0_u32;
         loop {
-            let accepted = tokio::select! {
-                accepted = self.listener.accept() => accepted,
+            let (stream, address, login) = tokio::select! {
+                accepted = logins.accept(&self.listener) => accepted,
                 Some(_) = sessions.join_next(), if !sessions.is_empty() => continue,
                 () = stop.cancelled() => break,
-            };
-            let (stream, address) = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "the binlog server could not take a connection in");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            };
-            let Some(login) = logins.take(address.ip()) else {
-                continue;
             };
             connection = connection.wrapping_add(1).max(1);
             let shared = self.shared.clone();
@@ -120,10 +107,6 @@ async fn serve_client(
     connection: u32,
     login: Place,
 ) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%address, %error, "a connection to the binlog server is gone already");
-        return;
-    }
     match Client::serve(shared, stream, address, connection, login).await {
         Ended::Goodbye => {
             tracing::debug!(%address, connection, "a client of the binlog server has left")

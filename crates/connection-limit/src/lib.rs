@@ -7,15 +7,18 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// How often it is said that a listener is full: a flood shall not fill the log as well.
 const SAID_EVERY: Duration = Duration::from_secs(10);
+/// After a listener failed, for want of file descriptors, say.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The places of one listener. Clones share them.
 #[derive(Debug, Clone)]
@@ -50,15 +53,38 @@ impl ConnectionLimit {
         }
     }
 
-    /// A place for a connection that comes from `address`. Where all are taken, the oldest connection of the address that has most
-    /// of them loses its place; those that keep theirs do not count. `None`: everybody keeps theirs.
-    #[must_use]
-    pub fn take(&self, address: IpAddr) -> Option<Place> {
+    /// The next connection to `listener`, which sends without waiting for more to send (`TCP_NODELAY`). Where all places are taken,
+    /// the oldest connection of the address that has most of them loses its place; those that keep theirs do not count. When the
+    /// listener fails, that is logged, and tried again in a moment. May be dropped and called again.
+    pub async fn accept(&self, listener: &TcpListener) -> (TcpStream, SocketAddr, Place) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, address)) => {
+                    // An error: it is gone already, and whoever reads from it hears so.
+                    let _ = stream.set_nodelay(true);
+                    if let Some(place) = self.take(address.ip()) {
+                        return (stream, address, place);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection to {}", self.port);
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// `None`: everybody keeps theirs.
+    fn take(&self, address: IpAddr) -> Option<Place> {
         let source = source(address);
         let lost = CancellationToken::new();
         let mut taken = self.lock();
         if taken.kept >= self.most {
-            self.say(&mut taken, address);
+            self.say(
+                &mut taken,
+                address,
+                "a new one from this address was refused",
+            );
             return None;
         }
         let id = taken.next;
@@ -68,7 +94,11 @@ impl ConnectionLimit {
         if taken.open.len() + taken.kept > self.most
             && let Some(from) = taken.push_out()
         {
-            self.say(&mut taken, from);
+            self.say(
+                &mut taken,
+                from,
+                "the oldest one from this address, which has the most, was closed for a new one",
+            );
         }
         Some(Place {
             limit: self.clone(),
@@ -78,11 +108,11 @@ impl ConnectionLimit {
         })
     }
 
-    fn say(&self, taken: &mut Taken, from: IpAddr) {
+    fn say(&self, taken: &mut Taken, from: IpAddr, what: &str) {
         if taken.said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
             taken.said = Some(Instant::now());
             let (port, most) = (self.port, self.most);
-            tracing::warn!(%from, "all {most} connections of {port} are taken, most by this address: it loses its oldest");
+            tracing::warn!(%from, "{port} has {most} connections, its limit: {what}");
         }
     }
 

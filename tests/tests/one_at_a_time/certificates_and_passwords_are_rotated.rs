@@ -131,7 +131,7 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
         })
         .unwrap();
     }
-    files.write("password", PASSWORDS[0]);
+    files.write("password", format!("{}\n", PASSWORDS[0]));
     for database in set.databases() {
         set.stop(database).unwrap();
         set.start_with(database, &["--mysql-user=witness"]).unwrap();
@@ -185,7 +185,7 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
         PASSWORDS[1]
     );
     set.client(primary).sql(&retain).unwrap();
-    files.write("password", PASSWORDS[1]);
+    files.write("password", format!("{}\n", PASSWORDS[1]));
     go_on(&set);
     reload(&set);
     let discard = format!("ALTER USER {account} DISCARD OLD PASSWORD");

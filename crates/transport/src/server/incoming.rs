@@ -17,8 +17,6 @@ use crate::server::connections::Connection;
 
 /// Each member calls over a handful, so that a ring of thirty needs some two hundred.
 const MOST_CONNECTIONS: usize = 512;
-/// After the listener failed, for want of file descriptors, say.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The connections of whoever calls.
 pub(super) fn plain(
@@ -49,25 +47,12 @@ pub(super) fn secured(
         .boxed()
 }
 
-/// Everybody who connects, with a place. An error of the listener is not the end of it.
+/// Everybody who connects.
 fn callers(listener: TcpListener) -> impl Stream<Item = (TcpStream, Place)> {
     let limit = ConnectionLimit::new("the port for members", MOST_CONNECTIONS);
     stream::unfold((listener, limit), |(listener, limit)| async move {
-        loop {
-            let (stream, address) = match listener.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "a connection to the port for members could not be taken in");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            };
-            // An error: it is gone already, and whoever reads from it hears so.
-            let _ = stream.set_nodelay(true);
-            if let Some(place) = limit.take(address.ip()) {
-                return Some(((stream, place), (listener, limit)));
-            }
-        }
+        let (stream, _, place) = limit.accept(&listener).await;
+        Some(((stream, place), (listener, limit)))
     })
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consensus::{Identity, IdentityBook, LogOrigin};
 use raft_types::MemberId;
 use tokio::sync::{Notify, mpsc};
 use transport::{
@@ -13,7 +12,7 @@ use transport::{
     serve,
 };
 
-use crate::support::grpc_ring::{NoFile, NoStatus, TIMERS, listener, within};
+use crate::support::grpc_ring::{TIMERS, fresh_member, listener, within};
 
 /// Tells the command back, waits to be allowed to end, and ends.
 struct Parrot {
@@ -48,12 +47,7 @@ struct Served {
 
 async fn served() -> Served {
     let (listener, address) = listener().await;
-    let book = IdentityBook::new(
-        Identity::fresh(MemberId(1)),
-        LogOrigin::default(),
-        Box::new(NoFile),
-    );
-    let local = Arc::new(LocalMember::new(Arc::new(book), Arc::new(NoStatus)));
+    let local = fresh_member(MemberId(1));
     let config = TransportConfig::for_timers(&TIMERS);
     let server = serve(listener, local.clone(), None, &config).unwrap();
     Served {

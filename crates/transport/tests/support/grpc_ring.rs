@@ -409,6 +409,13 @@ async fn places(
     (records, listeners)
 }
 
+/// A member with a fresh data directory, which takes part in no ring.
+pub(crate) fn fresh_member(id: MemberId) -> Arc<LocalMember> {
+    let identity = Identity::fresh(id);
+    let book = IdentityBook::new(identity, LogOrigin::default(), Box::new(NoFile));
+    Arc::new(LocalMember::new(Arc::new(book), Arc::new(NoStatus)))
+}
+
 pub(crate) async fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -333,7 +333,7 @@ pub const KEYS: &[Key] = &[
         Kind::List,
         Value("[]"),
         "[\"db-1.example.org\", \"db-2.example.org\"]",
-        "Common names of members whose certificates say no role, as those of an authority of your own. Empty: every certificate of the authority that says no role is a member's, unless the two keys below list it. List the members where the authority signs for others too.",
+        "Common names of members whose certificates say no role, as those of an authority of your own. Empty: every certificate of the authority that says no role is a member's, unless `tls.operators` or `tls.readers` lists it. List the members where the authority signs for others too.",
     )
     .reloaded(),
     key(
@@ -341,7 +341,7 @@ pub const KEYS: &[Key] = &[
         Kind::List,
         Value("[]"),
         "[\"ana\"]",
-        "The same for operators.",
+        "Common names of operators whose certificates say no role.",
     )
     .reloaded(),
     key(
@@ -349,7 +349,7 @@ pub const KEYS: &[Key] = &[
         Kind::List,
         Value("[]"),
         "[\"dashboard\"]",
-        "The same for those who may only read.",
+        "Common names of those who may only read, and whose certificates say no role.",
     )
     .reloaded(),
     key(

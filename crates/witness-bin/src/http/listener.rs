@@ -26,8 +26,6 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
 /// Of a head, and of what is read ahead of a body.
 const BUFFER_BYTES: usize = 64 << 10;
-/// After the listener failed, for want of file descriptors, say.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The first byte of whoever begins a handshake.
 const HANDSHAKE_RECORD: u8 = 22;
 
@@ -38,21 +36,10 @@ pub async fn serve(listener: TcpListener, access: Access, pages: Router, stop: C
     let limit = ConnectionLimit::new("the HTTP port", MOST_CONNECTIONS);
     let mut connections = JoinSet::new();
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+        let (stream, caller, place) = tokio::select! {
+            accepted = limit.accept(&listener) => accepted,
             Some(_) = connections.join_next() => continue,
             () = stop.cancelled() => break,
-        };
-        let (stream, caller) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "a connection to the HTTP port could not be taken in");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        let Some(place) = limit.take(caller.ip()) else {
-            continue;
         };
         let (tls, pages, stop) = (access.tls(), pages.clone(), stop.clone());
         connections.spawn(async move {
@@ -74,7 +61,6 @@ async fn serve_connection(
     pages: Router,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
     let stream: Connection = match tls {
         None => Either::Left(stream),
         Some(tls) => Either::Right(timeout(HANDSHAKE_LIMIT, encrypt(tls, stream)).await??),

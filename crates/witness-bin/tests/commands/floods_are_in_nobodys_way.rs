@@ -3,7 +3,6 @@
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::process::Child;
 use std::time::Duration;
 
 use procfs::process::Process;
@@ -14,77 +13,46 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
+use crate::program::alone::Alone;
 use crate::program::{Run, Scratch, witness};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// More than any port takes.
 const FLOOD: usize = 900;
 
-/// A ring of one with all ports, killed when the test is over.
+/// A ring of one with all ports.
 struct Member {
-    child: Child,
+    alone: Alone,
     scratch: Scratch,
-    ports: [SocketAddr; 3],
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    binlogs: SocketAddr,
 }
 
 impl Member {
     fn start() -> Self {
         let scratch = Scratch::new();
-        let ports = [(), (), ()].map(|()| testkit::ports::free_address().expect("a port"));
-        let [listen, http, binlogs] = ports;
-        scratch.write(
-            "witness.toml",
-            &format!(
-                r#"
-data_dir = "d"
-ring.name = "alone"
-member.id = 1
-raft.heartbeat = "50ms"
-log.disk_reserve_bytes = 0
-members = [{{ id = 1, name = "only", region = "here", kind = "witness", address = "{listen}" }}]
+        let binlogs = testkit::ports::free_address().expect("a port");
+        let further = format!(
+            r#"
+http.tls = false
 [tls]
 certificate_file = "tls/only.crt"
 key_file = "tls/only.key"
 ca_file = "tls/ca.crt"
 operator_certificate_file = "tls/operator-ana.crt"
 operator_key_file = "tls/operator-ana.key"
-[http]
-listen = "{http}"
-tls = false
 [binlog_server]
 listen = "{binlogs}"
 password = "replicas know it"
 "#
-            ),
         );
-        let init = ["tls", "init", "--directory", "tls", "--operator", "ana"];
-        let made = witness(&scratch).args(init).run();
-        assert_eq!(made.code, 0, "{made}");
-        let mut child = witness(&scratch).args(["run", "--bootstrap"]).spawn();
-        // A full pipe would hold it up.
-        let said = child.stderr.take();
-        std::thread::spawn(move || std::io::copy(&mut said.expect("a pipe"), &mut std::io::sink()));
-        let member = Self {
-            child,
+        let init = "tls init --directory tls --operator ana";
+        let alone = Alone::start(&scratch, &further, &[init], &["--bootstrap"]);
+        alone.wait_until_ready(&scratch);
+        Self {
+            alone,
             scratch,
-            ports,
-        };
-        let ready = eventually("the member is ready", PATIENCE, || {
-            let run = member.run(&["health", "readiness"]);
-            match run.code {
-                0 => Ok(()),
-                _ => Err(run.to_string()),
-            }
-        });
-        ready.expect("it is");
-        member
+            binlogs,
+        }
     }
 
     fn run(&self, words: &[&str]) -> Run {
@@ -92,7 +60,7 @@ password = "replicas know it"
     }
 
     fn process(&self) -> Process {
-        let id = i32::try_from(self.child.id()).expect("a process id");
+        let id = i32::try_from(self.alone.child.id()).expect("a process id");
         Process::new(id).expect("a process")
     }
 
@@ -137,13 +105,13 @@ async fn flood(port: SocketAddr, callers: usize, begin: &[u8]) -> Vec<TcpStream>
 async fn silent_and_slow_callers_are_bounded_on_every_port() {
     let member = Member::start();
     let (descriptors, kib) = (member.descriptors(), member.memory_kib());
-    let [listen, http, binlogs] = member.ports;
+    let (listen, http) = (member.alone.listen, member.alone.http);
     let slow_head = b"GET /liveness HTTP/1.1\r\nX-Slow: ";
     let _floods = [
         flood(listen, FLOOD, b"").await,
         flood(listen, FLOOD, &[22, 3, 1]).await,
         flood(http, FLOOD, slow_head).await,
-        flood(binlogs, FLOOD, b"").await,
+        flood(member.binlogs, FLOOD, b"").await,
     ];
     // 512 of the port for members, 256 of HTTP and 100 logins, and some that are about to be closed.
     let more = member.descriptors() - descriptors;
@@ -158,7 +126,8 @@ async fn silent_and_slow_callers_are_bounded_on_every_port() {
     assert_eq!(flushed.code, 0, "{flushed}");
     let alive = http_get(http, "/liveness").expect("an answer");
     assert_eq!(alive.status, 200);
-    let mut replica = TcpStream::connect(binlogs).await.expect("a connection");
+    let connected = TcpStream::connect(member.binlogs).await;
+    let mut replica = connected.expect("a connection");
     let mut greeting = [0; 4];
     let greeted = timeout(Duration::from_secs(2), replica.read_exact(&mut greeting)).await;
     greeted.expect("at once").expect("a greeting");
@@ -176,7 +145,7 @@ async fn drip(stream: &mut TcpStream) -> std::io::Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_has_to_come_within_a_limit() {
     let member = Member::start();
-    let [_, http, _] = member.ports;
+    let http = member.alone.http;
     let mut slow = TcpStream::connect(http).await.expect("a connection");
     let ended = timeout(PATIENCE, drip(&mut slow)).await;
     let error = ended.expect("within the limit").expect_err("its end");
@@ -201,13 +170,13 @@ async fn a_request_has_to_come_within_a_limit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_without_descriptors_waits_for_them() {
     let member = Member::start();
-    let [listen, http, _] = member.ports;
+    let (listen, http) = (member.alone.listen, member.alone.http);
     let few = Some(member.descriptors() as u64 + 20);
     let few = Rlimit {
         current: few,
         maximum: few,
     };
-    let process = Pid::from_child(&member.child);
+    let process = Pid::from_child(&member.alone.child);
     prlimit(Some(process), Resource::Nofile, few).expect("a limit");
     // More than it has descriptors for, and no more than the system keeps until they are taken in.
     let floods = [flood(listen, 100, b"").await, flood(http, 100, b"").await];

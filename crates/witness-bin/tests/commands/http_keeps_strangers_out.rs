@@ -3,81 +3,49 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
 use testkit::cluster::http_get;
-use testkit::wait::eventually;
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-use crate::program::{Scratch, witness};
+use crate::program::Scratch;
+use crate::program::alone::Alone;
 
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A member with certificates of `witness tls init`, killed when the test is over.
+/// A member with certificates of `witness tls init`.
 struct Member {
-    child: Child,
+    /// Killed when the test is over.
+    _alone: Alone,
     http: SocketAddr,
     scratch: Scratch,
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Member {
     fn start(http_keys: &str) -> Self {
         let scratch = Scratch::new();
-        let [listen, http] = [(), ()].map(|()| testkit::ports::free_address().expect("a port"));
         scratch.write("operators", "orders\n");
         scratch.write("readers", "reads\n");
-        scratch.write(
-            "witness.toml",
-            &format!(
-                r#"
-data_dir = "d"
-ring.name = "alone"
-member.id = 1
-raft.heartbeat = "50ms"
-log.disk_reserve_bytes = 0
-members = [{{ id = 1, name = "only", region = "here", kind = "witness", address = "{listen}" }}]
+        let further = format!(
+            r#"
+http.token_file = "operators"
+{http_keys}
 [tls]
 certificate_file = "tls/only.crt"
 key_file = "tls/only.key"
 ca_file = "tls/ca.crt"
-[http]
-listen = "{http}"
-token_file = "operators"
-{http_keys}
 "#
-            ),
         );
-        for directory in ["tls", "strangers"] {
-            let made = witness(&scratch)
-                .args(["tls", "init", "--directory", directory])
-                .run();
-            assert_eq!(made.code, 0, "{made}");
-        }
-        let child = witness(&scratch).args(["run", "--bootstrap"]).spawn();
-        let member = Self {
-            child,
-            http,
+        let inits =
+            ["tls", "strangers"].map(|directory| format!("tls init --directory {directory}"));
+        let inits = inits.each_ref().map(String::as_str);
+        let alone = Alone::start(&scratch, &further, &inits, &["--bootstrap"]);
+        alone.wait_until_ready(&scratch);
+        Self {
+            http: alone.http,
+            _alone: alone,
             scratch,
-        };
-        let ready = eventually("the member is ready", PATIENCE, || {
-            let run = witness(&member.scratch).args(["health", "readiness"]).run();
-            match run.code {
-                0 => Ok(()),
-                _ => Err(run.to_string()),
-            }
-        });
-        ready.expect("it is");
-        member
+        }
     }
 
     /// Somebody who believes the authority in a directory.
@@ -150,7 +118,7 @@ fn http_has_the_members_certificate() {
 
 #[test]
 fn readers_and_operators_have_tokens_and_load_balancers_need_none() {
-    let member = Member::start("read_token_file = \"readers\"");
+    let member = Member::start("http.read_token_file = \"readers\"");
     let basic = "Basic b3BlcmF0b3I6cmVhZHM="; // operator:reads
     for path in [
         "/", "/ring", "/status", "/cluster", "/config", "/history", "/metrics",
@@ -186,7 +154,7 @@ fn readers_and_operators_have_tokens_and_load_balancers_need_none() {
 
 #[test]
 fn http_can_do_without_the_certificate() {
-    let member = Member::start("tls = false");
+    let member = Member::start("http.tls = false");
     let plain = http_get(member.http, "/liveness").expect("an answer");
     assert_eq!(plain.status, 200);
     let asked = member.agent("tls").get(member.url("/liveness"));

@@ -1,50 +1,23 @@
 //! One member alone, asked over HTTP and by `witness status`, before and after its ring is made.
 
-use std::net::SocketAddr;
-use std::process::Child;
 use std::time::Duration;
 
+use crate::program::alone::Alone;
 use crate::program::{Scratch, witness};
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::cluster::{http_get, http_head};
 use testkit::wait::eventually;
 
-/// A member's process, killed when the test is over.
-struct Member {
-    child: Child,
-    http: SocketAddr,
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+/// A member that is asked.
+struct Member(Alone);
 
 impl Member {
     fn start(scratch: &Scratch, arguments: &[&str]) -> Self {
-        let [listen, http] = [(), ()].map(|()| testkit::ports::free_address().expect("a port"));
-        scratch.write(
-            "witness.toml",
-            &format!(
-                r#"
-data_dir = "d"
-ring.name = "alone"
-member.id = 1
-raft.heartbeat = "50ms"
-log.disk_reserve_bytes = 0
-http.listen = "{http}"
-members = [{{ id = 1, name = "only", region = "here", kind = "witness", address = "{listen}" }}]
-"#
-            ),
-        );
-        let child = witness(scratch).args(["run"]).args(arguments).spawn();
-        Self { child, http }
+        Self(Alone::start(scratch, "", &[], arguments))
     }
 
     fn get(&self, path: &str) -> (u16, String) {
-        let answer = http_get(self.http, path).expect("an answer");
+        let answer = http_get(self.0.http, path).expect("an answer");
         (answer.status, answer.body)
     }
 
@@ -52,7 +25,7 @@ members = [{{ id = 1, name = "only", region = "here", kind = "witness", address 
     fn wait_for(&self, path: &str, code: u16) {
         let what = format!("{path} answers {code}");
         let answered = eventually(&what, Duration::from_secs(20), || {
-            match http_get(self.http, path) {
+            match http_get(self.0.http, path) {
                 Ok(answer) if answer.status == code => Ok(()),
                 other => Err(format!("{other:?}")),
             }
@@ -61,8 +34,8 @@ members = [{{ id = 1, name = "only", region = "here", kind = "witness", address 
     }
 
     fn terminate(mut self) -> Option<i32> {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("a signal");
-        self.child.wait().expect("its end").code()
+        kill_process(Pid::from_child(&self.0.child), Signal::TERM).expect("a signal");
+        self.0.child.wait().expect("its end").code()
     }
 }
 
@@ -89,7 +62,7 @@ fn a_witness_that_leads_alone_answers_every_page() {
         assert_eq!(member.get(path).0, code, "{path}");
     }
     assert!(member.get("/primary").1.contains("it is a witness"));
-    let head = http_head(member.http, "/health").expect("an answer");
+    let head = http_head(member.0.http, "/health").expect("an answer");
     assert_eq!((head.status, head.body.as_str()), (200, ""));
 
     let path = "/check/archiver/mysql/alone";
@@ -97,7 +70,7 @@ fn a_witness_that_leads_alone_answers_every_page() {
     let expected =
         serde_json::json!({ "StatusCode": 200, "Message": "", "Value": 0.0, "Threshold": 1.0 });
     assert_eq!(check, expected);
-    let head = http_head(member.http, path).expect("an answer");
+    let head = http_head(member.0.http, path).expect("an answer");
     assert_eq!((head.status, head.body.as_str()), (200, ""));
 
     let status: serde_json::Value = serde_json::from_str(&member.get("/status").1).expect("JSON");

@@ -1,5 +1,6 @@
 //! Runs the built `witness` in a scratch directory and keeps what it printed.
 
+pub(crate) mod alone;
 pub(crate) mod played;
 pub(crate) mod ring;
 
