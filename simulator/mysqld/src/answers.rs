@@ -1,0 +1,273 @@
+//! Answers to statements, and their packets.
+
+use mysql_link::wire::encode_packet;
+use thiserror::Error;
+
+/// An error as the server tells it, or as a client's library does when the server is gone.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{message} (MySQL error {code})")]
+pub struct SqlError {
+    /// MySQL's number of it.
+    pub code: u16,
+    /// What it says.
+    pub message: String,
+}
+
+/// Numbers of errors.
+pub(crate) mod code {
+    pub(crate) const TOO_MANY_CONNECTIONS: u16 = 1040;
+    pub(crate) const HANDSHAKE: u16 = 1043;
+    pub(crate) const ACCESS_DENIED: u16 = 1045;
+    pub(crate) const UNKNOWN_COMMAND: u16 = 1047;
+    pub(crate) const SHUTDOWN: u16 = 1053;
+    pub(crate) const DUPLICATE_KEY: u16 = 1062;
+    pub(crate) const PARSE: u16 = 1064;
+    pub(crate) const NO_SUCH_THREAD: u16 = 1094;
+    pub(crate) const TABLE_ACCESS_DENIED: u16 = 1142;
+    pub(crate) const UNKNOWN_VARIABLE: u16 = 1193;
+    pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
+    pub(crate) const SPECIFIC_ACCESS_DENIED: u16 = 1227;
+    pub(crate) const WRONG_VALUE: u16 = 1231;
+    pub(crate) const FATAL_READING_BINLOG: u16 = 1236;
+    pub(crate) const READ_ONLY_VARIABLE: u16 = 1238;
+    pub(crate) const OPTION_PREVENTS: u16 = 1290;
+    pub(crate) const QUERY_INTERRUPTED: u16 = 1317;
+    pub(crate) const UNKNOWN_FILE: u16 = 1373;
+    pub(crate) const MALFORMED_PACKET: u16 = 1835;
+    pub(crate) const PLUGIN_EXISTS: u16 = 1968;
+    pub(crate) const OFFLINE: u16 = 3032;
+    pub(crate) const NO_SUCH_CHANNEL: u16 = 3074;
+    pub(crate) const CHANNEL_RUNS: u16 = 3081;
+    /// The client's own: nobody listens.
+    pub(crate) const CANNOT_CONNECT: u16 = 2002;
+    /// The client's own: the connection ended before an answer came.
+    pub(crate) const LOST: u16 = 2013;
+}
+
+impl SqlError {
+    pub(crate) fn new(code: u16, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+        }
+    }
+
+    pub(crate) fn lost() -> Self {
+        Self::new(code::LOST, "Lost connection to MySQL server during query")
+    }
+
+    pub(crate) fn read_only(option: &str) -> Self {
+        let message = format!(
+            "The MySQL server is running with the {option} option so it cannot execute this statement"
+        );
+        Self::new(code::OPTION_PREVENTS, message)
+    }
+
+    pub(crate) fn lacks(privilege: &str) -> Self {
+        let message = format!(
+            "Access denied; you need (at least one of) the {privilege} privilege(s) for this operation"
+        );
+        Self::new(code::SPECIFIC_ACCESS_DENIED, message)
+    }
+
+    pub(crate) fn lock_wait() -> Self {
+        let message = "Lock wait timeout exceeded; try restarting transaction";
+        Self::new(code::LOCK_WAIT_TIMEOUT, message)
+    }
+
+    fn sqlstate(&self) -> &'static [u8; 5] {
+        match self.code {
+            code::ACCESS_DENIED => b"28000",
+            code::TOO_MANY_CONNECTIONS => b"08004",
+            code::HANDSHAKE | code::UNKNOWN_COMMAND | code::SHUTDOWN => b"08S01",
+            code::PARSE
+            | code::SPECIFIC_ACCESS_DENIED
+            | code::TABLE_ACCESS_DENIED
+            | code::WRONG_VALUE => b"42000",
+            code::DUPLICATE_KEY => b"23000",
+            code::QUERY_INTERRUPTED => b"70100",
+            _ => b"HY000",
+        }
+    }
+
+    pub(crate) fn packet(&self) -> Vec<u8> {
+        let mut packet = vec![0xff];
+        packet.extend_from_slice(&self.code.to_le_bytes());
+        packet.push(b'#');
+        packet.extend_from_slice(self.sqlstate());
+        packet.extend_from_slice(self.message.as_bytes());
+        packet
+    }
+}
+
+/// What a statement came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Rows changed.
+    Done(u64),
+    Rows(Rows),
+}
+
+/// Named columns and values as text; `None` is NULL.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Rows {
+    pub(crate) columns: Vec<String>,
+    pub(crate) rows: Vec<Vec<Option<String>>>,
+}
+
+impl Rows {
+    pub(crate) fn of(columns: &[&str]) -> Self {
+        Self {
+            columns: columns.iter().map(|column| (*column).to_owned()).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    pub(crate) fn row(mut self, values: impl IntoIterator<Item = impl Into<Cell>>) -> Self {
+        let values = values.into_iter().map(|value| value.into().0);
+        self.rows.push(values.collect());
+        self
+    }
+}
+
+/// A value of a row.
+pub(crate) struct Cell(Option<String>);
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self(Some(text.to_owned()))
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self(Some(text))
+    }
+}
+
+impl From<Option<String>> for Cell {
+    fn from(text: Option<String>) -> Self {
+        Self(text)
+    }
+}
+
+impl From<u64> for Cell {
+    fn from(number: u64) -> Self {
+        Self(Some(number.to_string()))
+    }
+}
+
+// Packets.
+
+/// `SERVER_STATUS_AUTOCOMMIT`.
+const STATUS: u16 = 2;
+const NULL: u8 = 0xfb;
+
+/// Packets that wait to be written, one behind the other with their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) sequence: u8,
+}
+
+impl Outgoing {
+    /// For the answer to a packet of this number.
+    pub(crate) fn answer_to(sequence: u8) -> Self {
+        Self {
+            bytes: Vec::new(),
+            sequence: sequence.wrapping_add(1),
+        }
+    }
+
+    pub(crate) fn push(&mut self, payload: &[u8]) {
+        self.sequence = encode_packet(self.sequence, payload, &mut self.bytes);
+    }
+
+    pub(crate) fn answer(&mut self, answer: &Result<Answer, SqlError>, deprecate_eof: bool) {
+        match answer {
+            Err(error) => self.push(&error.packet()),
+            Ok(Answer::Done(affected)) => self.push(&ok_packet(0, *affected)),
+            Ok(Answer::Rows(rows)) => {
+                let mut count = Vec::new();
+                put_integer(&mut count, rows.columns.len() as u64);
+                self.push(&count);
+                for column in &rows.columns {
+                    self.push(&column_packet(column));
+                }
+                if !deprecate_eof {
+                    self.push(&eof_packet());
+                }
+                for row in &rows.rows {
+                    let mut packet = Vec::new();
+                    for value in row {
+                        match value {
+                            None => packet.push(NULL),
+                            Some(text) => put_text(&mut packet, text.as_bytes()),
+                        }
+                    }
+                    self.push(&packet);
+                }
+                match deprecate_eof {
+                    true => self.push(&ok_packet(0xfe, 0)),
+                    false => self.push(&eof_packet()),
+                }
+            }
+        }
+    }
+}
+
+/// An OK packet; with `header` 0xfe it ends a result.
+pub(crate) fn ok_packet(header: u8, affected: u64) -> Vec<u8> {
+    let mut packet = vec![header];
+    put_integer(&mut packet, affected);
+    packet.push(0);
+    packet.extend_from_slice(&STATUS.to_le_bytes());
+    packet.extend_from_slice(&[0, 0]);
+    packet
+}
+
+pub(crate) fn eof_packet() -> Vec<u8> {
+    let mut packet = vec![0xfe, 0, 0];
+    packet.extend_from_slice(&STATUS.to_le_bytes());
+    packet
+}
+
+fn put_integer(out: &mut Vec<u8>, value: u64) {
+    match value {
+        0..=0xfa => out.push(value as u8),
+        0xfb..=0xffff => {
+            out.push(0xfc);
+            out.extend_from_slice(&(value as u16).to_le_bytes());
+        }
+        0x1_0000..=0xff_ffff => {
+            out.push(0xfd);
+            out.extend_from_slice(&(value as u32).to_le_bytes()[..3]);
+        }
+        _ => {
+            out.push(0xfe);
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+    }
+}
+
+fn put_text(out: &mut Vec<u8>, text: &[u8]) {
+    put_integer(out, text.len() as u64);
+    out.extend_from_slice(text);
+}
+
+/// Every column is a text in utf8mb4: clients of the text protocol read values by their own knowledge.
+fn column_packet(name: &str) -> Vec<u8> {
+    const UTF8MB4: u16 = 45;
+    const VAR_STRING: u8 = 0xfd;
+    let mut packet = Vec::new();
+    put_text(&mut packet, b"def");
+    for part in ["", "", "", name, ""] {
+        put_text(&mut packet, part.as_bytes());
+    }
+    packet.push(0x0c);
+    packet.extend_from_slice(&UTF8MB4.to_le_bytes());
+    packet.extend_from_slice(&(1_u32 << 20).to_le_bytes());
+    packet.push(VAR_STRING);
+    packet.extend_from_slice(&[0; 5]);
+    packet
+}

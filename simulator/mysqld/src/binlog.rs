@@ -1,0 +1,380 @@
+//! The binlog in real files: binlog.NNNNNN and binlog.index in the data directory.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use binlog_format::MAGIC;
+use binlog_format::canonical::{stamp, stamp_payload};
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::event::{EventFlags, EventType, RawEvent};
+use binlog_format::events::{EncodeEvent, EventOrigin, FormatDescription, PreviousGtids, Rotate};
+use binlog_format::framing::{StreamItem, TransactionFramer};
+use binlog_format::gtid::{Gtid, GtidSet};
+use bytes::Bytes;
+
+const INDEX: &str = "binlog.index";
+/// Where the flags of the format description stand, behind the magic number.
+const FLAGS_AT: u64 = 4 + 17;
+/// Larger than any transaction of the model.
+const MAX_TRANSACTION: u64 = 1 << 30;
+
+/// A place in the log. Ordered as the log is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Position {
+    pub(crate) file: u32,
+    pub(crate) offset: u64,
+}
+
+/// Name of a file of the binlog.
+pub(crate) fn file_name(number: u32) -> String {
+    format!("binlog.{number:06}")
+}
+
+/// The number of a file by its name.
+pub(crate) fn file_number(name: &str) -> Option<u32> {
+    name.strip_prefix("binlog.")?.parse().ok()
+}
+
+/// What the server writes of itself into its events.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) server_id: u32,
+    pub(crate) version: String,
+}
+
+impl Identity {
+    fn origin(&self, timestamp: u32, flags: EventFlags) -> EventOrigin {
+        EventOrigin {
+            timestamp,
+            server_id: self.server_id,
+            flags,
+        }
+    }
+}
+
+/// One file of the log.
+#[derive(Debug, Clone)]
+pub(crate) struct LogFile {
+    pub(crate) number: u32,
+    /// All GTIDs of the files before it.
+    pub(crate) previous: GtidSet,
+}
+
+/// What a start finds of an earlier one.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    files: Vec<LogFile>,
+    /// All GTIDs in the log.
+    pub(crate) logged: GtidSet,
+    /// Transactions of the last file, if it was not closed in good order.
+    pub(crate) to_recover: Vec<Gtid>,
+}
+
+/// Reads what is there. A torn end of a file that was not closed is cut off, and the file is closed.
+pub(crate) fn recover(folder: &Path) -> io::Result<Found> {
+    let names = match fs::read_to_string(folder.join(INDEX)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::default()),
+        names => names?,
+    };
+    let mut found = Found::default();
+    let names: Vec<&str> = names.lines().filter(|line| !line.is_empty()).collect();
+    for (at, name) in names.iter().enumerate() {
+        let name = name.strip_prefix("./").unwrap_or(name);
+        let number = file_number(name)
+            .ok_or_else(|| io::Error::other(format!("{name} is no file of the binlog")))?;
+        let path = folder.join(name);
+        let is_last = at + 1 == names.len();
+        let content = read_content(&path, is_last)?;
+        found.files.push(LogFile {
+            number,
+            previous: content.previous.clone(),
+        });
+        if is_last {
+            found.logged = content.previous;
+            found.logged.extend(content.transactions.iter().copied());
+            if content.in_use {
+                let file = OpenOptions::new().write(true).open(&path)?;
+                file.set_len(content.end)?;
+                file.write_all_at(&[0, 0], FLAGS_AT)?;
+                found.to_recover = content.transactions;
+            }
+        }
+    }
+    Ok(found)
+}
+
+struct Content {
+    in_use: bool,
+    previous: GtidSet,
+    transactions: Vec<Gtid>,
+    /// Behind the last whole transaction.
+    end: u64,
+}
+
+/// Reads a file up to its previous GTIDs, or all of it.
+fn read_content(path: &Path, whole: bool) -> io::Result<Content> {
+    let bytes = Bytes::from(fs::read(path)?);
+    let mut content = Content {
+        in_use: false,
+        previous: GtidSet::new(),
+        transactions: Vec::new(),
+        end: MAGIC.len() as u64,
+    };
+    let mut framer = TransactionFramer::new(ChecksumAlgorithm::Crc32, MAX_TRANSACTION);
+    let mut rest = bytes.slice(MAGIC.len().min(bytes.len())..);
+    let mut offset = MAGIC.len() as u64;
+    while let Ok(Some(event)) = RawEvent::split_from(&mut rest) {
+        offset += event.bytes().len() as u64;
+        if event.event_type() == EventType::FormatDescription {
+            content.in_use = event.header().flags.contains(EventFlags::BINLOG_IN_USE);
+        }
+        let Ok(item) = framer.push(&event) else {
+            break;
+        };
+        match item {
+            Some(StreamItem::PreviousGtids(gtids)) => {
+                content.previous = gtids;
+                if !whole {
+                    return Ok(content);
+                }
+            }
+            Some(StreamItem::Transaction(framed)) => content.transactions.push(framed.gtid),
+            _ => {}
+        }
+        if !framer.in_transaction() {
+            content.end = offset;
+        }
+    }
+    Ok(content)
+}
+
+/// The log of a running server.
+#[derive(Debug)]
+pub(crate) struct Binlog {
+    folder: PathBuf,
+    identity: Identity,
+    files: Vec<LogFile>,
+    current: File,
+    end: Position,
+    /// What a loss of power leaves.
+    forced: Position,
+    /// All GTIDs in it.
+    logged: GtidSet,
+    /// Transactions in the current file.
+    sequence: i64,
+    /// Since the start.
+    bytes_written: u64,
+    buffer: Vec<u8>,
+}
+
+impl Binlog {
+    /// Begins a file behind what was found. `now` is in seconds since the epoch.
+    pub(crate) fn begin(
+        folder: &Path,
+        identity: Identity,
+        found: Found,
+        now: u32,
+    ) -> io::Result<Self> {
+        let number = found.files.last().map_or(1, |last| last.number + 1);
+        let mut this = Self {
+            folder: folder.to_owned(),
+            identity,
+            files: found.files,
+            current: File::create(folder.join(file_name(number)))?,
+            end: Position::default(),
+            forced: Position::default(),
+            logged: found.logged,
+            sequence: 0,
+            bytes_written: 0,
+            buffer: Vec::new(),
+        };
+        this.head(number, now, now)?;
+        Ok(this)
+    }
+
+    /// The beginning of a file, which is empty; `created` is 0 behind a rotation.
+    fn head(&mut self, number: u32, created: u32, now: u32) -> io::Result<()> {
+        let description = FormatDescription {
+            created,
+            ..FormatDescription::built_in(&self.identity.version)
+        };
+        let in_use = self.identity.origin(now, EventFlags::BINLOG_IN_USE);
+        let previous = PreviousGtids {
+            gtids: self.logged.clone(),
+        };
+        let plain = self.identity.origin(now, EventFlags::IGNORABLE);
+        self.files.push(LogFile {
+            number,
+            previous: self.logged.clone(),
+        });
+        self.end = Position {
+            file: number,
+            offset: MAGIC.len() as u64,
+        };
+        self.sequence = 0;
+        self.current.write_all(&MAGIC)?;
+        self.write(&[description.encode(in_use), previous.encode(plain)].concat())?;
+        self.forced = self.end;
+        self.store_index()
+    }
+
+    fn store_index(&self) -> io::Result<()> {
+        let lines = self
+            .files
+            .iter()
+            .map(|file| format!("./{}\n", file_name(file.number)));
+        fs::write(self.folder.join(INDEX), lines.collect::<String>())
+    }
+
+    /// Appends canonical events, all in one write.
+    fn write(&mut self, canonical: &[u8]) -> io::Result<()> {
+        self.buffer.clear();
+        let behind = stamp_payload(canonical, self.end.offset, &mut self.buffer);
+        let behind = behind.map_err(io::Error::other)?;
+        self.current.write_all(&self.buffer)?;
+        self.bytes_written += self.buffer.len() as u64;
+        self.end.offset = behind;
+        Ok(())
+    }
+
+    /// Appends a transaction; says where it ends.
+    pub(crate) fn append(
+        &mut self,
+        gtid: Gtid,
+        canonical: &[u8],
+        force: bool,
+    ) -> io::Result<Position> {
+        self.write(canonical)?;
+        self.sequence += 1;
+        self.logged.add(gtid);
+        if force {
+            self.forced = self.end;
+        }
+        Ok(self.end)
+    }
+
+    /// Closes the file with the name of the next one, and begins that.
+    pub(crate) fn rotate(&mut self, now: u32) -> io::Result<()> {
+        let number = self.end.file + 1;
+        let name = file_name(number);
+        let rotate = Rotate::to(&name).encode(self.identity.origin(now, EventFlags::NONE));
+        self.write(&rotate)?;
+        self.clear_in_use()?;
+        self.current = File::create(self.folder.join(&name))?;
+        self.head(number, 0, now)
+    }
+
+    /// An orderly stop.
+    pub(crate) fn close(&mut self, now: u32) -> io::Result<()> {
+        let stop = Stop.encode(self.identity.origin(now, EventFlags::NONE));
+        self.write(&stop)?;
+        self.clear_in_use()
+    }
+
+    fn clear_in_use(&self) -> io::Result<()> {
+        self.current.write_all_at(&[0, 0], FLAGS_AT)
+    }
+
+    /// Power is lost: up to so many bytes of what was not forced are gone.
+    pub(crate) fn lose(&self, bytes: u64) -> io::Result<()> {
+        let least = match self.forced.file == self.end.file {
+            true => self.forced.offset,
+            false => self.end.offset,
+        };
+        let kept = self.end.offset.saturating_sub(bytes).max(least);
+        self.current.set_len(kept)
+    }
+
+    /// Where the next transaction goes.
+    pub(crate) fn end(&self) -> Position {
+        self.end
+    }
+
+    pub(crate) fn sequence(&self) -> i64 {
+        self.sequence
+    }
+
+    pub(crate) fn bytes_written(&self) -> u64 {
+        self.bytes_written
+    }
+
+    pub(crate) fn files(&self) -> &[LogFile] {
+        &self.files
+    }
+
+    /// What is in no file any more.
+    pub(crate) fn purged(&self) -> GtidSet {
+        let first = self.files.first();
+        first.map(|file| file.previous.clone()).unwrap_or_default()
+    }
+
+    /// Bytes of a file.
+    pub(crate) fn size(&self, number: u32) -> u64 {
+        if number == self.end.file {
+            return self.end.offset;
+        }
+        let metadata = fs::metadata(self.folder.join(file_name(number)));
+        metadata.map_or(0, |metadata| metadata.len())
+    }
+
+    /// Removes the files before this one; false where there is no such file.
+    pub(crate) fn purge_to(&mut self, number: u32) -> io::Result<bool> {
+        let Some(at) = self.files.iter().position(|file| file.number == number) else {
+            return Ok(false);
+        };
+        for file in self.files.drain(..at) {
+            fs::remove_file(self.folder.join(file_name(file.number)))?;
+        }
+        self.store_index()?;
+        Ok(true)
+    }
+
+    /// The bytes of a file between two offsets.
+    pub(crate) fn read(&self, number: u32, from: u64, to: u64) -> io::Result<Bytes> {
+        let mut bytes = vec![0; usize::try_from(to.saturating_sub(from)).unwrap_or_default()];
+        let file = File::open(self.folder.join(file_name(number)))?;
+        file.read_exact_at(&mut bytes, from)?;
+        Ok(bytes.into())
+    }
+
+    /// An event that is in no file, as a dump sends it.
+    pub(crate) fn made_up(
+        &self,
+        event: &impl EncodeEvent,
+        log_pos: u64,
+        checksum: bool,
+    ) -> Vec<u8> {
+        let flags = match event.event_type() {
+            EventType::Rotate => EventFlags::ARTIFICIAL,
+            _ => EventFlags::NONE,
+        };
+        let mut bytes = event.encode(self.identity.origin(0, flags));
+        // Stamping makes the header and the checksum; the position is that of the place, not of the event's end.
+        if checksum {
+            let mut stamped = Vec::new();
+            let length = (bytes.len() + 4) as u64;
+            let begin = log_pos.wrapping_sub(length);
+            if stamp(&bytes, begin, &mut stamped).is_ok() {
+                return stamped;
+            }
+        }
+        let place = log_pos as u32;
+        if let Some(field) = bytes.get_mut(13..17) {
+            field.copy_from_slice(&place.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+/// The last event of a server that was stopped in good order.
+struct Stop;
+
+impl EncodeEvent for Stop {
+    fn event_type(&self) -> EventType {
+        EventType::Stop
+    }
+
+    fn encode_body(&self, _: &mut Vec<u8>) {}
+}

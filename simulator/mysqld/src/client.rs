@@ -1,0 +1,249 @@
+//! A client without a wire, for clients of a simulation that live outside of any runtime.
+
+use std::collections::BTreeMap;
+
+use crate::answers::{Answer, SqlError, code};
+use crate::options::Rights;
+use crate::process::Mysqld;
+use crate::server::Server;
+use crate::sessions::{Content, SessionId, Write};
+use crate::writing::lock_order;
+
+/// Lists as a transaction has read them.
+pub type Reads = BTreeMap<u64, Vec<u64>>;
+
+/// What a client does in one transaction.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Transaction {
+    /// Values and the lists to whose ends they go.
+    pub appends: Vec<(u64, u64)>,
+    /// Lists that it reads before it appends. A transaction that appends locks what it reads.
+    pub reads: Vec<u64>,
+}
+
+/// A session of a client. Dropped, the client is gone; a commit that waits goes on.
+#[derive(Debug)]
+pub struct ClientSession {
+    server: Mysqld,
+    id: SessionId,
+    start: u64,
+    state: State,
+}
+
+/// What a client is at.
+#[derive(Debug)]
+enum State {
+    Idle,
+    /// Its transaction is on its way to a server that does not take anything now.
+    Sent(Transaction),
+    /// The server has it.
+    UnderWay,
+}
+
+impl Server {
+    /// Lets a user in, who has shown the password.
+    pub(crate) fn admit(&self, user: &str) -> Result<Rights, SqlError> {
+        let account = self
+            .options
+            .accounts
+            .iter()
+            .find(|account| account.user == user);
+        let Some(account) = account else {
+            return Err(denied(user));
+        };
+        let Some(running) = &self.running else {
+            return Err(SqlError::lost());
+        };
+        let rights = account.rights;
+        if !rights.administers() && running.variables.is_on("offline_mode") {
+            let message = "The server is currently in offline mode";
+            return Err(SqlError::new(code::OFFLINE, message));
+        }
+        if !rights.administers() && self.is_crowded(0) {
+            return Err(too_many());
+        }
+        Ok(rights)
+    }
+
+    fn begin_transaction(&mut self, id: SessionId, transaction: Transaction) {
+        let now = self.now();
+        let Some(session) = self.session(id).filter(|session| !session.gone) else {
+            return;
+        };
+        session.answer = None;
+        session.info = "a transaction".to_owned();
+        session.since = now;
+        if transaction.appends.is_empty() {
+            let read = transaction
+                .reads
+                .iter()
+                .map(|list| (*list, self.engine.list(*list)));
+            let read: Reads = read.collect();
+            if let Some(session) = self.session(id) {
+                session.reads = read;
+            }
+            return self.finish(id, Ok(Answer::Done(0)));
+        }
+        let appended = transaction.appends.iter().map(|(list, _)| *list);
+        let write = Write {
+            locks: lock_order(appended.chain(transaction.reads.iter().copied())),
+            reads: transaction.reads,
+            appends: transaction.appends,
+            content: Content::Rows,
+            commits: true,
+            ..Write::default()
+        };
+        self.begin_write(id, write);
+    }
+
+    /// What a session of a start is told, if it is there; an error where the session is over.
+    pub(crate) fn outcome(
+        &mut self,
+        id: SessionId,
+        start: u64,
+    ) -> Option<Result<(Answer, Reads), SqlError>> {
+        if self.starts != start {
+            return Some(Err(SqlError::lost()));
+        }
+        if self.paused {
+            return None;
+        }
+        let session = match &mut self.running {
+            Some(running) => running.sessions.get_mut(&id),
+            None => self.parting.get_mut(&id),
+        };
+        let Some(session) = session.filter(|session| !session.gone) else {
+            return Some(Err(SqlError::lost()));
+        };
+        match session.answer.take() {
+            Some(answer) => Some(answer.map(|answer| (answer, std::mem::take(&mut session.reads)))),
+            None if self.running.is_none() => Some(Err(SqlError::lost())),
+            None => None,
+        }
+    }
+
+    /// Whether more than `max_connections` and so many further sessions are connected.
+    pub(crate) fn is_crowded(&self, further: u64) -> bool {
+        let Some(running) = &self.running else {
+            return false;
+        };
+        let connected = running
+            .sessions
+            .values()
+            .filter(|session| !session.is_replica_thread());
+        connected.count() as u64 > running.variables.number("max_connections") + further
+    }
+}
+
+pub(crate) fn too_many() -> SqlError {
+    SqlError::new(code::TOO_MANY_CONNECTIONS, "Too many connections")
+}
+
+pub(crate) fn denied(user: &str) -> SqlError {
+    let message = format!("Access denied for user '{user}'@'localhost' (using password: YES)");
+    SqlError::new(code::ACCESS_DENIED, message)
+}
+
+impl Mysqld {
+    /// Logs in without a wire and without a password.
+    ///
+    /// # Errors
+    /// As the server refuses; 2002 where nobody listens, and 2013 where a login would hang: a real client gives it up at its own
+    /// time limit.
+    pub fn log_in(&self, user: &str) -> Result<ClientSession, SqlError> {
+        self.act(|server| {
+            let stopping = |running: &crate::server::Running| running.stopping.is_some();
+            if server.running.as_ref().is_none_or(stopping) {
+                let message = "Can't connect to local MySQL server through socket";
+                return Err(SqlError::new(code::CANNOT_CONNECT, message));
+            }
+            let locked = server
+                .running
+                .as_ref()
+                .is_some_and(|running| running.accounts_are_locked());
+            if server.paused || locked {
+                let message =
+                    "Lost connection to MySQL server at 'reading initial communication packet'";
+                return Err(SqlError::new(code::LOST, message));
+            }
+            let id = server
+                .open_session(user, Rights::Client)
+                .ok_or_else(SqlError::lost)?;
+            match server.admit(user) {
+                Ok(rights) => {
+                    if let Some(session) = server.session(id) {
+                        session.rights = rights;
+                    }
+                    Ok(ClientSession {
+                        server: self.clone(),
+                        id,
+                        start: server.starts,
+                        state: State::Idle,
+                    })
+                }
+                Err(error) => {
+                    server.leave(id);
+                    Err(error)
+                }
+            }
+        })
+    }
+}
+
+impl ClientSession {
+    /// Begins a transaction; [`Self::poll`] tells its outcome. The one before it must be over.
+    pub fn begin(&mut self, transaction: Transaction) {
+        self.state = State::Sent(transaction);
+        self.send();
+    }
+
+    /// Hands the transaction over, if the server takes it.
+    fn send(&mut self) {
+        let State::Sent(transaction) = &mut self.state else {
+            return;
+        };
+        let (id, start) = (self.id, self.start);
+        let taken = self.server.act(|server| {
+            if server.paused {
+                return false;
+            }
+            if server.starts == start {
+                server.begin_transaction(id, std::mem::take(transaction));
+            }
+            true
+        });
+        if taken {
+            self.state = State::UnderWay;
+        }
+    }
+
+    /// What has become of the transaction; `None` while it is under way, and when there is none. Never blocks, and tells an
+    /// outcome once.
+    pub fn poll(&mut self) -> Option<Result<Reads, SqlError>> {
+        self.send();
+        if !matches!(self.state, State::UnderWay) {
+            return None;
+        }
+        let (id, start) = (self.id, self.start);
+        let outcome = self.server.act(|server| server.outcome(id, start))?;
+        self.state = State::Idle;
+        Some(outcome.map(|(_, reads)| reads))
+    }
+
+    /// The server's number of the session.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+}
+
+impl Drop for ClientSession {
+    fn drop(&mut self) {
+        let (id, start) = (self.id, self.start);
+        self.server.act(|server| {
+            if server.starts == start {
+                server.leave(id);
+            }
+        });
+    }
+}

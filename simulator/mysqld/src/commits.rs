@@ -1,0 +1,268 @@
+//! The queue of commits: written to the binlog, then waiting for an ACK, then committed in the engine.
+//!
+//! ```text
+//! entering ──► behind ──► group ──► the engine
+//!   (LOCK_log)  (written)  (waits for the ACK of its last transaction)
+//! ```
+
+use std::collections::VecDeque;
+
+use binlog_format::events::{CommitTimestamp, LogicalClock, ServerVersion};
+use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
+use binlog_format::synthesis::{TransactionHead, statement_transaction};
+use bytes::Bytes;
+
+use crate::answers::Answer;
+use crate::binlog::Position;
+use crate::lists::{ListRow, payload};
+use crate::server::Server;
+use crate::sessions::{Content, SessionId, Work};
+
+/// A transaction that is to be committed.
+#[derive(Debug)]
+pub(crate) struct Commit {
+    pub(crate) session: SessionId,
+    pub(crate) rows: Vec<ListRow>,
+    pub(crate) content: Content,
+}
+
+/// A transaction in the binlog that is not committed in the engine.
+#[derive(Debug)]
+struct Written {
+    commit: Commit,
+    gtid: Gtid,
+    end: Position,
+}
+
+/// Transactions between their COMMIT and the engine's.
+#[derive(Debug, Default)]
+pub(crate) struct Commits {
+    entering: VecDeque<Commit>,
+    behind: Vec<Written>,
+    group: Vec<Written>,
+    /// Sessions that want a new file. The first one holds LOCK_log.
+    flushes: VecDeque<SessionId>,
+    acknowledged: Position,
+    /// The server stops, and lets through what waits.
+    through: bool,
+}
+
+impl Commits {
+    pub(crate) fn enter(&mut self, commit: Commit) {
+        self.entering.push_back(commit);
+    }
+
+    pub(crate) fn want_new_file(&mut self, session: SessionId) {
+        self.flushes.push_back(session);
+    }
+
+    /// Whether LOCK_log is taken for longer than a moment.
+    pub(crate) fn log_is_locked(&self) -> bool {
+        !self.flushes.is_empty()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entering.is_empty() && self.behind.is_empty() && self.group.is_empty()
+    }
+
+    /// How many wait for an ACK, as the counter of the plugin has it: the leader of each group alone.
+    pub(crate) fn waiting(&self) -> u64 {
+        u64::from(!self.group.is_empty())
+    }
+
+    /// Whether a session is in the group that waits for its ACK.
+    pub(crate) fn is_in_group(&self, session: SessionId) -> bool {
+        self.group
+            .first()
+            .is_some_and(|first| first.commit.session == session)
+    }
+
+    /// What is in the log and not committed: GTID and session.
+    pub(crate) fn owned(&self) -> impl Iterator<Item = (Gtid, SessionId)> + '_ {
+        let written = self.group.iter().chain(&self.behind);
+        written.map(|written| (written.gtid, written.commit.session))
+    }
+
+    /// Whether an event that ends here is asked an ACK for.
+    pub(crate) fn wants_ack(&self, end: Position) -> bool {
+        end > self.acknowledged
+            && self
+                .group
+                .iter()
+                .chain(&self.behind)
+                .any(|written| written.end == end)
+    }
+
+    pub(crate) fn acknowledge(&mut self, position: Position) {
+        self.acknowledged = self.acknowledged.max(position);
+    }
+
+    /// Switched on anew: earlier ACKs do not count.
+    pub(crate) fn forget_acks(&mut self) {
+        self.acknowledged = Position::default();
+    }
+
+    pub(crate) fn let_through(&mut self) {
+        self.through = true;
+    }
+
+    pub(crate) fn lets_through(&self) -> bool {
+        self.through
+    }
+
+    pub(crate) fn holds_accounts(&self) -> bool {
+        let written = self
+            .group
+            .iter()
+            .chain(&self.behind)
+            .map(|written| &written.commit);
+        written
+            .chain(&self.entering)
+            .any(|commit| matches!(commit.content, Content::Accounts(_)))
+    }
+}
+
+impl Server {
+    /// Writes what may be written, begins a new file, and commits what is acknowledged.
+    pub(crate) fn advance_commits(&mut self) {
+        self.rotate();
+        self.flush();
+        self.commit_group();
+    }
+
+    fn rotate(&mut self) {
+        let seconds = self.epoch_seconds();
+        let Some(running) = self.running.as_mut().filter(|_| !self.frozen) else {
+            return;
+        };
+        let commits = &mut running.commits;
+        if !(commits.group.is_empty() && commits.behind.is_empty()) {
+            return;
+        }
+        let Some(session) = commits.flushes.pop_front() else {
+            return;
+        };
+        let rotated = running.binlog.rotate(seconds);
+        self.finish(session, rotated.map(|()| Answer::Done(0)).map_err(broken));
+    }
+
+    fn flush(&mut self) {
+        while let Some(commit) = self.next_to_flush() {
+            self.write(commit);
+        }
+    }
+
+    fn next_to_flush(&mut self) -> Option<Commit> {
+        let running = self.running.as_mut().filter(|_| !self.frozen)?;
+        match running.commits.log_is_locked() {
+            true => None,
+            false => running.commits.entering.pop_front(),
+        }
+    }
+
+    fn write(&mut self, commit: Commit) {
+        let gtid = match &commit.content {
+            Content::Applied { gtid, .. } => Some(*gtid),
+            Content::Rows | Content::Accounts(_) => self.free_gtid(),
+        };
+        let Some(gtid) = gtid else {
+            return;
+        };
+        let events = self.events(gtid, &commit);
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        let force = running.variables.number("sync_binlog") == 1;
+        match running.binlog.append(gtid, &events, force) {
+            Ok(end) => {
+                self.engine.prepare(gtid, commit.rows.clone());
+                running.commits.behind.push(Written { commit, gtid, end });
+            }
+            // binlog_error_action = ABORT_SERVER.
+            Err(_) => self.running = None,
+        }
+        self.changed();
+    }
+
+    /// The lowest number that is neither executed nor owned.
+    fn free_gtid(&self) -> Option<Gtid> {
+        let running = self.running.as_ref()?;
+        let source = SourceId(self.options.server_uuid);
+        let mut taken = running.executed.clone();
+        taken.extend(running.commits.owned().map(|(gtid, _)| gtid));
+        let first = taken
+            .intervals()
+            .find(|(of, tag, _)| *of == source && tag.is_none());
+        let number = match first {
+            Some((.., interval)) if interval.first().get() == 1 => interval.last().get() + 1,
+            _ => 1,
+        };
+        Some(Gtid {
+            source,
+            tag: Tag::NONE,
+            gno: Gno::new(number)?,
+        })
+    }
+
+    fn events(&self, gtid: Gtid, commit: &Commit) -> Bytes {
+        let sequence = self
+            .running
+            .as_ref()
+            .map_or(0, |running| running.binlog.sequence());
+        let version = self.options.version.split('.');
+        let version = version.filter_map(|part| part.parse::<u32>().ok());
+        let head = TransactionHead {
+            gtid,
+            server_id: self.options.server_id,
+            thread_id: commit.session,
+            commit: CommitTimestamp(self.epoch_micros()),
+            version: ServerVersion(version.fold(0, |number, part| number * 100 + part)),
+            clock: LogicalClock {
+                last_committed: sequence,
+                sequence_number: sequence + 1,
+            },
+            xid: gtid.gno.get(),
+        };
+        match &commit.content {
+            Content::Applied { payload, .. } => payload.clone(),
+            Content::Rows => payload(head, &commit.rows),
+            Content::Accounts(statement) => statement_transaction(head, "", statement),
+        }
+    }
+
+    fn commit_group(&mut self) {
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        let waits = running.waits_for_acks();
+        let commits = &mut running.commits;
+        if commits.group.is_empty() {
+            std::mem::swap(&mut commits.group, &mut commits.behind);
+        }
+        let Some(last) = commits.group.last() else {
+            return;
+        };
+        if waits && commits.acknowledged < last.end {
+            return;
+        }
+        for Written { commit, gtid, .. } in std::mem::take(&mut commits.group) {
+            self.engine.commit(gtid);
+            running.executed.add(gtid);
+            let Some(session) = running.sessions.get_mut(&commit.session) else {
+                continue;
+            };
+            session.transaction = Default::default();
+            session.work = Work::Idle;
+            session.answer = Some(Ok(Answer::Done(commit.rows.len() as u64)));
+            for queue in running.row_locks.values_mut() {
+                queue.retain(|waiting| *waiting != commit.session);
+            }
+        }
+        running.row_locks.retain(|_, queue| !queue.is_empty());
+        self.changed();
+    }
+}
+
+fn broken(error: std::io::Error) -> crate::answers::SqlError {
+    crate::answers::SqlError::new(1026, format!("Error writing the binlog: {error}"))
+}

@@ -1,0 +1,388 @@
+//! One connection: the login, then commands until the client or the server ends it.
+
+use std::io;
+
+use bytes::Bytes;
+use mysql_common::auth::plugins::caching_sha2_password::scramble_sha256;
+use mysql_common::constants::{CapabilityFlags, StatusFlags};
+use mysql_common::io::ParseBuf;
+use mysql_common::packets::{HandshakePacket, HandshakeResponse};
+use mysql_common::proto::MySerialize;
+use mysql_link::wire::{Packet, PacketReader, WireError};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+
+use crate::answers::{Answer, Outgoing, SqlError, code, eof_packet, ok_packet};
+use crate::client::{denied, too_many};
+use crate::options::Rights;
+use crate::process::Mysqld;
+use crate::server::Server;
+use crate::sessions::SessionId;
+
+/// The largest command; a dump request holds a GTID set.
+const MAX_COMMAND: usize = 16 << 20;
+const PLUGIN: &str = "caching_sha2_password";
+/// `utf8mb4_general_ci`.
+const COLLATION: u8 = 45;
+/// The short way of the plugin was enough.
+const FAST_SUCCESS: &[u8] = &[0x01, 0x03];
+
+mod command {
+    pub(super) const QUIT: u8 = 0x01;
+    pub(super) const QUERY: u8 = 0x03;
+    pub(super) const PING: u8 = 0x0e;
+    pub(super) const REGISTER: u8 = 0x15;
+    pub(super) const SET_OPTION: u8 = 0x1b;
+    pub(super) const BINLOG_DUMP_GTID: u8 = 0x1e;
+}
+
+/// Why a connection is over.
+#[derive(Debug, Error)]
+pub(crate) enum Over {
+    #[error("the client left")]
+    Left,
+    #[error("the server ended it")]
+    Ended,
+    #[error("the login was refused")]
+    Refused,
+    #[error(transparent)]
+    Lost(#[from] WireError),
+}
+
+impl From<io::Error> for Over {
+    fn from(error: io::Error) -> Self {
+        Self::Lost(WireError::Io(error))
+    }
+}
+
+/// A connection at work.
+pub(crate) struct Connection<S> {
+    pub(crate) server: Mysqld,
+    pub(crate) seat: Seat,
+    pub(crate) reader: PacketReader<ReadHalf<S>>,
+    pub(crate) writer: WriteHalf<S>,
+    deprecate_eof: bool,
+}
+
+/// A session of one start; dropped, its client is gone.
+pub(crate) struct Seat {
+    server: Mysqld,
+    pub(crate) id: SessionId,
+    pub(crate) start: u64,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let (id, start) = (self.id, self.start);
+        self.server.act(|server| {
+            if server.starts == start {
+                server.leave(id);
+            }
+        });
+    }
+}
+
+impl Seat {
+    /// Whether the session is over for its client.
+    pub(crate) fn is_lost(&self, server: &mut Server) -> bool {
+        server.starts != self.start || server.session(self.id).is_none_or(|session| session.gone)
+    }
+}
+
+impl Mysqld {
+    /// Serves one connection, and ends when the client leaves, the server ends it, or the process is gone. Where nobody listens it
+    /// ends at once: connecting to such a server is refused by its host, not here.
+    pub fn serve<S>(&self, stream: S) -> impl Future<Output = ()> + Send + use<S>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let server = self.clone();
+        async move {
+            let (reader, writer) = tokio::io::split(stream);
+            let mut reader = PacketReader::new(reader, MAX_COMMAND);
+            let mut writer = writer;
+            if let Some(seat) = accept(&server, &mut writer).await {
+                let entering = enter(&server, &seat, &mut reader, &mut writer).await;
+                if let Ok(deprecate_eof) = entering {
+                    let connection = Connection {
+                        server: server.clone(),
+                        seat,
+                        reader,
+                        writer,
+                        deprecate_eof,
+                    };
+                    // Whatever ended it, the other side sees that it has ended.
+                    drop(connection.commands().await);
+                }
+            }
+        }
+    }
+}
+
+/// A session for a new connection, unless there are too many or nobody listens.
+async fn accept<S>(server: &Mysqld, writer: &mut WriteHalf<S>) -> Option<Seat>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let accepted = server.until(|state| {
+        let stopping = |running: &crate::server::Running| running.stopping.is_some();
+        if state.running.as_ref().is_none_or(stopping) {
+            return Some(None);
+        }
+        if state.paused {
+            return None;
+        }
+        let start = state.starts;
+        if state.is_crowded(0) {
+            return Some(Some(Err(too_many())));
+        }
+        let id = state.open_session("unauthenticated user", Rights::Client)?;
+        Some(Some(Ok((id, start))))
+    });
+    match accepted.await? {
+        Ok((id, start)) => Some(Seat {
+            server: server.clone(),
+            id,
+            start,
+        }),
+        Err(error) => {
+            let mut out = Outgoing::default();
+            out.push(&error.packet());
+            drop(writer.write_all(&out.bytes).await);
+            drop(writer.flush().await);
+            None
+        }
+    }
+}
+
+/// The login; says whether the client knows that results end with an OK packet.
+async fn enter<S>(
+    server: &Mysqld,
+    seat: &Seat,
+    reader: &mut PacketReader<ReadHalf<S>>,
+    writer: &mut WriteHalf<S>,
+) -> Result<bool, Over>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let challenge = challenge(seat.id);
+    let version = server.act(|state| state.options.version.clone());
+    let mut out = Outgoing::default();
+    out.push(&greeting(&version, seat.id, &challenge));
+    writer.write_all(&out.bytes).await?;
+    writer.flush().await?;
+    let packet = receive(server, seat, reader).await?;
+    let mut out = Outgoing::answer_to(packet.last_sequence);
+    let login = ParseBuf(&packet.payload).parse::<HandshakeResponse<'_>>(());
+    let Ok(login) = login else {
+        out.push(&SqlError::new(code::HANDSHAKE, "Bad handshake").packet());
+        writer.write_all(&out.bytes).await?;
+        writer.flush().await?;
+        return Err(Over::Refused);
+    };
+    let user = String::from_utf8_lossy(login.user()).into_owned();
+    let answer = login.scramble_buf().to_vec();
+    let deprecate_eof = login
+        .capabilities()
+        .contains(CapabilityFlags::CLIENT_DEPRECATE_EOF);
+    let judged = server.until(|state| {
+        if seat.is_lost(state) {
+            return Some(Err(None));
+        }
+        let locked = |running: &crate::server::Running| running.accounts_are_locked();
+        if state.paused || state.running.as_ref().is_some_and(locked) {
+            return None;
+        }
+        Some(judge(state, seat.id, &user, &answer, &challenge).map_err(Some))
+    });
+    let judged = judged.await;
+    let entered = match judged {
+        Ok(with_password) => {
+            if with_password {
+                out.push(FAST_SUCCESS);
+            }
+            out.push(&ok_packet(0, 0));
+            Ok(deprecate_eof)
+        }
+        Err(Some(error)) => {
+            out.push(&error.packet());
+            Err(Over::Refused)
+        }
+        Err(None) => return Err(Over::Ended),
+    };
+    writer.write_all(&out.bytes).await?;
+    writer.flush().await?;
+    entered
+}
+
+/// Whether somebody is let in; says whether by a password.
+fn judge(
+    server: &mut Server,
+    id: SessionId,
+    user: &str,
+    answer: &[u8],
+    challenge: &[u8; 20],
+) -> Result<bool, SqlError> {
+    let account = server
+        .options
+        .accounts
+        .iter()
+        .find(|account| account.user == user);
+    let password = account.map(|account| account.password.clone());
+    let password = password.ok_or_else(|| denied(user))?;
+    let expected = match password.is_empty() {
+        true => Vec::new(),
+        false => {
+            scramble_sha256(challenge, password.as_bytes()).map_or(Vec::new(), |hash| hash.to_vec())
+        }
+    };
+    // Some clients send one zero for no password.
+    if answer != expected && !(password.is_empty() && answer == [0]) {
+        return Err(denied(user));
+    }
+    let rights = server.admit(user)?;
+    if let Some(session) = server.session(id) {
+        session.rights = rights;
+        user.clone_into(&mut session.user);
+    }
+    Ok(!password.is_empty())
+}
+
+/// Twenty bytes of which none is zero; no two connections of a server have the same.
+fn challenge(id: SessionId) -> [u8; 20] {
+    let mut challenge = [b'x'; 20];
+    for (byte, digit) in challenge.iter_mut().zip(format!("{id:020}").bytes()) {
+        *byte = digit;
+    }
+    challenge
+}
+
+fn greeting(version: &str, id: SessionId, challenge: &[u8; 20]) -> Vec<u8> {
+    let capabilities = CapabilityFlags::CLIENT_LONG_PASSWORD
+        | CapabilityFlags::CLIENT_FOUND_ROWS
+        | CapabilityFlags::CLIENT_LONG_FLAG
+        | CapabilityFlags::CLIENT_CONNECT_WITH_DB
+        | CapabilityFlags::CLIENT_PROTOCOL_41
+        | CapabilityFlags::CLIENT_TRANSACTIONS
+        | CapabilityFlags::CLIENT_SECURE_CONNECTION
+        | CapabilityFlags::CLIENT_MULTI_RESULTS
+        | CapabilityFlags::CLIENT_PLUGIN_AUTH
+        | CapabilityFlags::CLIENT_CONNECT_ATTRS
+        | CapabilityFlags::CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA
+        | CapabilityFlags::CLIENT_DEPRECATE_EOF;
+    let (first, rest) = challenge.split_at(8);
+    let mut begin = [0; 8];
+    begin.copy_from_slice(first);
+    let mut end = rest.to_vec();
+    end.push(0);
+    let mut bytes = Vec::new();
+    HandshakePacket::new(
+        10,
+        version.as_bytes(),
+        id,
+        begin,
+        Some(end),
+        capabilities,
+        COLLATION,
+        StatusFlags::SERVER_STATUS_AUTOCOMMIT,
+        Some(PLUGIN.as_bytes()),
+    )
+    .serialize(&mut bytes);
+    bytes
+}
+
+/// The next packet, unless the session ends before.
+async fn receive<S>(
+    server: &Mysqld,
+    seat: &Seat,
+    reader: &mut PacketReader<ReadHalf<S>>,
+) -> Result<Packet, Over>
+where
+    S: AsyncRead + AsyncWrite,
+{
+    let over = server.until(|state| seat.is_lost(state).then_some(()));
+    let packet = tokio::select! {
+        biased;
+        () = over => return Err(Over::Ended),
+        packet = reader.read() => packet?,
+    };
+    // A process that is stopped has not read it yet.
+    let lost = server.until(|state| match seat.is_lost(state) {
+        true => Some(true),
+        false => (!state.paused).then_some(false),
+    });
+    match lost.await {
+        true => Err(Over::Ended),
+        false => Ok(packet),
+    }
+}
+
+impl<S> Connection<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    async fn commands(mut self) -> Result<(), Over> {
+        loop {
+            let packet = receive(&self.server, &self.seat, &mut self.reader).await?;
+            let mut body = packet.payload;
+            let mut out = Outgoing::answer_to(packet.last_sequence);
+            let Some(kind) = body.first().copied() else {
+                return Err(Over::Left);
+            };
+            let body = body.split_off(1);
+            match kind {
+                command::QUIT => return Err(Over::Left),
+                command::QUERY => {
+                    let answer = self.query(&body).await?;
+                    out.answer(&answer, self.deprecate_eof);
+                }
+                command::PING => out.push(&ok_packet(0, 0)),
+                command::SET_OPTION => out.push(&eof_packet()),
+                command::REGISTER => {
+                    self.wait_for_accounts().await?;
+                    out.push(&ok_packet(0, 0));
+                }
+                command::BINLOG_DUMP_GTID => return self.dump(&body, out.sequence).await,
+                other => {
+                    self.server
+                        .act(|state| state.unknown.push(format!("command {other:#04x}")));
+                    out.push(&SqlError::new(code::UNKNOWN_COMMAND, "Unknown command").packet());
+                }
+            }
+            self.send(&out.bytes).await?;
+        }
+    }
+
+    pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), Over> {
+        self.writer.write_all(bytes).await?;
+        Ok(self.writer.flush().await?)
+    }
+
+    /// The inner error is the statement's.
+    async fn query(&mut self, text: &Bytes) -> Result<Result<Answer, SqlError>, Over> {
+        let text = String::from_utf8_lossy(text);
+        let Seat { id, start, .. } = self.seat;
+        self.server.act(|state| state.run(id, &text));
+        let outcome = self.server.until(|state| state.outcome(id, start)).await;
+        match outcome {
+            Err(error) if error.code == code::LOST => Err(Over::Ended),
+            outcome => Ok(outcome.map(|(answer, _)| answer)),
+        }
+    }
+
+    /// Registering takes the lock on accounts, for an account that has not all privileges.
+    async fn wait_for_accounts(&mut self) -> Result<(), Over> {
+        let waited = self.server.until(|state| {
+            if self.seat.is_lost(state) {
+                return Some(Err(Over::Ended));
+            }
+            let locked = |running: &crate::server::Running| running.accounts_are_locked();
+            let locked = state.running.as_ref().is_some_and(locked);
+            let all = state
+                .session(self.seat.id)
+                .is_some_and(|session| session.rights == Rights::All);
+            (all || !locked).then_some(Ok(()))
+        });
+        waited.await
+    }
+}

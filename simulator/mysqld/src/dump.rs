@@ -1,0 +1,403 @@
+//! `COM_BINLOG_DUMP_GTID`: the log from what the replica lacks on, and the replica's ACKs.
+
+use std::time::Duration;
+
+use binlog_format::event::{EventFlags, EventType, RawEvent};
+use binlog_format::events::{GtidEvent, Heartbeat, Rotate};
+use binlog_format::gtid::GtidSet;
+use bytes::Bytes;
+use mysql_common::io::ParseBuf;
+use mysql_common::packets::SemiSyncAckPacket;
+use mysql_link::wire::{PacketReader, encode_packet};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+
+use crate::answers::{SqlError, code, eof_packet};
+use crate::binlog::{Position, file_name, file_number};
+use crate::connection::{Connection, Over, Seat};
+use crate::process::Mysqld;
+use crate::server::{Running, Server};
+use crate::sessions::{Dump, SessionId};
+
+/// Where the first event of a file stands.
+const FIRST_EVENT: u64 = 4;
+/// In front of each event of a semi-sync dump, before the byte that says whether an ACK is wanted.
+const SEMI_SYNC_MAGIC: u8 = 0xef;
+
+impl<S> Connection<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    /// A dump is the last thing that a connection does.
+    pub(crate) async fn dump(mut self, request: &Bytes, sequence: u8) -> Result<(), Over> {
+        let id = self.seat.id;
+        let begun = match have_of(request) {
+            Some(have) => self
+                .server
+                .act(|state| Sending::begin(state, id, have, sequence)),
+            None => Err(SqlError::new(
+                code::MALFORMED_PACKET,
+                "Malformed communication packet",
+            )),
+        };
+        let sending = match begun {
+            Ok(sending) => sending,
+            Err(error) => {
+                let mut bytes = Vec::new();
+                encode_packet(sequence, &error.packet(), &mut bytes);
+                return self.send(&bytes).await;
+            }
+        };
+        let Self {
+            server,
+            seat,
+            mut reader,
+            mut writer,
+            ..
+        } = self;
+        let over = tokio::select! {
+            biased;
+            over = take_acks(&server, &seat, &mut reader) => over,
+            over = send_events(&server, &seat, sending, &mut writer) => over,
+        };
+        Err(over)
+    }
+}
+
+/// Reads replies to the end of the connection.
+async fn take_acks<S: AsyncRead>(
+    server: &Mysqld,
+    seat: &Seat,
+    reader: &mut PacketReader<ReadHalf<S>>,
+) -> Over {
+    loop {
+        let packet = match reader.read().await {
+            Ok(packet) => packet,
+            Err(error) => return Over::Lost(error),
+        };
+        // A process that is stopped takes it when it goes on.
+        let taken = server.until(|state| {
+            if state.paused {
+                return None;
+            }
+            let lost = seat.is_lost(state);
+            if !lost {
+                state.acknowledge(seat.id, &packet.payload);
+            }
+            Some(lost)
+        });
+        if taken.await {
+            // The sender says farewell.
+            return std::future::pending().await;
+        }
+    }
+}
+
+async fn send_events<S: AsyncWrite>(
+    server: &Mysqld,
+    seat: &Seat,
+    mut sending: Sending,
+    writer: &mut WriteHalf<S>,
+) -> Over {
+    loop {
+        let heartbeat = sending.heartbeat;
+        let next = server.until(|state| {
+            if state.paused {
+                return None;
+            }
+            if seat.is_lost(state) {
+                return Some(Next::End(farewell(state, seat)));
+            }
+            sending.next(state).map(Next::Events)
+        });
+        let next = match heartbeat {
+            None => next.await,
+            Some(period) => match tokio::time::timeout(period, next).await {
+                Ok(next) => next,
+                Err(_) => server.act(|state| match state.paused {
+                    true => Next::Events(Vec::new()),
+                    false => Next::Events(sending.sign_of_life(state)),
+                }),
+            },
+        };
+        let (bytes, ends) = match next {
+            Next::Events(bytes) => (bytes, false),
+            Next::End(Some(payload)) => {
+                let mut bytes = Vec::new();
+                encode_packet(sending.sequence, &payload, &mut bytes);
+                (bytes, true)
+            }
+            Next::End(None) => return Over::Ended,
+        };
+        if let Err(error) = writer.write_all(&bytes).await {
+            return error.into();
+        }
+        if let Err(error) = writer.flush().await {
+            return error.into();
+        }
+        if ends {
+            return Over::Ended;
+        }
+    }
+}
+
+enum Next {
+    Events(Vec<u8>),
+    /// The last packet, if the server has one for the replica.
+    End(Option<Vec<u8>>),
+}
+
+fn farewell(server: &mut Server, seat: &Seat) -> Option<Vec<u8>> {
+    if server.starts != seat.start {
+        return None;
+    }
+    let session = server.parting.get(&seat.id)?;
+    if session.was_replaced() {
+        let message = "A replica with the same server_uuid/server_id as this replica has connected to the source";
+        return Some(SqlError::new(code::FATAL_READING_BINLOG, message).packet());
+    }
+    // It was stopped in good order.
+    session.dump.is_some().then(eof_packet)
+}
+
+/// The GTIDs that a request names; `None` where it is malformed.
+fn have_of(request: &Bytes) -> Option<GtidSet> {
+    // Flags, server id, length of the file's name.
+    let name = request.get(6..10)?.try_into().ok()?;
+    let behind_name = 10 + usize::try_from(u32::from_le_bytes(name)).ok()?;
+    // Position, length of the set.
+    let length = behind_name + 8;
+    let set = request.get(length + 4..)?;
+    let length = request.get(length..length + 4)?.try_into().ok()?;
+    let length = usize::try_from(u32::from_le_bytes(length)).ok()?;
+    GtidSet::decode(set.get(..length)?).ok()
+}
+
+/// How far a dump is.
+#[derive(Debug)]
+struct Sending {
+    at: Position,
+    have: GtidSet,
+    /// The events that come next are of a transaction that the replica has.
+    skips: bool,
+    /// Something was skipped since the last event.
+    skipped: bool,
+    /// The first packet of a file is due.
+    announces: bool,
+    semi_sync: bool,
+    checksum: bool,
+    heartbeat: Option<Duration>,
+    sequence: u8,
+}
+
+impl Sending {
+    fn begin(
+        server: &mut Server,
+        id: SessionId,
+        have: GtidSet,
+        sequence: u8,
+    ) -> Result<Self, SqlError> {
+        let source = server.options.server_uuid;
+        let Some(running) = &mut server.running else {
+            return Err(SqlError::lost());
+        };
+        let variables = running
+            .sessions
+            .get(&id)
+            .map(|session| session.variables.clone());
+        let variables = variables.unwrap_or_default();
+        let uuid = variables
+            .get("replica_uuid")
+            .or(variables.get("slave_uuid"))
+            .cloned();
+        let is_one = |name: &str| variables.get(name).is_some_and(|value| value == "1");
+        let plugin = running.variables.has_plugin();
+        let semi_sync =
+            plugin && (is_one("rpl_semi_sync_replica") || is_one("rpl_semi_sync_slave"));
+        for (other, session) in &mut running.sessions {
+            if let Some(dump) = &mut session.dump
+                && *other != id
+                && dump.uuid == uuid
+            {
+                dump.replaced = true;
+                session.gone = true;
+            }
+        }
+        let fatal = |message: &str| SqlError::new(code::FATAL_READING_BINLOG, message);
+        let mut known = running.executed.clone();
+        known.extend(running.commits.owned().map(|(gtid, _)| gtid));
+        let mut of_ours = GtidSet::new();
+        for (of, tag, interval) in have.intervals() {
+            if of.0 == source {
+                of_ours.add_interval(of, tag, interval);
+            }
+        }
+        if !known.contains_set(&of_ours) {
+            return Err(fatal(
+                "Replica has more GTIDs than the source has, using the source's SERVER_UUID. This may indicate that the end of \
+                 the binary log was truncated or that the last binary log file was lost",
+            ));
+        }
+        if !have.contains_set(&running.binlog.purged()) {
+            return Err(fatal(
+                "Cannot replicate because the source purged required binary logs. Replicate the missing transactions from \
+                 elsewhere, or provision a new replica from backup",
+            ));
+        }
+        let files = running.binlog.files();
+        let first = files
+            .iter()
+            .rev()
+            .find(|file| have.contains_set(&file.previous));
+        let file = first.or(files.first()).map_or(1, |file| file.number);
+        if let Some(session) = running.sessions.get_mut(&id) {
+            session.dump = Some(Dump {
+                uuid,
+                semi_sync,
+                replaced: false,
+            });
+        }
+        let nanoseconds = variables
+            .get("source_heartbeat_period")
+            .and_then(|period| period.parse().ok())
+            .unwrap_or(0);
+        server.changed();
+        Ok(Self {
+            at: Position {
+                file,
+                offset: FIRST_EVENT,
+            },
+            have,
+            skips: false,
+            skipped: false,
+            announces: true,
+            semi_sync,
+            checksum: variables
+                .get("source_binlog_checksum")
+                .is_some_and(|name| name != "NONE"),
+            heartbeat: (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds)),
+            sequence,
+        })
+    }
+
+    /// The packets that can be sent now; `None` where there are none.
+    fn next(&mut self, server: &Server) -> Option<Vec<u8>> {
+        let running = server.running.as_ref()?;
+        let mut out = Vec::new();
+        loop {
+            if std::mem::take(&mut self.announces) {
+                let name = file_name(self.at.file);
+                let rotate = running.binlog.made_up(&Rotate::to(&name), 0, self.checksum);
+                self.packet(&rotate, false, &mut out);
+            }
+            let end = running.binlog.size(self.at.file);
+            if end > self.at.offset {
+                let read = running.binlog.read(self.at.file, self.at.offset, end);
+                // A file that cannot be read ends the stream where it is; the replica finds the silence.
+                self.events(running, read.unwrap_or_default(), &mut out);
+            }
+            if self.at.file >= running.binlog.end().file {
+                break;
+            }
+            self.at = Position {
+                file: self.at.file + 1,
+                offset: FIRST_EVENT,
+            };
+            self.announces = true;
+        }
+        if std::mem::take(&mut self.skipped) {
+            out.extend(self.sign_of_life(server));
+        }
+        (!out.is_empty()).then_some(out)
+    }
+
+    fn events(&mut self, running: &Running, mut bytes: Bytes, out: &mut Vec<u8>) {
+        while let Ok(Some(event)) = RawEvent::split_from(&mut bytes) {
+            self.at.offset += event.bytes().len() as u64;
+            match event.event_type() {
+                EventType::Gtid | EventType::GtidTagged => {
+                    let gtid = GtidEvent::decode(event.canonical());
+                    self.skips = gtid.is_ok_and(|event| self.have.contains(&event.gtid));
+                }
+                EventType::Rotate | EventType::Stop | EventType::FormatDescription => {
+                    self.skips = false
+                }
+                _ => {}
+            }
+            if self.skips {
+                self.skipped = true;
+                continue;
+            }
+            self.skipped = false;
+            let wants_ack = self.semi_sync
+                && running.variables.is_on("rpl_semi_sync_source_enabled")
+                && running.commits.wants_ack(self.at);
+            if event.event_type() == EventType::FormatDescription {
+                let mut described = event.bytes().to_vec();
+                // The checksum is the one without the flag.
+                if let Some(flags) = described.get_mut(17) {
+                    *flags &= !(EventFlags::BINLOG_IN_USE.0 as u8);
+                }
+                self.packet(&described, false, out);
+            } else {
+                self.packet(event.bytes(), wants_ack, out);
+            }
+        }
+    }
+
+    fn sign_of_life(&mut self, server: &Server) -> Vec<u8> {
+        let mut out = Vec::new();
+        if let Some(running) = &server.running {
+            let heartbeat = Heartbeat {
+                version_2: false,
+                file: file_name(self.at.file).into_bytes().into(),
+                position: self.at.offset,
+            };
+            let event = running
+                .binlog
+                .made_up(&heartbeat, self.at.offset, self.checksum);
+            self.packet(&event, false, &mut out);
+        }
+        out
+    }
+
+    fn packet(&mut self, event: &[u8], wants_ack: bool, out: &mut Vec<u8>) {
+        let mut payload = Vec::with_capacity(event.len() + 3);
+        payload.push(0);
+        if self.semi_sync {
+            payload.extend_from_slice(&[SEMI_SYNC_MAGIC, u8::from(wants_ack)]);
+        }
+        payload.extend_from_slice(event);
+        self.sequence = encode_packet(self.sequence, &payload, out);
+        if wants_ack {
+            self.sequence = 0;
+        }
+    }
+}
+
+impl Server {
+    /// A reply of a replica: a position, behind which nothing waits any more. What is none is not counted.
+    fn acknowledge(&mut self, id: SessionId, reply: &[u8]) {
+        let Ok(reply) = ParseBuf(reply).parse::<SemiSyncAckPacket<'_>>(()) else {
+            return;
+        };
+        let name = String::from_utf8_lossy(reply.filename_raw()).into_owned();
+        let Some(running) = self.running.as_mut() else {
+            return;
+        };
+        let counts = running
+            .sessions
+            .get(&id)
+            .is_some_and(|session| session.is_semi_sync_dump());
+        let Some(file) = file_number(&name).filter(|_| counts) else {
+            return;
+        };
+        let position = Position {
+            file,
+            offset: reply.position(),
+        };
+        if position <= running.binlog.end() {
+            running.commits.acknowledge(position);
+            self.changed();
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The storage engine: what is committed in it, and what is prepared. It outlives the process.
+
+use std::collections::BTreeMap;
+
+use binlog_format::gtid::{Gtid, GtidSet};
+
+use crate::lists::{ListRow, Lists};
+
+/// Content and the transactions that are on their way into it.
+#[derive(Debug, Default)]
+pub(crate) struct Engine {
+    lists: BTreeMap<u64, BTreeMap<u64, u64>>,
+    /// Committed here; a crash does not forget them.
+    executed: GtidSet,
+    /// Prepared, and named in the binlog.
+    prepared: BTreeMap<Gtid, Vec<ListRow>>,
+    /// Committed since a force of the redo log: a loss of power makes them prepared again.
+    unforced: Vec<(Gtid, Vec<ListRow>)>,
+}
+
+impl Engine {
+    pub(crate) fn executed(&self) -> &GtidSet {
+        &self.executed
+    }
+
+    pub(crate) fn lists(&self) -> Lists {
+        let values = |list: &BTreeMap<u64, u64>| list.values().copied().collect();
+        self.lists
+            .iter()
+            .map(|(list, rows)| (*list, values(rows)))
+            .collect()
+    }
+
+    pub(crate) fn list(&self, list: u64) -> Vec<u64> {
+        self.lists
+            .get(&list)
+            .map(|rows| rows.values().copied().collect())
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn length(&self, list: u64) -> u64 {
+        self.lists.get(&list).map_or(0, |rows| rows.len() as u64)
+    }
+
+    pub(crate) fn holds(&self, row: &ListRow) -> bool {
+        let rows = self.lists.get(&row.list);
+        rows.is_some_and(|rows| rows.contains_key(&row.position))
+    }
+
+    /// Prepares a transaction: the redo log is forced, with the commits before it.
+    pub(crate) fn prepare(&mut self, gtid: Gtid, rows: Vec<ListRow>) {
+        self.unforced.clear();
+        self.prepared.insert(gtid, rows);
+    }
+
+    /// Commits what was prepared; false where nothing was.
+    pub(crate) fn commit(&mut self, gtid: Gtid) -> bool {
+        let Some(rows) = self.prepared.remove(&gtid) else {
+            return false;
+        };
+        for row in &rows {
+            self.lists
+                .entry(row.list)
+                .or_default()
+                .insert(row.position, row.value);
+        }
+        self.executed.add(gtid);
+        self.unforced.push((gtid, rows));
+        true
+    }
+
+    /// Rolls back what the binlog does not name.
+    pub(crate) fn roll_back_prepared(&mut self) {
+        self.prepared.clear();
+        self.unforced.clear();
+    }
+
+    /// Power is lost: up to so many of the last commits are prepared again, as far as they were not forced.
+    pub(crate) fn lose_commits(&mut self, count: usize) {
+        for _ in 0..count {
+            let Some((gtid, rows)) = self.unforced.pop() else {
+                return;
+            };
+            for row in &rows {
+                if let Some(list) = self.lists.get_mut(&row.list) {
+                    list.remove(&row.position);
+                }
+            }
+            self.executed.remove(&gtid);
+            self.prepared.insert(gtid, rows);
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Statements of sessions: each is finished at once, or leaves work behind that finishes it.
+
+use std::time::Duration;
+
+use crate::answers::{Answer, Rows, SqlError, code};
+use crate::binlog::{file_name, file_number};
+use crate::options::Rights;
+use crate::server::Server;
+use crate::sessions::{Content, SessionId, Work, Write};
+use crate::statement::{Scope, Statement, Value};
+use crate::writing::lock_order;
+
+impl Server {
+    /// Runs the statement of a text; its answer is the session's, now or later.
+    pub(crate) fn run(&mut self, id: SessionId, text: &str) {
+        let now = self.now();
+        if let Some(session) = self.session(id) {
+            session.info = text.to_owned();
+            session.since = now;
+        }
+        match Statement::of(text) {
+            Some(statement) => self.execute(id, statement, text),
+            None => {
+                self.unknown.push(text.to_owned());
+                let message =
+                    "You have an error in your SQL syntax: the model does not know this statement";
+                self.finish(id, Err(SqlError::new(code::PARSE, message)));
+            }
+        }
+    }
+
+    fn execute(&mut self, id: SessionId, statement: Statement, text: &str) {
+        let Some(session) = self.session(id) else {
+            return;
+        };
+        let rights = session.rights;
+        if self.hangs_behind_accounts(&statement, rights) {
+            if let Some(session) = self.session(id) {
+                session.work = Work::Later(statement);
+            }
+            return;
+        }
+        if let Some(privilege) = lacking(&statement, rights) {
+            return self.finish(id, Err(SqlError::lacks(privilege)));
+        }
+        match statement {
+            Statement::Set(assignments) => self.begin_set(id, assignments),
+            Statement::Begin => {
+                self.roll_back(id);
+                if let Some(session) = self.session(id) {
+                    session.transaction.explicit = true;
+                }
+                self.finish(id, Ok(Answer::Done(0)));
+            }
+            Statement::Commit => self.begin_commit(id, Content::Rows),
+            Statement::Rollback => {
+                self.roll_back(id);
+                self.finish(id, Ok(Answer::Done(0)));
+            }
+            Statement::Append { list, value } => {
+                let explicit = self
+                    .session(id)
+                    .is_some_and(|session| session.transaction.explicit);
+                let write = Write {
+                    locks: lock_order([list]),
+                    appends: vec![(list, value)],
+                    commits: !explicit,
+                    until: Duration::MAX,
+                    ..Write::default()
+                };
+                self.begin_write(id, write);
+            }
+            Statement::Accounts => {
+                let write = Write {
+                    content: Content::Accounts(text.to_owned()),
+                    commits: true,
+                    until: Duration::MAX,
+                    ..Write::default()
+                };
+                self.begin_write(id, write);
+            }
+            Statement::FlushBinaryLogs => {
+                if let Some(running) = &mut self.running {
+                    running.commits.want_new_file(id);
+                }
+                if let Some(session) = self.session(id) {
+                    session.work = Work::FlushLogs;
+                }
+                self.changed();
+            }
+            Statement::ShowBinaryLogStatus => {
+                if let Some(session) = self.session(id) {
+                    session.work = Work::BinlogStatus;
+                }
+                self.advance_binlog_status(id);
+            }
+            Statement::Kill { query, session } => self.kill(id, query, session),
+            Statement::Shutdown => {
+                self.finish(id, Ok(Answer::Done(0)));
+                self.begin_stop();
+            }
+            Statement::StopReplica(channel) => self.begin_stop_replica(id, &channel),
+            other => {
+                let answer = self.at_once(id, other);
+                self.finish(id, answer);
+            }
+        }
+    }
+
+    /// Whether a statement waits for the lock on accounts, which another one holds until it is acknowledged.
+    fn hangs_behind_accounts(&self, statement: &Statement, rights: Rights) -> bool {
+        let locked = self
+            .running
+            .as_ref()
+            .is_some_and(|running| running.accounts_are_locked());
+        locked
+            && match statement {
+                Statement::ShowGrants
+                | Statement::ShowVariables(_)
+                | Statement::ShowTables
+                | Statement::Accounts => true,
+                Statement::Set(assignments) => {
+                    let global = |scope| !matches!(scope, Scope::User | Scope::Session);
+                    rights != Rights::All
+                        && assignments
+                            .iter()
+                            .any(|assignment| global(assignment.scope))
+                }
+                Statement::ShowStatus(_) => rights != Rights::All,
+                Statement::Look(look) => rights != Rights::All && look.is_of_performance_schema(),
+                _ => false,
+            }
+    }
+
+    pub(crate) fn advance_later(&mut self, id: SessionId) {
+        let locked = self
+            .running
+            .as_ref()
+            .is_some_and(|running| running.accounts_are_locked());
+        if locked {
+            return;
+        }
+        let Some(session) = self.session(id) else {
+            return;
+        };
+        if let Work::Later(statement) = std::mem::replace(&mut session.work, Work::Idle) {
+            let text = session.info.clone();
+            self.execute(id, statement, &text);
+        }
+    }
+
+    fn kill(&mut self, own: SessionId, query: bool, id: SessionId) {
+        let Some(session) = self.session(id) else {
+            let message = format!("Unknown thread id: {id}");
+            return self.finish(own, Err(SqlError::new(code::NO_SUCH_THREAD, message)));
+        };
+        let commits = session.commits();
+        let idle = session.is_idle();
+        self.interrupt_closing(id);
+        if !query {
+            self.kill_session(id);
+        } else if !commits && !idle {
+            self.roll_back(id);
+            let message = "Query execution was interrupted";
+            self.finish(id, Err(SqlError::new(code::QUERY_INTERRUPTED, message)));
+        }
+        self.finish(own, Ok(Answer::Done(0)));
+    }
+
+    pub(crate) fn advance_binlog_status(&mut self, id: SessionId) {
+        let Some(running) = &self.running else {
+            return;
+        };
+        if running.commits.log_is_locked() {
+            return;
+        }
+        let end = running.binlog.end();
+        let executed = running.executed.to_string();
+        let columns = [
+            "File",
+            "Position",
+            "Binlog_Do_DB",
+            "Binlog_Ignore_DB",
+            "Executed_Gtid_Set",
+        ];
+        let rows = Rows::of(&columns).row([
+            file_name(end.file),
+            end.offset.to_string(),
+            String::new(),
+            String::new(),
+            executed,
+        ]);
+        self.finish(id, Ok(Answer::Rows(rows)));
+    }
+
+    /// What waits for nothing.
+    fn at_once(&mut self, id: SessionId, statement: Statement) -> Result<Answer, SqlError> {
+        match statement {
+            Statement::Select(values) => self.select(id, &values),
+            Statement::ReadList(list) => Ok(Answer::Rows(self.read_list(id, list))),
+            Statement::ShowVariables(filter) => Ok(Answer::Rows(self.variables_shown(&filter))),
+            Statement::ShowStatus(filter) => Ok(Answer::Rows(self.status_shown(&filter))),
+            Statement::ShowGrants => Ok(Answer::Rows(self.grants(id))),
+            Statement::ShowProcesslist => Ok(Answer::Rows(self.processes())),
+            Statement::ShowBinaryLogs => Ok(Answer::Rows(self.binary_logs())),
+            Statement::ShowTables => Ok(Answer::Rows(
+                Rows::of(&["Tables_in_sim"]).row([crate::TABLE]),
+            )),
+            Statement::ShowReplicaStatus => Ok(Answer::Rows(self.replica_status())),
+            Statement::PurgeTo(name) => self.purge_to(&name),
+            Statement::InstallPlugin(name) => self.install_plugin(&name),
+            Statement::ResetPersist(name) => {
+                self.persisted.remove(&name);
+                Ok(Answer::Done(0))
+            }
+            Statement::ChangeSource(channel) => self.change_source(&channel),
+            Statement::StartReplica(channel) => self.start_replica(&channel),
+            Statement::ResetReplica { all, channel } => self.reset_replica(&channel, all),
+            Statement::Look(look) => self.look(id, look),
+            // The rest leaves work behind.
+            _ => Ok(Answer::Done(0)),
+        }
+    }
+
+    fn select(&mut self, id: SessionId, values: &[Value]) -> Result<Answer, SqlError> {
+        let names: Vec<String> = values.iter().map(shown).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let row = values
+            .iter()
+            .map(|value| self.value(id, value))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Answer::Rows(Rows::of(&names).row(row)))
+    }
+
+    fn value(&mut self, id: SessionId, value: &Value) -> Result<Option<String>, SqlError> {
+        Ok(match value {
+            Value::Number(number) => Some(number.to_string()),
+            Value::Text(text) => Some(text.clone()),
+            Value::Global(name) | Value::Session(name) => Some(self.variable(id, name)?),
+            Value::User(name) => self
+                .session(id)
+                .and_then(|session| session.variables.get(name).cloned()),
+            Value::Version => Some(self.options.version.clone()),
+            Value::CurrentUser => self
+                .session(id)
+                .map(|session| format!("{}@%", session.user)),
+            Value::ConnectionId => Some(id.to_string()),
+            Value::Word(word) => {
+                let message = format!("Unknown column '{word}' in 'field list'");
+                return Err(SqlError::new(1054, message));
+            }
+        })
+    }
+
+    fn read_list(&mut self, id: SessionId, list: u64) -> Rows {
+        let mut values = self.engine.list(list);
+        if let Some(session) = self.session(id) {
+            let own = session
+                .transaction
+                .rows
+                .iter()
+                .filter(|row| row.list == list);
+            values.extend(own.map(|row| row.value));
+        }
+        values
+            .into_iter()
+            .fold(Rows::of(&["value"]), |rows, value| rows.row([value]))
+    }
+
+    fn purge_to(&mut self, name: &str) -> Result<Answer, SqlError> {
+        let unknown = || SqlError::new(code::UNKNOWN_FILE, "Target log not found in binlog index");
+        let number = file_number(name).ok_or_else(unknown)?;
+        let Some(running) = &mut self.running else {
+            return Err(SqlError::lost());
+        };
+        match running.binlog.purge_to(number) {
+            Ok(true) => Ok(Answer::Done(0)),
+            Ok(false) => Err(unknown()),
+            Err(error) => Err(SqlError::new(1026, error.to_string())),
+        }
+    }
+
+    fn install_plugin(&mut self, name: &str) -> Result<Answer, SqlError> {
+        let Some(running) = &mut self.running else {
+            return Err(SqlError::lost());
+        };
+        if running.super_read_only {
+            return Err(SqlError::read_only("--super-read-only"));
+        }
+        if running.variables.has_plugin() {
+            let message = format!("Plugin '{name}' already installed");
+            return Err(SqlError::new(code::PLUGIN_EXISTS, message));
+        }
+        running.variables.load_plugin();
+        Ok(Answer::Done(0))
+    }
+}
+
+/// The privilege that an ordinary client lacks for a statement.
+fn lacking(statement: &Statement, rights: Rights) -> Option<&'static str> {
+    let needed = match statement {
+        Statement::FlushBinaryLogs => "RELOAD",
+        Statement::PurgeTo(_) => "SUPER or BINLOG_ADMIN",
+        Statement::ShowBinaryLogStatus
+        | Statement::ShowBinaryLogs
+        | Statement::ShowReplicaStatus => "SUPER, REPLICATION CLIENT",
+        Statement::Kill { .. } => "SUPER or CONNECTION_ADMIN",
+        Statement::InstallPlugin(_) => "INSERT",
+        Statement::ChangeSource(_)
+        | Statement::StartReplica(_)
+        | Statement::StopReplica(_)
+        | Statement::ResetReplica { .. } => "SUPER or REPLICATION_SLAVE_ADMIN",
+        Statement::Accounts => "CREATE USER",
+        Statement::Shutdown if rights == Rights::Member => return Some("SHUTDOWN"),
+        Statement::Shutdown => "SHUTDOWN",
+        Statement::Look(_) => "SELECT",
+        _ => return None,
+    };
+    (!rights.administers()).then_some(needed)
+}
+
+/// A column's name.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Number(number) => number.to_string(),
+        Value::Text(text) | Value::Word(text) => text.clone(),
+        Value::Global(name) => format!("@@GLOBAL.{name}"),
+        Value::Session(name) => format!("@@{name}"),
+        Value::User(name) => format!("@{name}"),
+        Value::Version => "VERSION()".to_owned(),
+        Value::CurrentUser => "CURRENT_USER()".to_owned(),
+        Value::ConnectionId => "CONNECTION_ID()".to_owned(),
+    }
+}

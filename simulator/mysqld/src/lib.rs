@@ -1,0 +1,41 @@
+//! A model of mysqld: one server in this process, without threads, clocks or randomness of its own, that speaks MySQL's
+//! protocol over any byte stream. What it does is what `docs/mysqld-facts.md` says of the real one; the tests run the same
+//! scenes against both.
+//!
+//! Its content is lists of numbers: a transaction appends to lists, and reads them. Everything else that a member asks a
+//! server for is there as far as a member asks for it: the binlog in real files, semi-synchronous commits, dumps, replica
+//! threads, `super_read_only`, sessions, and a crash at any moment.
+//!
+//! ```text
+//! connection, dump     the protocol, one future for each connection
+//! statement            SQL into statements
+//! execution, tables    statements into answers
+//! writing, commits     row locks, the binlog's commit queue, and the wait for an ACK
+//! engine, binlog       what outlives the process
+//! ```
+
+mod answers;
+mod binlog;
+mod client;
+mod commits;
+mod connection;
+mod dump;
+mod engine;
+mod execution;
+mod lists;
+mod options;
+mod process;
+mod replica;
+mod server;
+mod sessions;
+mod statement;
+mod tables;
+mod variables;
+mod writing;
+
+pub use crate::answers::SqlError;
+pub use crate::client::{ClientSession, Reads, Transaction};
+pub use crate::lists::{Lists, SCHEMA, TABLE, appends_of, table_statements};
+pub use crate::options::{Account, MysqldOptions, Rights};
+pub use crate::process::{LostTail, Mysqld};
+pub use crate::replica::ReplicaSource;

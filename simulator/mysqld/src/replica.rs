@@ -1,0 +1,348 @@
+//! Replica threads: one channel that follows a source and applies what it brings, under the GTIDs that it brings.
+
+use std::time::Duration;
+
+use binlog_format::event::RawEvent;
+use binlog_format::events::{EventOrigin, GtidEvent};
+use binlog_format::gtid::{Gtid, GtidSet};
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+use crate::answers::{Answer, SqlError, code};
+use crate::options::Rights;
+use crate::process::Mysqld;
+use crate::server::Server;
+use crate::sessions::{Content, Session, SessionId, Work, Write};
+use crate::writing::lock_order;
+
+/// Where replica threads read from, in place of the host and port of `CHANGE REPLICATION SOURCE`.
+pub trait ReplicaSource: Send + Sync {
+    /// Everything that `have` lacks, as canonical payloads of transactions, and then what comes. An error is a connection that
+    /// broke: it is tried again.
+    fn open(&self, have: GtidSet) -> BoxStream<'static, Result<Bytes, String>>;
+}
+
+/// The user as which replica threads are shown.
+pub(crate) const USER: &str = "system user";
+/// `SOURCE_CONNECT_RETRY`.
+const RETRY: Duration = Duration::from_secs(1);
+/// The client's error for a source that cannot be reached.
+const UNREACHABLE: u16 = 2003;
+
+/// A channel. It outlives the process.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) name: String,
+    pub(crate) receiver: Receiver,
+    pub(crate) receiver_error: Option<SqlError>,
+    pub(crate) applies: bool,
+    pub(crate) applier_error: Option<SqlError>,
+    /// When the transaction that is being applied was committed first, in microseconds since 1970.
+    pub(crate) in_hand: Option<u64>,
+    /// The session in which it applies.
+    session: Option<SessionId>,
+    /// Counts its starts.
+    run: u64,
+}
+
+/// What the receiver is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Receiver {
+    Off,
+    Connecting,
+    On,
+}
+
+impl Session {
+    pub(crate) fn is_replica_thread(&self) -> bool {
+        self.user == USER
+    }
+}
+
+impl Server {
+    fn channel(&mut self, name: &str) -> Result<&mut Channel, SqlError> {
+        let found = self.channel.as_mut().filter(|channel| channel.name == name);
+        found.ok_or_else(|| {
+            let message = format!("Replica channel '{name}' does not exist.");
+            SqlError::new(code::NO_SUCH_CHANNEL, message)
+        })
+    }
+
+    pub(crate) fn change_source(&mut self, name: &str) -> Result<Answer, SqlError> {
+        if let Ok(channel) = self.channel(name)
+            && channel.receiver != Receiver::Off
+        {
+            return Err(must_stop(name));
+        }
+        let run = self.channel.as_ref().map_or(0, |channel| channel.run);
+        self.channel = Some(Channel {
+            name: name.to_owned(),
+            receiver: Receiver::Off,
+            receiver_error: None,
+            applies: false,
+            applier_error: None,
+            in_hand: None,
+            session: None,
+            run,
+        });
+        Ok(Answer::Done(0))
+    }
+
+    pub(crate) fn start_replica(&mut self, name: &str) -> Result<Answer, SqlError> {
+        self.channel(name)?;
+        let session = self.open_session(USER, Rights::All);
+        let channel = self.channel(name)?;
+        if channel.receiver == Receiver::Off {
+            channel.receiver = Receiver::Connecting;
+        }
+        channel.receiver_error = None;
+        channel.applier_error = None;
+        channel.applies = true;
+        channel.run += 1;
+        let before = std::mem::replace(&mut channel.session, session);
+        if let Some(before) = before {
+            self.kill_session(before);
+        }
+        self.changed();
+        Ok(Answer::Done(0))
+    }
+
+    /// The receiver ends at once, the applier behind the transaction that it is at.
+    pub(crate) fn begin_stop_replica(&mut self, id: SessionId, name: &str) {
+        match self.channel(name) {
+            Err(error) => self.finish(id, Err(error)),
+            Ok(channel) => {
+                channel.receiver = Receiver::Off;
+                channel.receiver_error = None;
+                channel.run += 1;
+                if let Some(session) = self.session(id) {
+                    session.work = Work::StopReplica;
+                }
+                self.changed();
+                self.advance_stop_replica(id);
+            }
+        }
+    }
+
+    pub(crate) fn advance_stop_replica(&mut self, id: SessionId) {
+        let applier = self.channel.as_ref().and_then(|channel| channel.session);
+        let busy = |applier| {
+            self.session(applier)
+                .is_some_and(|session| !session.is_idle())
+        };
+        if applier.is_some_and(busy) {
+            return;
+        }
+        if let Some(applier) = applier {
+            self.kill_session(applier);
+        }
+        if let Some(channel) = &mut self.channel {
+            channel.session = None;
+            channel.applies = false;
+            channel.in_hand = None;
+        }
+        self.finish(id, Ok(Answer::Done(0)));
+    }
+
+    pub(crate) fn reset_replica(&mut self, name: &str, all: bool) -> Result<Answer, SqlError> {
+        let channel = self.channel(name)?;
+        if channel.receiver != Receiver::Off || channel.applies {
+            return Err(must_stop(name));
+        }
+        if all {
+            self.channel = None;
+        }
+        Ok(Answer::Done(0))
+    }
+
+    /// The process is gone; the channel is not.
+    pub(crate) fn end_replication(&mut self) {
+        if let Some(channel) = &mut self.channel {
+            channel.receiver = Receiver::Off;
+            channel.receiver_error = None;
+            channel.applies = false;
+            channel.applier_error = None;
+            channel.in_hand = None;
+            channel.session = None;
+            channel.run += 1;
+        }
+    }
+
+    /// What the applier has become, when it is at nothing: its error ends the replica threads.
+    fn applied(&mut self) -> Option<Result<(), ()>> {
+        let id = self.channel.as_ref()?.session?;
+        let session = self.session(id)?;
+        if !session.is_idle() {
+            return None;
+        }
+        let answer = session.answer.take();
+        let channel = self.channel.as_mut()?;
+        channel.in_hand = None;
+        match answer {
+            Some(Err(error)) => {
+                channel.applies = false;
+                channel.applier_error = Some(error);
+                channel.session = None;
+                self.kill_session(id);
+                Some(Err(()))
+            }
+            _ => Some(Ok(())),
+        }
+    }
+
+    /// Begins to apply a transaction, unless it is executed already.
+    fn apply(&mut self, payload: Bytes) -> Result<(), SqlError> {
+        let head = head(&payload).map_err(|why| SqlError::new(1594, why));
+        let (gtid, committed) = head?;
+        let rows = crate::lists::rows_of(&payload).unwrap_or_default();
+        let Some(running) = &self.running else {
+            return Ok(());
+        };
+        if running.executed.contains(&gtid) || running.commits.owned().any(|(own, _)| own == gtid) {
+            return Ok(());
+        }
+        let Some(channel) = &mut self.channel else {
+            return Ok(());
+        };
+        channel.in_hand = Some(committed);
+        let Some(id) = channel.session else {
+            return Ok(());
+        };
+        let write = Write {
+            locks: lock_order(rows.iter().map(|row| row.list)),
+            content: Content::Applied { gtid, payload },
+            commits: true,
+            ..Write::default()
+        };
+        self.begin_write(id, write);
+        Ok(())
+    }
+
+    fn runs(&self, run: u64) -> Option<&Channel> {
+        let channel = self.channel.as_ref()?;
+        (channel.run == run && channel.receiver != Receiver::Off).then_some(channel)
+    }
+}
+
+fn must_stop(name: &str) -> SqlError {
+    let message = format!(
+        "This operation cannot be performed with running replication threads; run STOP REPLICA FOR CHANNEL '{name}' first"
+    );
+    SqlError::new(code::CHANNEL_RUNS, message)
+}
+
+/// A transaction's GTID, and when it was committed first, in microseconds since 1970.
+fn head(payload: &Bytes) -> Result<(Gtid, u64), String> {
+    let mut rest = payload.clone();
+    let first = RawEvent::split_from(&mut rest).map_err(|error| error.to_string())?;
+    let first = first.ok_or("the transaction has no events")?;
+    let event = GtidEvent::decode(first.canonical()).map_err(|error| error.to_string())?;
+    let committed = event.original_commit.or(event.immediate_commit);
+    let seconds = u64::from(EventOrigin::from(first.header()).timestamp);
+    Ok((
+        event.gtid,
+        committed.map_or(seconds * 1_000_000, |time| time.0),
+    ))
+}
+
+/// Says at its end that the source is not there any more.
+struct Away<'a>(&'a Mysqld);
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        self.0.act(|server| {
+            if let Some(channel) = &mut server.channel
+                && channel.receiver == Receiver::On
+            {
+                channel.receiver = Receiver::Connecting;
+                channel.receiver_error = Some(unreachable("it is gone"));
+            }
+        });
+    }
+}
+
+fn unreachable(why: &str) -> SqlError {
+    SqlError::new(UNREACHABLE, format!("Error connecting to source: {why}"))
+}
+
+impl Mysqld {
+    /// Carries the replica threads for as long as the source is there: whenever the channel is started, it reads from `source`
+    /// and applies. Dropped, the source cannot be reached.
+    pub async fn run_replica_threads(&self, source: std::sync::Arc<dyn ReplicaSource>) {
+        loop {
+            let begun = self.until(|server| {
+                let run = server.channel.as_ref()?.run;
+                server.runs(run)?;
+                // What is being applied comes to its end first.
+                server.applied()?.ok()?;
+                let have = server.running.as_ref()?.executed.clone();
+                if let Some(channel) = &mut server.channel {
+                    channel.receiver = Receiver::On;
+                    channel.receiver_error = None;
+                }
+                Some((run, have))
+            });
+            let (run, have) = begun.await;
+            let away = Away(self);
+            let ended = self.follow(run, source.open(have)).await;
+            self.act(|server| {
+                if server.runs(run).is_some()
+                    && let Some(channel) = &mut server.channel
+                {
+                    channel.receiver = Receiver::Connecting;
+                    channel.receiver_error = ended.as_deref().map(unreachable);
+                    server.changed();
+                }
+            });
+            drop(away);
+            if ended.is_some() {
+                let over = self.until(|server| server.runs(run).is_none().then_some(()));
+                drop(tokio::time::timeout(RETRY, over).await);
+            }
+        }
+    }
+
+    /// Applies what comes until the threads are stopped; says why it ended otherwise.
+    async fn follow(
+        &self,
+        run: u64,
+        mut stream: BoxStream<'static, Result<Bytes, String>>,
+    ) -> Option<String> {
+        loop {
+            let over = self.until(|server| server.runs(run).is_none().then_some(()));
+            let next = tokio::select! {
+                biased;
+                () = over => return None,
+                next = stream.next() => next,
+            };
+            let payload = match next {
+                None => return Some("it ended the connection".to_owned()),
+                Some(Err(why)) => return Some(why),
+                Some(Ok(payload)) => payload,
+            };
+            let mut payload = Some(payload);
+            let goes_on = self.until(|server| {
+                if server.runs(run).is_none() {
+                    return Some(false);
+                }
+                if let Some(payload) = payload.take() {
+                    if let Err(error) = server.apply(payload)
+                        && let Some(channel) = &mut server.channel
+                    {
+                        channel.applies = false;
+                        channel.applier_error = Some(error);
+                    }
+                    server.advance();
+                }
+                Some(server.applied()?.is_ok())
+            });
+            if !goes_on.await {
+                // The receiver of a channel whose applier has failed stays; nothing more is applied.
+                let over = self.until(|server| server.runs(run).is_none().then_some(()));
+                over.await;
+                return None;
+            }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The state of one server, and how it goes on: whatever happens, [`Server::advance`] carries out what can be done then.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use binlog_format::gtid::GtidSet;
+
+use crate::answers::{Answer, SqlError};
+use crate::binlog::Binlog;
+use crate::commits::Commits;
+use crate::engine::Engine;
+use crate::options::{MysqldOptions, Rights};
+use crate::replica::Channel;
+use crate::sessions::{Session, SessionId, Work};
+use crate::variables::Variables;
+
+/// The epoch of the host's time, in seconds since 1970: the model has no wall clock.
+const EPOCH: u64 = 1_767_225_600;
+/// How long a server that is asked to stop waits for sessions that do nothing.
+pub(crate) const SESSIONS_LINGER: Duration = Duration::from_secs(10);
+/// How long it waits for commits that wait for an ACK, before it ends the dumps and lets them through.
+pub(crate) const COMMITS_LINGER: Duration = Duration::from_secs(9);
+
+/// One server: its process, if it runs, and what outlives it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) options: MysqldOptions,
+    pub(crate) engine: Engine,
+    pub(crate) persisted: BTreeMap<String, String>,
+    pub(crate) channel: Option<Channel>,
+    /// What was said to it and the model does not know.
+    pub(crate) unknown: Vec<String>,
+    pub(crate) paused: bool,
+    /// Nothing can be written to the data directory.
+    pub(crate) frozen: bool,
+    pub(crate) running: Option<Running>,
+    /// Sessions at an orderly end, whose clients may not have heard their last answers.
+    pub(crate) parting: BTreeMap<SessionId, Session>,
+    /// Counts what somebody may wait for.
+    pub(crate) version: u64,
+    /// Starts so far: sessions of an earlier one are not taken for those of this one.
+    pub(crate) starts: u64,
+}
+
+/// A process.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) started: Duration,
+    pub(crate) variables: Variables,
+    /// What writes are refused by; the variables may read otherwise while somebody sets them.
+    pub(crate) read_only: bool,
+    pub(crate) super_read_only: bool,
+    pub(crate) binlog: Binlog,
+    pub(crate) executed: GtidSet,
+    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) next_session: SessionId,
+    pub(crate) commits: Commits,
+    /// The order in which writes came to a list's lock.
+    pub(crate) row_locks: BTreeMap<u64, VecDeque<SessionId>>,
+    /// Since when it stops.
+    pub(crate) stopping: Option<Duration>,
+}
+
+impl Server {
+    pub(crate) fn now(&self) -> Duration {
+        (self.options.clock)()
+    }
+
+    /// Seconds since 1970.
+    pub(crate) fn epoch_seconds(&self) -> u32 {
+        u32::try_from(self.epoch_micros() / 1_000_000).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn epoch_micros(&self) -> u64 {
+        let micros = u64::try_from(self.now().as_micros()).unwrap_or(u64::MAX);
+        micros.saturating_add(EPOCH * 1_000_000)
+    }
+
+    /// Somebody may go on.
+    pub(crate) fn changed(&mut self) {
+        self.version += 1;
+    }
+
+    /// Carries out everything that can be done now.
+    pub(crate) fn advance(&mut self) {
+        if self.paused {
+            return;
+        }
+        loop {
+            let before = self.version;
+            self.advance_commits();
+            self.advance_sessions();
+            self.advance_stop();
+            if self.version == before || self.running.is_none() {
+                return;
+            }
+        }
+    }
+
+    fn advance_sessions(&mut self) {
+        let Some(running) = &self.running else {
+            return;
+        };
+        let busy: Vec<SessionId> = running
+            .sessions
+            .iter()
+            .filter(|(_, session)| !session.is_idle() || session.gone)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in busy {
+            self.advance_session(id);
+        }
+    }
+
+    fn advance_session(&mut self, id: SessionId) {
+        let Some(session) = self.session(id) else {
+            return;
+        };
+        match &session.work {
+            Work::Idle if session.gone => self.end_session(id),
+            Work::Idle | Work::Commit | Work::FlushLogs => {}
+            Work::Write(_) => self.advance_write(id),
+            Work::Set(_) => self.advance_set(id),
+            Work::BinlogStatus => self.advance_binlog_status(id),
+            Work::StopReplica => self.advance_stop_replica(id),
+            Work::Later(_) => self.advance_later(id),
+        }
+    }
+
+    /// The next moment at which something happens by itself.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        let running = self.running.as_ref().filter(|_| !self.paused)?;
+        let of_sessions = running
+            .sessions
+            .values()
+            .filter_map(|session| match &session.work {
+                Work::Write(write) => Some(write.until),
+                Work::Set(set) => Some(set.until),
+                _ => None,
+            });
+        of_sessions.chain(running.stop_deadline()).min()
+    }
+
+    // Sessions.
+
+    pub(crate) fn session(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.running.as_mut()?.sessions.get_mut(&id)
+    }
+
+    pub(crate) fn open_session(&mut self, user: &str, rights: Rights) -> Option<SessionId> {
+        let now = self.now();
+        let running = self.running.as_mut()?;
+        let id = running.next_session;
+        running.next_session += 1;
+        let lock_wait = running.variables.number("lock_wait_timeout");
+        let session = Session::new(user, rights, lock_wait, now);
+        running.sessions.insert(id, session);
+        self.changed();
+        Some(id)
+    }
+
+    /// The client is gone. What commits goes on.
+    pub(crate) fn leave(&mut self, id: SessionId) {
+        if let Some(session) = self.session(id) {
+            session.gone = true;
+            session.dump = None;
+            self.changed();
+        }
+    }
+
+    /// `KILL`: what waits for a lock is over; what commits goes on without its client.
+    pub(crate) fn kill_session(&mut self, id: SessionId) -> bool {
+        let Some(session) = self.session(id) else {
+            return false;
+        };
+        session.gone = true;
+        session.dump = None;
+        if !session.commits() {
+            session.work = Work::Idle;
+        }
+        self.changed();
+        true
+    }
+
+    fn end_session(&mut self, id: SessionId) {
+        self.roll_back(id);
+        let ended = self
+            .running
+            .as_mut()
+            .and_then(|running| running.sessions.remove(&id));
+        if let Some(session) = ended.filter(Session::was_replaced) {
+            self.parting.insert(id, session);
+        }
+        self.changed();
+    }
+
+    pub(crate) fn finish(&mut self, id: SessionId, answer: Result<Answer, SqlError>) {
+        if let Some(session) = self.session(id) {
+            session.finish(answer);
+        }
+        self.changed();
+    }
+
+    // The orderly stop.
+
+    /// Somebody has asked it to stop. Nobody is let in any more.
+    pub(crate) fn begin_stop(&mut self) {
+        let now = self.now();
+        if let Some(running) = &mut self.running {
+            running.stopping.get_or_insert(now);
+            self.changed();
+        }
+    }
+
+    fn advance_stop(&mut self) {
+        let now = self.now();
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        let Some(since) = running.stopping else {
+            return;
+        };
+        let is_over = |linger: Duration| now >= since + linger;
+        // Replica threads end; clients that do nothing are given time.
+        let force = is_over(SESSIONS_LINGER);
+        let mut clients = false;
+        let mut changed = false;
+        for session in running.sessions.values_mut() {
+            if session.gone || session.dump.is_some() {
+                continue;
+            }
+            let lingers = !session.commits() && !force && session.user != crate::replica::USER;
+            clients |= lingers;
+            if !lingers && !session.commits() {
+                session.gone = true;
+                session.work = Work::Idle;
+                changed = true;
+            }
+        }
+        let replicas = running.sessions.values().any(Session::is_semi_sync_dump);
+        let through = !replicas || is_over(COMMITS_LINGER);
+        if through && !running.commits.lets_through() {
+            running.commits.let_through();
+            changed = true;
+        }
+        if changed {
+            self.changed();
+            return;
+        }
+        let committing = running.sessions.values().any(Session::commits);
+        if clients || committing {
+            return;
+        }
+        let seconds = self.epoch_seconds();
+        if let Some(mut running) = self.running.take() {
+            // A file that cannot be closed stays as a crash leaves it.
+            drop(running.binlog.close(seconds));
+            self.parting = std::mem::take(&mut running.sessions);
+        }
+        self.end_replication();
+        self.changed();
+    }
+}
+
+impl Running {
+    fn stop_deadline(&self) -> Option<Duration> {
+        let since = self.stopping?;
+        let next = match self.commits.lets_through() {
+            true => SESSIONS_LINGER,
+            false => COMMITS_LINGER,
+        };
+        Some(since + next)
+    }
+
+    /// Semi-sync dumps that are attached.
+    pub(crate) fn semi_sync_clients(&self) -> u64 {
+        let dumps = self
+            .sessions
+            .values()
+            .filter(|session| session.is_semi_sync_dump());
+        dumps.count() as u64
+    }
+
+    /// Whether commits wait for an ACK.
+    pub(crate) fn waits_for_acks(&self) -> bool {
+        let is_on = |name: &str| self.variables.is_on(name);
+        is_on("rpl_semi_sync_source_enabled")
+            && !self.commits.lets_through()
+            && (is_on("rpl_semi_sync_source_wait_no_replica") || self.semi_sync_clients() > 0)
+    }
+
+    /// Whether a statement about accounts waits in its commit, with their lock.
+    pub(crate) fn accounts_are_locked(&self) -> bool {
+        self.commits.holds_accounts()
+    }
+
+    pub(crate) fn is_closed_to(&self, rights: Rights) -> Option<&'static str> {
+        match (
+            self.super_read_only,
+            self.read_only && !rights.administers(),
+        ) {
+            (true, _) => Some("--super-read-only"),
+            (false, true) => Some("--read-only"),
+            (false, false) => None,
+        }
+    }
+}

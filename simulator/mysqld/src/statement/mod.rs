@@ -1,0 +1,586 @@
+//! SQL as far as members, clients and tests of the model send it: a text becomes a statement. Pure.
+
+mod tokens;
+
+use crate::statement::tokens::{Token, tokens};
+
+/// What a session is asked to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Statement {
+    Set(Vec<Assignment>),
+    ResetPersist(String),
+    /// Values without a table.
+    Select(Vec<Value>),
+    ShowVariables(Filter),
+    ShowStatus(Filter),
+    ShowGrants,
+    ShowProcesslist,
+    ShowBinaryLogs,
+    ShowBinaryLogStatus,
+    ShowReplicaStatus,
+    ShowTables,
+    FlushBinaryLogs,
+    PurgeTo(String),
+    Kill {
+        query: bool,
+        session: u32,
+    },
+    InstallPlugin(String),
+    ChangeSource(String),
+    StartReplica(String),
+    StopReplica(String),
+    /// All of it, the channel too, or its relay log alone.
+    ResetReplica {
+        all: bool,
+        channel: String,
+    },
+    Begin,
+    Commit,
+    Rollback,
+    Append {
+        list: u64,
+        value: u64,
+    },
+    ReadList(u64),
+    /// Something about accounts, which holds the lock on them until it is committed.
+    Accounts,
+    Shutdown,
+    /// A long query of a member, by the table that it is about.
+    Look(Look),
+}
+
+/// The long queries that members send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    SemiSyncDumps,
+    Committing,
+    Committed,
+    RefusedForRoom,
+    OwnTimer,
+    SchedulerPersisted,
+    ChannelCount,
+    ReplicaThreads,
+    HoldersOfGlobalLock,
+    WhoSetOfflineMode,
+    BootedOpen,
+    Uptime,
+    MayShutDown,
+    ReplicatedEvents,
+    ClonePlugin,
+    CopyAccounts,
+}
+
+/// A characteristic piece of each.
+const LOOKS: [(&str, Look); 16] = [
+    (
+        "performance_schema.user_variables_by_thread",
+        Look::SemiSyncDumps,
+    ),
+    (
+        "WHERE processlist_state = 'waiting for handler commit'",
+        Look::Committing,
+    ),
+    (
+        "performance_schema.file_summary_by_event_name",
+        Look::Committed,
+    ),
+    (
+        "performance_schema.events_errors_summary_global_by_error",
+        Look::RefusedForRoom,
+    ),
+    (
+        "performance_schema.events_statements_current WHERE thread_id = PS_CURRENT_THREAD_ID()",
+        Look::OwnTimer,
+    ),
+    (
+        "performance_schema.persisted_variables WHERE variable_name = 'event_scheduler'",
+        Look::SchedulerPersisted,
+    ),
+    (
+        "COUNT(*) FROM performance_schema.replication_connection_configuration",
+        Look::ChannelCount,
+    ),
+    (
+        "performance_schema.replication_applier_status_by_worker",
+        Look::ReplicaThreads,
+    ),
+    (
+        "performance_schema.metadata_locks AS held",
+        Look::HoldersOfGlobalLock,
+    ),
+    (
+        "performance_schema.variables_info WHERE variable_name = 'offline_mode'",
+        Look::WhoSetOfflineMode,
+    ),
+    (
+        "performance_schema.variables_info WHERE variable_name = 'super_read_only'",
+        Look::BootedOpen,
+    ),
+    (
+        "performance_schema.global_status WHERE variable_name = 'Uptime'",
+        Look::Uptime,
+    ),
+    (
+        "information_schema.user_privileges WHERE privilege_type = 'SHUTDOWN'",
+        Look::MayShutDown,
+    ),
+    (
+        "information_schema.events WHERE status IN ('REPLICA_SIDE_DISABLED'",
+        Look::ReplicatedEvents,
+    ),
+    (
+        "information_schema.plugins WHERE plugin_name = 'clone'",
+        Look::ClonePlugin,
+    ),
+    (
+        "user FROM mysql.user WHERE host = '%' AND user LIKE",
+        Look::CopyAccounts,
+    ),
+];
+
+impl Look {
+    /// Whether it reads tables that hang behind a statement about accounts.
+    pub(crate) fn is_of_performance_schema(self) -> bool {
+        !matches!(
+            self,
+            Self::MayShutDown | Self::ReplicatedEvents | Self::ClonePlugin | Self::CopyAccounts
+        )
+    }
+}
+
+/// One of the values that SET gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Assignment {
+    pub(crate) scope: Scope,
+    pub(crate) name: String,
+    pub(crate) value: Value,
+}
+
+/// Whose variable it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    User,
+    Session,
+    Global,
+    Persist,
+    PersistOnly,
+}
+
+/// A value in a statement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    Number(u64),
+    Text(String),
+    /// A word such as ON.
+    Word(String),
+    User(String),
+    Session(String),
+    Global(String),
+    Version,
+    CurrentUser,
+    ConnectionId,
+}
+
+/// Which variables are to be shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Filter {
+    All,
+    /// A name with `%` for anything.
+    Like(String),
+    In(Vec<String>),
+}
+
+impl Filter {
+    pub(crate) fn takes(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::In(names) => names.iter().any(|own| own.eq_ignore_ascii_case(name)),
+            Self::Like(pattern) => match pattern.split_once('%') {
+                None => pattern.eq_ignore_ascii_case(name),
+                Some((begin, _)) => name
+                    .get(..begin.len())
+                    .is_some_and(|own| own.eq_ignore_ascii_case(begin)),
+            },
+        }
+    }
+}
+
+impl Statement {
+    /// The statement of a text; `None` where the model does not know it.
+    pub(crate) fn of(text: &str) -> Option<Self> {
+        if let Some((_, look)) = LOOKS.iter().find(|(piece, _)| text.contains(piece)) {
+            return Some(Self::Look(*look));
+        }
+        let all = tokens(text)?;
+        let mut rest = Parser { rest: &all };
+        let statement = rest.statement()?;
+        rest.take_sign(';');
+        rest.rest.is_empty().then_some(statement)
+    }
+}
+
+struct Parser<'a> {
+    rest: &'a [Token],
+}
+
+impl Parser<'_> {
+    fn statement(&mut self) -> Option<Statement> {
+        let Token::Word(first) = self.next()? else {
+            return None;
+        };
+        match &first.to_ascii_uppercase()[..] {
+            "SELECT" => self.select(),
+            "SET" => self.set(),
+            "SHOW" => self.show(),
+            "RESET" => self.reset(),
+            "FLUSH" => self
+                .words("BINARY LOGS")
+                .then_some(Statement::FlushBinaryLogs),
+            "PURGE" => {
+                self.words("BINARY LOGS TO").then_some(())?;
+                Some(Statement::PurgeTo(self.text()?))
+            }
+            "KILL" => {
+                let query = self.words("QUERY");
+                let _ = !query && self.words("CONNECTION");
+                let session = u32::try_from(self.number()?).ok()?;
+                Some(Statement::Kill { query, session })
+            }
+            "INSTALL" => {
+                self.words("PLUGIN").then_some(())?;
+                let name = self.word()?;
+                self.words("SONAME").then_some(())?;
+                self.text()?;
+                Some(Statement::InstallPlugin(name))
+            }
+            "CHANGE" => self.change_source(),
+            "START" if self.words("TRANSACTION") => Some(Statement::Begin),
+            "START" => {
+                self.words("REPLICA").then_some(())?;
+                Some(Statement::StartReplica(self.channel()?))
+            }
+            "STOP" => {
+                self.words("REPLICA").then_some(())?;
+                Some(Statement::StopReplica(self.channel()?))
+            }
+            "BEGIN" => Some(Statement::Begin),
+            "COMMIT" => Some(Statement::Commit),
+            "ROLLBACK" => Some(Statement::Rollback),
+            "SHUTDOWN" => Some(Statement::Shutdown),
+            "INSERT" => self.append(),
+            "CREATE" | "DROP" if self.words("USER") => {
+                self.rest = &[];
+                Some(Statement::Accounts)
+            }
+            _ => None,
+        }
+    }
+
+    /// `SELECT value FROM sim.lists WHERE id = 1 ORDER BY position`, or values without a table.
+    fn select(&mut self) -> Option<Statement> {
+        if self.words("value FROM sim") {
+            self.take_sign('.').then_some(())?;
+            self.words("lists WHERE id").then_some(())?;
+            self.take_sign('=').then_some(())?;
+            let list = self.number()?;
+            self.words("ORDER BY position").then_some(())?;
+            return Some(Statement::ReadList(list));
+        }
+        let mut values = vec![self.value()?];
+        while self.take_sign(',') {
+            values.push(self.value()?);
+        }
+        Some(Statement::Select(values))
+    }
+
+    /// `INSERT INTO sim.lists SELECT 1, COUNT(*) + 1, 5 FROM sim.lists WHERE id = 1`: appends 5 to list 1.
+    fn append(&mut self) -> Option<Statement> {
+        let table =
+            |this: &mut Self| this.words("sim") && this.take_sign('.') && this.words("lists");
+        (self.words("INTO") && table(self) && self.words("SELECT")).then_some(())?;
+        let list = self.number()?;
+        (self.take_sign(',') && self.words("COUNT")).then_some(())?;
+        (self.take_sign('(') && self.take_sign('*') && self.take_sign(')')).then_some(())?;
+        (self.take_sign('+') && self.number()? == 1 && self.take_sign(',')).then_some(())?;
+        let value = self.number()?;
+        (self.words("FROM") && table(self) && self.words("WHERE id")).then_some(())?;
+        (self.take_sign('=') && self.number()? == list).then_some(())?;
+        Some(Statement::Append { list, value })
+    }
+
+    fn set(&mut self) -> Option<Statement> {
+        let mut assignments = Vec::new();
+        let mut scope = Scope::Session;
+        loop {
+            // A keyword holds for what follows it up to the next one.
+            scope = self.scope().unwrap_or(scope);
+            let (scope, name) = match self.take_sign('@') {
+                false => (scope, self.word()?),
+                true if self.take_sign('@') => {
+                    let named = self.scope();
+                    let _ = named.is_some() && self.take_sign('.');
+                    (named.unwrap_or(Scope::Session), self.word()?)
+                }
+                true => (Scope::User, self.word()?),
+            };
+            let _ = self.take_sign(':');
+            self.take_sign('=').then_some(())?;
+            let value = self.value()?;
+            assignments.push(Assignment {
+                scope,
+                name: name.to_lowercase(),
+                value,
+            });
+            if !self.take_sign(',') {
+                return Some(Statement::Set(assignments));
+            }
+        }
+    }
+
+    fn scope(&mut self) -> Option<Scope> {
+        const SCOPES: [(&str, Scope); 5] = [
+            ("GLOBAL", Scope::Global),
+            ("SESSION", Scope::Session),
+            ("LOCAL", Scope::Session),
+            ("PERSIST", Scope::Persist),
+            ("PERSIST_ONLY", Scope::PersistOnly),
+        ];
+        let scope = SCOPES.iter().find(|(word, _)| self.words(word));
+        scope.map(|(_, scope)| *scope)
+    }
+
+    fn value(&mut self) -> Option<Value> {
+        match self.next()? {
+            Token::Number(number) => Some(Value::Number(number)),
+            Token::Text(text) => Some(Value::Text(text)),
+            Token::Sign('@') if self.take_sign('@') => {
+                let scope = self.scope();
+                let _ = scope.is_some() && self.take_sign('.');
+                let name = self.word()?.to_lowercase();
+                Some(match scope {
+                    Some(Scope::Global) => Value::Global(name),
+                    _ => Value::Session(name),
+                })
+            }
+            Token::Sign('@') => Some(Value::User(self.word()?.to_lowercase())),
+            Token::Word(word) => {
+                if !(self.take_sign('(') && self.take_sign(')')) {
+                    return Some(Value::Word(word));
+                }
+                match &word.to_ascii_uppercase()[..] {
+                    "VERSION" => Some(Value::Version),
+                    "CURRENT_USER" | "USER" => Some(Value::CurrentUser),
+                    "CONNECTION_ID" => Some(Value::ConnectionId),
+                    _ => None,
+                }
+            }
+            Token::Sign(_) => None,
+        }
+    }
+
+    fn show(&mut self) -> Option<Statement> {
+        if self.words("GRANTS") {
+            return Some(Statement::ShowGrants);
+        }
+        if self.words("TABLES") {
+            self.rest = &[];
+            return Some(Statement::ShowTables);
+        }
+        if self.words("PROCESSLIST") || self.words("FULL PROCESSLIST") {
+            return Some(Statement::ShowProcesslist);
+        }
+        if self.words("BINARY LOGS") {
+            return Some(Statement::ShowBinaryLogs);
+        }
+        if self.words("BINARY LOG STATUS") {
+            return Some(Statement::ShowBinaryLogStatus);
+        }
+        if self.words("REPLICA STATUS") {
+            return Some(Statement::ShowReplicaStatus);
+        }
+        let _ = self.words("GLOBAL");
+        if self.words("VARIABLES") {
+            return Some(Statement::ShowVariables(self.filter()?));
+        }
+        self.words("STATUS").then_some(())?;
+        Some(Statement::ShowStatus(self.filter()?))
+    }
+
+    fn filter(&mut self) -> Option<Filter> {
+        if self.rest.is_empty() {
+            return Some(Filter::All);
+        }
+        if self.words("LIKE") {
+            return Some(Filter::Like(self.text()?));
+        }
+        self.words("WHERE Variable_name").then_some(())?;
+        if self.take_sign('=') {
+            return Some(Filter::In(vec![self.text()?]));
+        }
+        (self.words("IN") && self.take_sign('(')).then_some(())?;
+        let mut names = vec![self.text()?];
+        while self.take_sign(',') {
+            names.push(self.text()?);
+        }
+        self.take_sign(')').then_some(Filter::In(names))
+    }
+
+    fn reset(&mut self) -> Option<Statement> {
+        if self.words("PERSIST") {
+            let _ = self.words("IF EXISTS");
+            return Some(Statement::ResetPersist(self.word()?.to_lowercase()));
+        }
+        self.words("REPLICA").then_some(())?;
+        let all = self.words("ALL");
+        let channel = self.channel()?;
+        Some(Statement::ResetReplica { all, channel })
+    }
+
+    /// Where the channel reads from is the caller's affair: the other options are only read.
+    fn change_source(&mut self) -> Option<Statement> {
+        self.words("REPLICATION SOURCE TO").then_some(())?;
+        loop {
+            self.word()?;
+            self.take_sign('=').then_some(())?;
+            self.value()?;
+            if !self.take_sign(',') {
+                return Some(Statement::ChangeSource(self.channel()?));
+            }
+        }
+    }
+
+    fn channel(&mut self) -> Option<String> {
+        match self.words("FOR CHANNEL") {
+            true => self.text(),
+            false => Some(String::new()),
+        }
+    }
+
+    fn next(&mut self) -> Option<Token> {
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(first.clone())
+    }
+
+    /// Takes these words off if they are next.
+    fn words(&mut self, words: &str) -> bool {
+        let mut rest = self.rest;
+        for word in words.split(' ') {
+            match rest.split_first() {
+                Some((first, behind)) if first.is_word(word) => rest = behind,
+                _ => return false,
+            }
+        }
+        self.rest = rest;
+        true
+    }
+
+    fn take_sign(&mut self, sign: char) -> bool {
+        match self.rest.split_first() {
+            Some((Token::Sign(own), rest)) if *own == sign => {
+                self.rest = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn word(&mut self) -> Option<String> {
+        match self.next()? {
+            Token::Word(word) => Some(word),
+            _ => None,
+        }
+    }
+
+    fn text(&mut self) -> Option<String> {
+        match self.next()? {
+            Token::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        match self.next()? {
+            Token::Number(number) => Some(number),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_are_read() {
+        let set = |scope, name: &str, value| Assignment {
+            scope,
+            name: name.to_owned(),
+            value,
+        };
+        let on = || Value::Word("ON".to_owned());
+        let table = [
+            (
+                "SET SESSION lock_wait_timeout = 1, GLOBAL super_read_only = ON",
+                Statement::Set(vec![
+                    set(Scope::Session, "lock_wait_timeout", Value::Number(1)),
+                    set(Scope::Global, "super_read_only", on()),
+                ]),
+            ),
+            (
+                "SET @replica_uuid = 'a', @source_binlog_checksum = @@global.binlog_checksum",
+                Statement::Set(vec![
+                    set(Scope::User, "replica_uuid", Value::Text("a".to_owned())),
+                    set(
+                        Scope::User,
+                        "source_binlog_checksum",
+                        Value::Global("binlog_checksum".to_owned()),
+                    ),
+                ]),
+            ),
+            (
+                "SELECT @@GLOBAL.gtid_executed, @@max_allowed_packet",
+                Statement::Select(vec![
+                    Value::Global("gtid_executed".to_owned()),
+                    Value::Session("max_allowed_packet".to_owned()),
+                ]),
+            ),
+            (
+                "SHOW GLOBAL STATUS WHERE Variable_name IN ('a', 'b')",
+                Statement::ShowStatus(Filter::In(vec!["a".to_owned(), "b".to_owned()])),
+            ),
+            (
+                "INSERT INTO sim.lists SELECT 1, COUNT(*) + 1, 5 FROM sim.lists WHERE id = 1",
+                Statement::Append { list: 1, value: 5 },
+            ),
+            (
+                "SELECT value FROM sim.lists WHERE id = 3 ORDER BY position",
+                Statement::ReadList(3),
+            ),
+            (
+                "CHANGE REPLICATION SOURCE TO SOURCE_HOST = 'h', SOURCE_PORT = 1 FOR CHANNEL 'witness'",
+                Statement::ChangeSource("witness".to_owned()),
+            ),
+            (
+                "KILL CONNECTION 7",
+                Statement::Kill {
+                    query: false,
+                    session: 7,
+                },
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(Statement::of(text), Some(expected), "{text}");
+        }
+        for unknown in [
+            "",
+            "SELECT 1 FROM t",
+            "SHOW MASTER STATUS",
+            "SET x",
+            "COMMIT x",
+            "SELECT 'a",
+        ] {
+            assert_eq!(Statement::of(unknown), None, "{unknown}");
+        }
+    }
+}

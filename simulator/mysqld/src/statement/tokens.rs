@@ -1,0 +1,73 @@
+//! The words of a statement.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// One word, number, text or sign.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Token {
+    /// A word or a quoted name, as it was written.
+    Word(String),
+    Number(u64),
+    Text(String),
+    Sign(char),
+}
+
+impl Token {
+    pub(super) fn is_word(&self, word: &str) -> bool {
+        matches!(self, Self::Word(own) if own.eq_ignore_ascii_case(word))
+    }
+}
+
+/// The tokens of a text; `None` where it is none: a quote stays open.
+pub(super) fn tokens(text: &str) -> Option<Vec<Token>> {
+    let mut rest = text.chars().peekable();
+    let mut found = Vec::new();
+    while let Some(next) = rest.peek().copied() {
+        match next {
+            ' ' | '\t' | '\n' | '\r' => {
+                rest.next();
+            }
+            '\'' | '"' => found.push(Token::Text(quoted(&mut rest)?)),
+            '`' => found.push(Token::Word(quoted(&mut rest)?)),
+            '0'..='9' => {
+                let digits = taken(&mut rest, |next| next.is_ascii_digit());
+                found.push(Token::Number(digits.parse().ok()?));
+            }
+            next if is_of_word(next) => found.push(Token::Word(taken(&mut rest, is_of_word))),
+            sign => {
+                rest.next();
+                found.push(Token::Sign(sign));
+            }
+        }
+    }
+    Some(found)
+}
+
+fn is_of_word(character: char) -> bool {
+    character.is_alphanumeric() || character == '_' || character == '$'
+}
+
+fn taken(rest: &mut Peekable<Chars<'_>>, wanted: impl Fn(char) -> bool) -> String {
+    let mut text = String::new();
+    while let Some(next) = rest.next_if(|next| wanted(*next)) {
+        text.push(next);
+    }
+    text
+}
+
+/// A text in its quotes, doubled or escaped where it holds them.
+fn quoted(rest: &mut Peekable<Chars<'_>>) -> Option<String> {
+    let quote = rest.next()?;
+    let mut text = String::new();
+    loop {
+        match rest.next()? {
+            next if next == quote => match rest.next_if_eq(&quote) {
+                Some(_) => text.push(quote),
+                None => return Some(text),
+            },
+            '\\' if quote != '`' => text.push(rest.next()?),
+            next => text.push(next),
+        }
+    }
+}

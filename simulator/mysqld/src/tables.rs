@@ -1,0 +1,397 @@
+//! What can be looked at: variables, counters, sessions, and the tables of `performance_schema` that members read.
+
+use std::collections::BTreeMap;
+
+use crate::answers::{Answer, Rows, SqlError};
+use crate::binlog::file_name;
+use crate::options::Rights;
+use crate::replica::Receiver;
+use crate::server::Server;
+use crate::sessions::{Session, SessionId, Work};
+use crate::statement::{Filter, Look};
+use crate::variables::Source;
+
+/// Workers of replica threads: `replica_parallel_workers`.
+const WORKERS: usize = 4;
+
+impl Server {
+    /// A variable as SELECT gives it; some are computed.
+    pub(crate) fn variable(&self, id: SessionId, name: &str) -> Result<String, SqlError> {
+        let Some(running) = &self.running else {
+            return Err(SqlError::lost());
+        };
+        Ok(match name {
+            "gtid_executed" => running.executed.to_string(),
+            "gtid_purged" => running.binlog.purged().to_string(),
+            "gtid_owned" => self.owned(),
+            "lock_wait_timeout" => {
+                let own = running
+                    .sessions
+                    .get(&id)
+                    .map(|session| session.lock_wait.to_string());
+                return own.map_or_else(|| running.variables.selected(name), Ok);
+            }
+            _ => return running.variables.selected(name),
+        })
+    }
+
+    fn owned(&self) -> String {
+        let owned = self
+            .running
+            .iter()
+            .flat_map(|running| running.commits.owned());
+        let texts: Vec<String> = owned
+            .map(|(gtid, session)| format!("{gtid}#{session}"))
+            .collect();
+        texts.join(",")
+    }
+
+    pub(crate) fn variables_shown(&self, filter: &Filter) -> Rows {
+        let rows = Rows::of(&["Variable_name", "Value"]);
+        let Some(running) = &self.running else {
+            return rows;
+        };
+        let computed = ["gtid_executed", "gtid_owned", "gtid_purged"];
+        let computed = computed.map(|name| (name, self.variable(0, name).unwrap_or_default()));
+        let stored = running
+            .variables
+            .shown()
+            .map(|(name, value)| (name, value.to_owned()));
+        let all: BTreeMap<&str, String> = stored.chain(computed).collect();
+        all.into_iter()
+            .filter(|(name, _)| filter.takes(name))
+            .fold(rows, |rows, (name, value)| {
+                rows.row([name.to_owned(), value])
+            })
+    }
+
+    pub(crate) fn status_shown(&self, filter: &Filter) -> Rows {
+        let rows = Rows::of(&["Variable_name", "Value"]);
+        let status = self.status();
+        let wanted = status.into_iter().filter(|(name, _)| filter.takes(name));
+        wanted.fold(rows, |rows, (name, value)| {
+            rows.row([name.to_owned(), value])
+        })
+    }
+
+    fn status(&self) -> BTreeMap<&'static str, String> {
+        let Some(running) = &self.running else {
+            return BTreeMap::new();
+        };
+        let clients = running
+            .sessions
+            .values()
+            .filter(|session| !session.is_replica_thread());
+        let mut all = BTreeMap::from([
+            ("Threads_connected", clients.count().to_string()),
+            ("Uptime", self.uptime().to_string()),
+        ]);
+        if running.variables.has_plugin() {
+            let on = |on| if on { "ON" } else { "OFF" }.to_owned();
+            let waiting = match running.waits_for_acks() {
+                true => running.commits.waiting(),
+                false => 0,
+            };
+            all.insert(
+                "Rpl_semi_sync_source_clients",
+                running.semi_sync_clients().to_string(),
+            );
+            all.insert("Rpl_semi_sync_source_status", on(running.waits_for_acks()));
+            all.insert("Rpl_semi_sync_source_wait_sessions", waiting.to_string());
+        }
+        all
+    }
+
+    /// The difference of two times of which each is cut to seconds.
+    fn uptime(&self) -> u64 {
+        let started = self
+            .running
+            .as_ref()
+            .map(|running| running.started.as_secs());
+        self.now().as_secs().saturating_sub(started.unwrap_or(0))
+    }
+
+    pub(crate) fn grants(&mut self, id: SessionId) -> Rows {
+        let Some(session) = self.session(id) else {
+            return Rows::default();
+        };
+        let user = session.user.clone();
+        let rights = session.rights;
+        let column = format!("Grants for {user}@%");
+        let grants: &[&str] = match rights {
+            Rights::All => &["ALL PRIVILEGES ON *.*"],
+            Rights::Member => &[
+                "RELOAD, PROCESS, REPLICATION SLAVE, REPLICATION CLIENT, CREATE USER, EVENT ON *.*",
+                "BACKUP_ADMIN ON *.*",
+                "BINLOG_ADMIN,CLONE_ADMIN,CONNECTION_ADMIN,PERSIST_RO_VARIABLES_ADMIN,REPLICATION_SLAVE_ADMIN,\
+                 SET_ANY_DEFINER,SYSTEM_VARIABLES_ADMIN ON *.*",
+                "SELECT ON `performance_schema`.*",
+                "SELECT ON `mysql`.*",
+                "INSERT ON `mysql`.`plugin`",
+            ],
+            Rights::Client => &["SELECT, INSERT, UPDATE, DELETE ON *.*"],
+        };
+        grants.iter().fold(Rows::of(&[&column]), |rows, grant| {
+            let option = match (rights, *grant) {
+                (Rights::All, _) | (_, "BACKUP_ADMIN ON *.*") => " WITH GRANT OPTION",
+                _ => "",
+            };
+            rows.row([format!(
+                "GRANT {} TO `{user}`@`%`{option}",
+                grant.replace(" ON ", " ON ")
+            )])
+        })
+    }
+
+    pub(crate) fn processes(&self) -> Rows {
+        let columns = [
+            "Id", "User", "Host", "db", "Command", "Time", "State", "Info",
+        ];
+        let mut rows = Rows::of(&columns);
+        let Some(running) = &self.running else {
+            return rows;
+        };
+        if running.variables.is_on("event_scheduler") {
+            rows = rows.row([
+                "1",
+                "event_scheduler",
+                "localhost",
+                "",
+                "Daemon",
+                "0",
+                "Waiting on empty queue",
+                "",
+            ]);
+        }
+        for (id, session) in &running.sessions {
+            rows = rows.row([
+                Some(id.to_string()),
+                Some(session.user.clone()),
+                Some("localhost".to_owned()),
+                None,
+                Some(command(session).to_owned()),
+                Some(self.seconds(session).to_string()),
+                Some(self.state(*id, session).to_owned()),
+                (!session.info.is_empty()).then(|| session.info.clone()),
+            ]);
+        }
+        rows
+    }
+
+    fn seconds(&self, session: &Session) -> u64 {
+        self.now().saturating_sub(session.since).as_secs()
+    }
+
+    fn state(&self, id: SessionId, session: &Session) -> &'static str {
+        let group = |running: &crate::server::Running| {
+            running.waits_for_acks() && running.commits.is_in_group(id)
+        };
+        match &session.work {
+            _ if session.dump.is_some() => {
+                "Source has sent all binlog to replica; waiting for more updates"
+            }
+            Work::Idle => "",
+            Work::Commit if self.running.as_ref().is_some_and(group) => {
+                "Waiting for semi-sync ACK from replica"
+            }
+            Work::Commit => "waiting for handler commit",
+            Work::Write(write) if !write.holds_global => "Waiting for global read lock",
+            Work::Write(_) => "executing",
+            Work::Set(set) => match set.closing {
+                Some(closing) if closing.statements_over => "Waiting for commit lock",
+                Some(_) => "Waiting for global read lock",
+                None => "",
+            },
+            Work::FlushLogs | Work::BinlogStatus | Work::StopReplica | Work::Later(_) => "",
+        }
+    }
+
+    pub(crate) fn binary_logs(&self) -> Rows {
+        let rows = Rows::of(&["Log_name", "File_size", "Encrypted"]);
+        let Some(running) = &self.running else {
+            return rows;
+        };
+        running.binlog.files().iter().fold(rows, |rows, file| {
+            let size = running.binlog.size(file.number).to_string();
+            rows.row([file_name(file.number), size, "No".to_owned()])
+        })
+    }
+
+    pub(crate) fn look(&mut self, id: SessionId, look: Look) -> Result<Answer, SqlError> {
+        let now = self.now();
+        let user = self.session(id).map(|session| session.user.clone());
+        let Some(running) = &self.running else {
+            return Err(SqlError::lost());
+        };
+        let one = |column: &str, value: Option<String>| Rows::of(&[column]).row([value]);
+        let said = |column: &str, truth: bool| one(column, Some(u8::from(truth).to_string()));
+        Ok(Answer::Rows(match look {
+            Look::SemiSyncDumps => {
+                let dumps = running
+                    .sessions
+                    .iter()
+                    .filter(|(_, session)| session.is_semi_sync_dump());
+                dumps.fold(Rows::of(&["id", "uuid"]), |rows, (id, session)| {
+                    let uuid = session.dump.as_ref().and_then(|dump| dump.uuid.clone());
+                    rows.row([Some(id.to_string()), uuid])
+                })
+            }
+            Look::Committing => {
+                let mut found: Vec<(u64, SessionId)> = running
+                    .sessions
+                    .iter()
+                    .filter(|(id, session)| {
+                        self.state(**id, session) == "waiting for handler commit"
+                    })
+                    .map(|(id, session)| (self.seconds(session), *id))
+                    .collect();
+                found.sort_by_key(|(seconds, id)| (std::cmp::Reverse(*seconds), *id));
+                let rows = found.into_iter().take(20);
+                rows.fold(Rows::of(&["id", "seconds"]), |rows, (seconds, id)| {
+                    rows.row([u64::from(id), seconds])
+                })
+            }
+            Look::Committed => Rows::of(&["executed", "bytes"]).row([
+                running.executed.to_string(),
+                running.binlog.bytes_written().to_string(),
+            ]),
+            Look::RefusedForRoom => one("refused", Some("0".to_owned())),
+            Look::OwnTimer => {
+                let picoseconds = now.saturating_sub(running.started).as_nanos() * 1000;
+                one("timer_start", Some(picoseconds.to_string()))
+            }
+            Look::SchedulerPersisted => {
+                let value = running.variables.selected("event_scheduler")?;
+                let persisted = self.persisted.get("event_scheduler").cloned();
+                Rows::of(&["@@GLOBAL.event_scheduler", "persisted"]).row([Some(value), persisted])
+            }
+            Look::ChannelCount => said("COUNT(*)", self.channel.is_some()),
+            Look::ReplicaThreads => self.replica_threads(),
+            Look::HoldersOfGlobalLock => {
+                let holds = |(other, session): &(&SessionId, &Session)| {
+                    **other != id && session.holds_global() && !session.is_replica_thread()
+                };
+                let columns = ["PROCESSLIST_ID", "PROCESSLIST_TIME", "PROCESSLIST_USER"];
+                let holders = running.sessions.iter().filter(holds);
+                holders.fold(Rows::of(&columns), |rows, (id, session)| {
+                    let seconds = self.seconds(session).to_string();
+                    rows.row([id.to_string(), seconds, session.user.clone()])
+                })
+            }
+            Look::WhoSetOfflineMode => {
+                let source = running.variables.source("offline_mode");
+                said(
+                    "ours",
+                    user.is_some_and(|user| source == Source::Dynamic(user)),
+                )
+            }
+            Look::BootedOpen => {
+                let dynamic = matches!(
+                    running.variables.source("super_read_only"),
+                    Source::Dynamic(_)
+                );
+                said(
+                    "open",
+                    !running.variables.is_on("super_read_only") && !dynamic,
+                )
+            }
+            Look::Uptime => one("variable_value", Some(self.uptime().to_string())),
+            Look::MayShutDown => {
+                let all = self
+                    .options
+                    .accounts
+                    .iter()
+                    .filter(|account| account.rights == Rights::All);
+                all.fold(Rows::of(&["grantee"]), |rows, account| {
+                    rows.row([format!("'{}'@'%'", account.user)])
+                })
+            }
+            Look::ReplicatedEvents => Rows::of(&["event_schema", "event_name", "definer"]),
+            Look::ClonePlugin => said("COUNT(*)", false),
+            Look::CopyAccounts => Rows::of(&["user"]),
+        }))
+    }
+
+    fn replica_threads(&self) -> Rows {
+        let columns = [
+            "receiver",
+            "service_state",
+            "last_error_number",
+            "last_error_message",
+            "in_hand_ms",
+        ];
+        let rows = Rows::of(&columns);
+        let Some(channel) = &self.channel else {
+            return rows;
+        };
+        let text = |text: &str| Some(text.to_owned());
+        let (number, message) = match &channel.receiver_error {
+            Some(error) => (error.code, &error.message[..]),
+            None => (0, ""),
+        };
+        let in_hand = channel.in_hand.map(|since| {
+            let now = self.epoch_micros();
+            (now.saturating_sub(since) / 1000).to_string()
+        });
+        let receiver = match channel.receiver {
+            Receiver::Off => "OFF",
+            Receiver::Connecting => "CONNECTING",
+            Receiver::On => "ON",
+        };
+        let applier = if channel.applies { "ON" } else { "OFF" };
+        let number = text(&number.to_string());
+        let mut rows = rows.row([
+            text("receiver"),
+            text(receiver),
+            number,
+            text(message),
+            in_hand.clone(),
+        ]);
+        let (number, message) = match &channel.applier_error {
+            Some(error) => (error.code, &error.message[..]),
+            None => (0, ""),
+        };
+        // The coordinator only says that a worker has failed.
+        let coordinator = if number == 0 { "0" } else { "1399" };
+        rows = rows.row([
+            text("applier"),
+            text(applier),
+            text(coordinator),
+            text(""),
+            None,
+        ]);
+        for worker in 0..WORKERS {
+            // The first one does all the work.
+            let (number, message, in_hand) = match worker {
+                0 => (number, message, in_hand.clone()),
+                _ => (0, "", None),
+            };
+            let number = text(&number.to_string());
+            rows = rows.row([
+                text("worker"),
+                text(applier),
+                number,
+                text(message),
+                in_hand,
+            ]);
+        }
+        rows
+    }
+
+    pub(crate) fn replica_status(&self) -> Rows {
+        let rows = Rows::of(&["Channel_Name"]);
+        match &self.channel {
+            Some(channel) => rows.row([channel.name.clone()]),
+            None => rows,
+        }
+    }
+}
+
+fn command(session: &Session) -> &'static str {
+    match &session.work {
+        _ if session.gone => "Killed",
+        _ if session.dump.is_some() => "Binlog Dump GTID",
+        Work::Idle => "Sleep",
+        _ => "Query",
+    }
+}

@@ -1,0 +1,326 @@
+//! System variables: what there is, how it is shown, and where its value came from.
+
+use std::collections::BTreeMap;
+
+use crate::answers::{SqlError, code};
+use crate::statement::Value;
+
+/// How a value is written and shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// ON and OFF to SHOW, 1 and 0 to SELECT.
+    Switch,
+    Number,
+    /// A word or a text.
+    Text,
+}
+
+/// Whether it can be set while the server runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Set {
+    Dynamic,
+    AtStart,
+}
+
+use Kind::{Number, Switch, Text};
+use Set::{AtStart, Dynamic};
+
+/// Every variable with the value that it has when nothing else is said.
+const DEFINITIONS: [(&str, Kind, Set, &str); 33] = [
+    ("binlog_checksum", Text, Dynamic, "CRC32"),
+    ("binlog_encryption", Switch, Dynamic, "OFF"),
+    ("binlog_error_action", Text, Dynamic, "ABORT_SERVER"),
+    ("binlog_format", Text, Dynamic, "ROW"),
+    ("binlog_row_image", Text, Dynamic, "FULL"),
+    ("enforce_gtid_consistency", Text, Dynamic, "ON"),
+    ("event_scheduler", Text, Dynamic, "ON"),
+    ("gtid_mode", Text, Dynamic, "ON"),
+    ("innodb_flush_log_at_trx_commit", Number, Dynamic, "1"),
+    ("innodb_lock_wait_timeout", Number, Dynamic, "50"),
+    ("lock_wait_timeout", Number, Dynamic, "31536000"),
+    ("log_bin", Switch, AtStart, "ON"),
+    ("log_replica_updates", Switch, AtStart, "ON"),
+    ("max_allowed_packet", Number, Dynamic, "67108864"),
+    (
+        "max_binlog_cache_size",
+        Number,
+        Dynamic,
+        "18446744073709547520",
+    ),
+    (
+        "max_binlog_stmt_cache_size",
+        Number,
+        Dynamic,
+        "18446744073709547520",
+    ),
+    ("max_connections", Number, Dynamic, "151"),
+    ("offline_mode", Switch, Dynamic, "OFF"),
+    ("port", Number, AtStart, "3306"),
+    ("read_only", Switch, Dynamic, "OFF"),
+    ("server_id", Number, Dynamic, "1"),
+    ("server_uuid", Text, AtStart, ""),
+    ("super_read_only", Switch, Dynamic, "OFF"),
+    ("sync_binlog", Number, Dynamic, "1"),
+    ("version", Text, AtStart, ""),
+    (
+        "version_comment",
+        Text,
+        AtStart,
+        "MySQL Community Server - GPL",
+    ),
+    ("datadir", Text, AtStart, ""),
+    ("log_bin_index", Text, AtStart, ""),
+    // With the plugin alone, from here on.
+    ("rpl_semi_sync_source_enabled", Switch, Dynamic, "OFF"),
+    ("rpl_semi_sync_source_timeout", Number, Dynamic, "10000"),
+    (
+        "rpl_semi_sync_source_wait_for_replica_count",
+        Number,
+        Dynamic,
+        "1",
+    ),
+    (
+        "rpl_semi_sync_source_wait_no_replica",
+        Switch,
+        Dynamic,
+        "ON",
+    ),
+    (
+        "rpl_semi_sync_source_wait_point",
+        Text,
+        Dynamic,
+        "AFTER_SYNC",
+    ),
+];
+
+/// The first part of the names that come with the semi-sync plugin.
+const SEMI_SYNC: &str = "rpl_semi_sync_source_";
+
+/// Words of a command line that the model has no variable for, and that change nothing in it.
+const WITHOUT_MEANING: [&str; 19] = [
+    "no-defaults",
+    "log-bin",
+    "log-error",
+    "socket",
+    "pid-file",
+    "user",
+    "bind-address",
+    "mysqlx",
+    "secure-file-priv",
+    "skip-networking",
+    "skip-replica-start",
+    "replicate-same-server-id",
+    "plugin-load-add",
+    "plugin-dir",
+    "lc-messages-dir",
+    "character-sets-dir",
+    "basedir",
+    "tmpdir",
+    "innodb-redo-log-capacity",
+];
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    Compiled,
+    CommandLine,
+    Persisted,
+    /// Set while the server ran, by this user.
+    Dynamic(String),
+}
+
+#[derive(Debug, Clone)]
+struct Variable {
+    kind: Kind,
+    set: Set,
+    value: String,
+    source: Source,
+}
+
+/// The variables of a running server.
+#[derive(Debug, Default)]
+pub(crate) struct Variables {
+    all: BTreeMap<&'static str, Variable>,
+    plugin: bool,
+}
+
+/// What a command line says.
+#[derive(Debug, Default)]
+pub(crate) struct CommandLine {
+    values: Vec<(String, String)>,
+    semi_sync: bool,
+    /// Replica threads do not start by themselves.
+    pub(crate) skip_replica_start: bool,
+    /// What was persisted counts.
+    pub(crate) loads_persisted: bool,
+    /// What the model does not know.
+    pub(crate) unknown: Vec<String>,
+}
+
+impl CommandLine {
+    /// Reads the words behind the program's name; later ones win.
+    pub(crate) fn of(words: &[String]) -> Self {
+        let mut line = Self {
+            loads_persisted: true,
+            ..Self::default()
+        };
+        for word in words {
+            let Some(option) = word.strip_prefix("--") else {
+                continue;
+            };
+            let (name, value) = option.split_once('=').unwrap_or((option, "ON"));
+            let dashed = name.replace('_', "-");
+            let dashed = dashed.strip_prefix("loose-").unwrap_or(&dashed);
+            match dashed {
+                "no-defaults" => line.loads_persisted = false,
+                "skip-replica-start" => line.skip_replica_start = value != "OFF",
+                "plugin-load-add" | "plugin-load" => {
+                    line.semi_sync |= value.contains("semisync_source");
+                }
+                _ => {}
+            }
+            let variable = dashed.replace('-', "_");
+            if DEFINITIONS.iter().any(|(name, ..)| *name == variable) {
+                line.values.push((variable, value.to_owned()));
+            } else if !WITHOUT_MEANING.contains(&dashed) {
+                line.unknown.push(word.clone());
+            }
+        }
+        line
+    }
+}
+
+impl Variables {
+    /// The values of a start: compiled in, then the command line, then what was persisted.
+    pub(crate) fn at_start(line: &CommandLine, persisted: &BTreeMap<String, String>) -> Self {
+        let mut this = Self {
+            all: BTreeMap::new(),
+            plugin: line.semi_sync,
+        };
+        for (name, kind, set, value) in DEFINITIONS {
+            let variable = Variable {
+                kind,
+                set,
+                value: value.to_owned(),
+                source: Source::Compiled,
+            };
+            this.all.insert(name, variable);
+        }
+        for (name, value) in &line.values {
+            this.put(name, value, Source::CommandLine);
+        }
+        if line.loads_persisted {
+            for (name, value) in persisted {
+                this.put(name, value, Source::Persisted);
+            }
+        }
+        this
+    }
+
+    /// Gives a value without a question.
+    pub(crate) fn put(&mut self, name: &str, value: &str, source: Source) {
+        if let Some(variable) = self.all.get_mut(name) {
+            variable.value = match (variable.kind, value) {
+                (Switch, "1" | "ON" | "on" | "TRUE") => "ON".to_owned(),
+                (Switch, _) => "OFF".to_owned(),
+                (Text, "on" | "1") => "ON".to_owned(),
+                (Text, "off" | "0") => "OFF".to_owned(),
+                (_, value) => value.to_owned(),
+            };
+            variable.source = source;
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<&Variable> {
+        let there = self.plugin || !name.starts_with(SEMI_SYNC);
+        self.all.get(name).filter(|_| there)
+    }
+
+    /// Whether the semi-sync plugin is loaded.
+    pub(crate) fn has_plugin(&self) -> bool {
+        self.plugin
+    }
+
+    pub(crate) fn load_plugin(&mut self) {
+        self.plugin = true;
+    }
+
+    pub(crate) fn is_on(&self, name: &str) -> bool {
+        self.find(name)
+            .is_some_and(|variable| variable.value == "ON")
+    }
+
+    pub(crate) fn number(&self, name: &str) -> u64 {
+        let number = self
+            .find(name)
+            .and_then(|variable| variable.value.parse().ok());
+        number.unwrap_or(0)
+    }
+
+    pub(crate) fn source(&self, name: &str) -> Source {
+        let found = self.find(name);
+        found.map_or(Source::Compiled, |variable| variable.source.clone())
+    }
+
+    /// As SELECT gives it.
+    pub(crate) fn selected(&self, name: &str) -> Result<String, SqlError> {
+        let Some(variable) = self.find(name) else {
+            return Err(unknown(name));
+        };
+        Ok(match (variable.kind, &variable.value[..]) {
+            (Switch, "ON") => "1".to_owned(),
+            (Switch, _) => "0".to_owned(),
+            (_, value) => value.to_owned(),
+        })
+    }
+
+    /// As SHOW lists them.
+    pub(crate) fn shown(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let there = |name: &&&'static str| self.plugin || !name.starts_with(SEMI_SYNC);
+        let names = self.all.keys().filter(there);
+        names.filter_map(|name| Some((*name, &self.all.get(name)?.value[..])))
+    }
+
+    /// What SET would give the variable.
+    ///
+    /// # Errors
+    /// When there is none of that name, it cannot be set, or takes no such value.
+    pub(crate) fn checked(&self, name: &str, value: &Value) -> Result<String, SqlError> {
+        let Some(variable) = self.find(name) else {
+            return Err(unknown(name));
+        };
+        if variable.set == AtStart {
+            let message = format!("Variable '{name}' is a read only variable");
+            return Err(SqlError::new(code::READ_ONLY_VARIABLE, message));
+        }
+        let text = match value {
+            Value::Number(number) => number.to_string(),
+            Value::Text(text) | Value::Word(text) => text.clone(),
+            Value::Global(other) | Value::Session(other) => self.selected(other)?,
+            _ => String::new(),
+        };
+        let fits = match variable.kind {
+            Number => text.parse::<u64>().is_ok(),
+            Switch => ["ON", "OFF", "1", "0", "TRUE", "FALSE"]
+                .iter()
+                .any(|word| text.eq_ignore_ascii_case(word)),
+            Text => !text.is_empty(),
+        };
+        if !fits {
+            let message = format!("Variable '{name}' can't be set to the value of '{text}'");
+            return Err(SqlError::new(code::WRONG_VALUE, message));
+        }
+        Ok(match variable.kind {
+            Switch => text.to_ascii_uppercase(),
+            _ => text,
+        })
+    }
+}
+
+/// The error for a name that no variable has.
+pub(crate) fn unknown(name: &str) -> SqlError {
+    SqlError::new(
+        code::UNKNOWN_VARIABLE,
+        format!("Unknown system variable '{name}'"),
+    )
+}

@@ -1,0 +1,70 @@
+//! Commits that wait for an ACK.
+
+use anyhow::{Result, ensure};
+use binlog_format::gtid::GtidSet;
+
+use crate::stage::{Stage, WAITING, append, on_both};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mysqld_commits_what_was_acknowledged() -> Result<()> {
+    on_both(&WAITING, async |stage: Stage| {
+        let uuid = stage.variable("server_uuid").await?;
+        let mut replica = stage.replica(&GtidSet::new()).await?;
+        let mut waiting = stage.waiting_append(1, 7).await?;
+        waiting.waits().await?;
+        ensure!(stage.list(1).await?.is_empty());
+        ensure!(stage.variable("gtid_executed").await?.is_empty());
+        let owned = stage.variable("gtid_owned").await?;
+        ensure!(owned.starts_with(&format!("{uuid}:1#")), "{owned}");
+        let mut looks = stage.log_in("root").await?;
+        let processes = looks.run("SHOW PROCESSLIST").await.unwrap();
+        let of_client: Vec<_> = processes.iter().filter(|row| row[1] == "client").collect();
+        ensure!(
+            of_client.len() == 1 && of_client[0][4] == "Query",
+            "{of_client:?}"
+        );
+        ensure!(
+            of_client[0][6] == "Waiting for semi-sync ACK from replica",
+            "{of_client:?}"
+        );
+        let (framed, wanted) = replica.transaction().await?;
+        ensure!(wanted && framed.gtid.to_string() == format!("{uuid}:1"));
+        replica.ack(&framed).await?;
+        waiting.succeeds().await?;
+        ensure!(stage.list(1).await? == ["7"]);
+        ensure!(stage.variable("gtid_executed").await? == format!("{uuid}:1"));
+        ensure!(stage.variable("gtid_owned").await?.is_empty());
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mysqld_makes_one_group_of_what_queues_behind_a_waiting_commit() -> Result<()> {
+    on_both(&WAITING, async |stage: Stage| {
+        let mut replica = stage.replica(&GtidSet::new()).await?;
+        let first = stage.waiting_append(1, 1).await?;
+        let mut second = stage.log_in("client").await?.begin(&append(2, 2));
+        let (one, _) = replica.transaction().await?;
+        let (two, wanted) = replica.transaction().await?;
+        ensure!(wanted, "what queues is in the log, and wants its ACK");
+        let mut third = stage.log_in("client").await?.begin(&append(3, 3));
+        let (three, _) = replica.transaction().await?;
+        let mut looks = stage.log_in("root").await?;
+        let processes = looks.run("SHOW PROCESSLIST").await.unwrap();
+        let behind = processes
+            .iter()
+            .filter(|row| row[6] == "waiting for handler commit");
+        ensure!(behind.count() == 2, "{processes:?}");
+        replica.ack(&one).await?;
+        first.succeeds().await?;
+        second.waits().await?;
+        replica.ack(&two).await?;
+        second.waits().await?;
+        third.waits().await?;
+        replica.ack(&three).await?;
+        second.succeeds().await?;
+        third.succeeds().await
+    })
+    .await
+}

@@ -1,0 +1,6 @@
+//! The facts of `docs/mysqld-facts.md` that the model relies on: each is a scene, played by the model and by a real mysqld.
+
+#![allow(clippy::unwrap_used, reason = "all of this is test")]
+
+mod commits;
+mod stage;

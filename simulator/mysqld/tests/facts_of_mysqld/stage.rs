@@ -1,0 +1,498 @@
+//! Where scenes are played: a model behind a unix socket, or a real mysqld; and who plays in them.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::framing::{FramedTransaction, SourcePosition, StreamItem, TransactionFramer};
+use binlog_format::gtid::GtidSet;
+use mysql_link::{
+    ConnectOptions, Connection, DumpError, DumpOptions, Endpoint, LinkError, ReplicationStream,
+};
+use mysqld_controller::settings::native_grants;
+use mysqld_model::{
+    Account, Mysqld as Model, MysqldOptions as ModelOptions, Rights, table_statements,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::{Mysqld as Real, MysqldOptions as RealOptions};
+use tokio::net::UnixListener;
+use tokio::task::{JoinHandle, JoinSet};
+use uuid::Uuid;
+
+/// Longer than anything that does not wait takes.
+const LIMIT: Duration = Duration::from_secs(30);
+/// What has not come by then waits.
+const A_WHILE: Duration = Duration::from_millis(400);
+
+/// A source on which commits wait for ever.
+pub(crate) const WAITING: [&str; 5] = [
+    "--plugin-load-add=semisync_source.so",
+    "--rpl-semi-sync-source-enabled=ON",
+    "--rpl-semi-sync-source-timeout=1000000000000000000",
+    "--event-scheduler=OFF",
+    "--innodb-redo-log-capacity=16M",
+];
+
+/// The same without semi-sync.
+pub(crate) const PLAIN: [&str; 2] = ["--event-scheduler=OFF", "--innodb-redo-log-capacity=16M"];
+
+/// Plays a scene on both.
+pub(crate) async fn on_both<F>(arguments: &[&str], scene: impl Fn(Stage) -> F) -> Result<()>
+where
+    F: Future<Output = Result<()>>,
+{
+    scene(Stage::of_model(arguments)?)
+        .await
+        .context("of the model")?;
+    scene(Stage::of_mysqld(arguments)?)
+        .await
+        .context("of mysqld")
+}
+
+/// A server, whichever.
+pub(crate) struct Stage {
+    server: Server,
+    arguments: Vec<String>,
+}
+
+enum Server {
+    Model(OwnModel),
+    Real(Box<Real>),
+}
+
+pub(crate) struct OwnModel {
+    pub(crate) model: Model,
+    home: TempDir,
+    listening: JoinHandle<()>,
+}
+
+impl Drop for OwnModel {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
+impl OwnModel {
+    pub(crate) fn new() -> Result<Self> {
+        let home = tempfile::tempdir()?;
+        let began = Instant::now();
+        let clock = Arc::new(move || began.elapsed());
+        let uuid = Uuid::from_u128(0xaaaa_0001);
+        let mut options = ModelOptions::new(home.path().join("data"), uuid, 1, clock);
+        options
+            .accounts
+            .push(Account::new("witness", "secret", Rights::Member));
+        let model = Model::new(options).map_err(anyhow::Error::msg)?;
+        let listener = UnixListener::bind(home.path().join("s"))?;
+        let server = model.clone();
+        let listening = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(server.serve(stream));
+            }
+        });
+        Ok(Self {
+            model,
+            home,
+            listening,
+        })
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.home.path().join("s")
+    }
+
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.home.path().join("data")
+    }
+
+    pub(crate) fn member_dir(&self) -> PathBuf {
+        self.home.path().join("member")
+    }
+}
+
+impl Stage {
+    fn of_model(arguments: &[&str]) -> Result<Self> {
+        let own = OwnModel::new()?;
+        let stage = Self {
+            server: Server::Model(own),
+            arguments: words(arguments),
+        };
+        stage.start_model()?;
+        Ok(stage)
+    }
+
+    fn of_mysqld(arguments: &[&str]) -> Result<Self> {
+        let options = RealOptions::default().with_arguments(arguments.iter().copied());
+        let server = Real::launch_with(&MysqlTree::require(), options)?;
+        let mut statements = vec!["SET sql_log_bin = 0".to_owned()];
+        statements.extend(table_statements());
+        statements.push("CREATE USER 'witness'@'%' IDENTIFIED BY 'secret'".to_owned());
+        statements.extend(native_grants("'witness'@'%'"));
+        statements.push("CREATE USER 'client'@'%' IDENTIFIED BY ''".to_owned());
+        statements.push("GRANT SELECT, INSERT, UPDATE, DELETE ON *.* TO 'client'@'%'".to_owned());
+        server.client().sql(&statements.join("; "))?;
+        Ok(Self {
+            server: Server::Real(Box::new(server)),
+            arguments: words(arguments),
+        })
+    }
+
+    fn start_model(&self) -> Result<()> {
+        let Server::Model(own) = &self.server else {
+            return Ok(());
+        };
+        let mut words = vec!["--no-defaults".to_owned()];
+        words.extend(self.arguments.iter().cloned());
+        own.model.start(&words).map_err(anyhow::Error::msg)
+    }
+
+    pub(crate) fn is_model(&self) -> bool {
+        matches!(self.server, Server::Model(_))
+    }
+
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        match &self.server {
+            Server::Model(own) => own.data_dir(),
+            Server::Real(real) => real.data_dir().to_owned(),
+        }
+    }
+
+    fn options(&self, user: &str) -> ConnectOptions {
+        let socket = match &self.server {
+            Server::Model(own) => own.socket(),
+            Server::Real(real) => real.socket(),
+        };
+        let password = if user == "witness" { "secret" } else { "" };
+        ConnectOptions::new(Endpoint::unix(socket), user, password)
+    }
+
+    /// A session; the error is the server's number of it, and 0 where the server did not answer with one.
+    pub(crate) async fn try_log_in(&self, user: &str) -> Result<Player, u16> {
+        let opened = Connection::open(&self.options(user)).await;
+        opened
+            .map(Player)
+            .map_err(|error| error.server_code().unwrap_or(0))
+    }
+
+    pub(crate) async fn log_in(&self, user: &str) -> Result<Player> {
+        let opened = self.try_log_in(user).await;
+        opened.map_err(|code| anyhow!("{user} is not let in: {code}"))
+    }
+
+    /// A login that runs beside the scene.
+    pub(crate) fn begin_log_in(&self, user: &str) -> Pending<Result<Player, u16>> {
+        let options = self.options(user);
+        Pending(tokio::spawn(async move {
+            let opened = Connection::open(&options).await;
+            opened
+                .map(Player)
+                .map_err(|error| error.server_code().unwrap_or(0))
+        }))
+    }
+
+    /// A semi-sync replica that lacks what `have` does not name.
+    pub(crate) async fn replica(&self, have: &GtidSet) -> Result<Replica> {
+        self.replica_as(have, 0x4001).await
+    }
+
+    pub(crate) async fn replica_as(&self, have: &GtidSet, uuid: u128) -> Result<Replica> {
+        let session = self.log_in("witness").await?;
+        Ok(session.dump(have, uuid, true).await?)
+    }
+
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        match &mut self.server {
+            Server::Model(own) => own.model.kill(),
+            Server::Real(real) => real.kill()?,
+        }
+        Ok(())
+    }
+
+    pub(crate) fn pause(&self) -> Result<()> {
+        match &self.server {
+            Server::Model(own) => own.model.pause(),
+            Server::Real(real) => real.pause()?,
+        }
+        Ok(())
+    }
+
+    pub(crate) fn resume(&self) -> Result<()> {
+        match &self.server {
+            Server::Model(own) => own.model.resume(),
+            Server::Real(real) => real.resume()?,
+        }
+        Ok(())
+    }
+
+    /// SIGTERM.
+    pub(crate) fn terminate(&self) -> Result<()> {
+        match &self.server {
+            Server::Model(own) => own.model.terminate(),
+            Server::Real(real) => {
+                let id = real.process_id().context("it runs")?;
+                let id = Pid::from_raw(i32::try_from(id)?).context("a process")?;
+                kill_process(id, Signal::TERM)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of the process.
+    pub(crate) async fn ends(&mut self) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            let runs = match &mut self.server {
+                Server::Model(own) => own.model.is_running(),
+                Server::Real(real) => real.is_running(),
+            };
+            if !runs {
+                return Ok(());
+            }
+            ensure!(began.elapsed() < LIMIT, "it goes on");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Starts it again.
+    pub(crate) fn start(&mut self) -> Result<()> {
+        match &mut self.server {
+            Server::Model(_) => self.start_model(),
+            Server::Real(real) => real.start(),
+        }
+    }
+
+    /// Files of the binlog, the last one last.
+    pub(crate) fn binlog_files(&self) -> Result<Vec<PathBuf>> {
+        let folder = self.data_dir();
+        let index = std::fs::read_to_string(folder.join("binlog.index"))?;
+        Ok(index.lines().map(|line| folder.join(line)).collect())
+    }
+
+    /// Reads a list as somebody who has nothing to do with it.
+    pub(crate) async fn list(&self, list: u64) -> Result<Vec<String>> {
+        let mut reader = self.log_in("root").await?;
+        let found = reader.run(&read(list)).await;
+        let found = found.map_err(|code| anyhow!("reading: {code}"))?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// A value of a global variable.
+    pub(crate) async fn variable(&self, name: &str) -> Result<String> {
+        let mut session = self.log_in("root").await?;
+        session.value(&format!("SELECT @@GLOBAL.{name}")).await
+    }
+
+    pub(crate) async fn status(&self, name: &str) -> Result<String> {
+        let mut session = self.log_in("root").await?;
+        session
+            .second(&format!("SHOW GLOBAL STATUS LIKE '{name}'"))
+            .await
+    }
+
+    /// Waits until a counter has a value.
+    pub(crate) async fn until_status(&self, name: &str, value: &str) -> Result<()> {
+        let began = Instant::now();
+        while self.status(name).await? != value {
+            ensure!(began.elapsed() < LIMIT, "{name} is not {value}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    /// An append that waits for its ACK.
+    pub(crate) async fn waiting_append(&self, list: u64, value: u64) -> Result<Pending<Told>> {
+        let waiting = self.log_in("client").await?.begin(&append(list, value));
+        self.until_status("Rpl_semi_sync_source_wait_sessions", "1")
+            .await?;
+        Ok(waiting)
+    }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// Adds a value to the end of a list.
+pub(crate) fn append(list: u64, value: u64) -> String {
+    format!(
+        "INSERT INTO sim.lists SELECT {list}, COUNT(*) + 1, {value} FROM sim.lists WHERE id = {list}"
+    )
+}
+
+/// Reads a list.
+pub(crate) fn read(list: u64) -> String {
+    format!("SELECT value FROM sim.lists WHERE id = {list} ORDER BY position")
+}
+
+/// Rows, or the number of an error: 0 where the connection was lost.
+pub(crate) type Told = Result<Vec<Vec<String>>, u16>;
+
+/// A session of the scene.
+pub(crate) struct Player(Connection);
+
+impl Player {
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub(crate) async fn run(&mut self, statement: &str) -> Told {
+        let told = self.0.query_within(statement, LIMIT).await;
+        let text = |value: &Option<bytes::Bytes>| match value {
+            None => "NULL".to_owned(),
+            Some(value) => String::from_utf8_lossy(value).into_owned(),
+        };
+        match told {
+            Ok(answer) => {
+                let row = |row: &mysql_link::Row| row.values().iter().map(text).collect();
+                Ok(answer.rows.iter().map(row).collect())
+            }
+            Err(LinkError::Server(error)) => Err(error.code),
+            Err(_) => Err(0),
+        }
+    }
+
+    /// The first value of the first row.
+    pub(crate) async fn value(&mut self, statement: &str) -> Result<String> {
+        self.at(statement, 0).await
+    }
+
+    pub(crate) async fn second(&mut self, statement: &str) -> Result<String> {
+        self.at(statement, 1).await
+    }
+
+    async fn at(&mut self, statement: &str, column: usize) -> Result<String> {
+        let rows = self.run(statement).await;
+        let rows = rows.map_err(|code| anyhow!("{statement}: {code}"))?;
+        let value = rows.first().and_then(|row| row.get(column)).cloned();
+        value.with_context(|| format!("{statement}: no rows"))
+    }
+
+    /// Runs a statement beside the scene.
+    pub(crate) fn begin(mut self, statement: &str) -> Pending<Told> {
+        let statement = statement.to_owned();
+        Pending(tokio::spawn(async move { self.run(&statement).await }))
+    }
+
+    pub(crate) async fn ping(&mut self) -> bool {
+        tokio::time::timeout(A_WHILE, self.0.ping())
+            .await
+            .is_ok_and(|told| told.is_ok())
+    }
+
+    /// The session becomes a dump.
+    pub(crate) async fn dump(
+        self,
+        have: &GtidSet,
+        uuid: u128,
+        register: bool,
+    ) -> Result<Replica, DumpError> {
+        let options = DumpOptions {
+            heartbeat: Duration::from_millis(100),
+            register,
+            ..DumpOptions::new(4001, Uuid::from_u128(uuid), have.clone())
+        };
+        Ok(Replica {
+            stream: ReplicationStream::start(self.0, &options).await?,
+            framer: TransactionFramer::new(ChecksumAlgorithm::Crc32, 1 << 20),
+        })
+    }
+}
+
+/// Something under way.
+pub(crate) struct Pending<T>(JoinHandle<T>);
+
+impl<T> Pending<T> {
+    /// It has not come to an end, and does not within a while.
+    pub(crate) async fn waits(&mut self) -> Result<()> {
+        tokio::time::sleep(A_WHILE).await;
+        ensure!(!self.0.is_finished(), "it does not wait");
+        Ok(())
+    }
+
+    pub(crate) async fn finish(self) -> Result<T> {
+        let ended = tokio::time::timeout(LIMIT, self.0).await;
+        Ok(ended.context("it goes on waiting")??)
+    }
+}
+
+impl Pending<Told> {
+    /// It succeeds.
+    pub(crate) async fn succeeds(self) -> Result<()> {
+        let told = self.finish().await?;
+        told.map(drop).map_err(|code| anyhow!("it fails: {code}"))
+    }
+
+    /// It fails with this number.
+    pub(crate) async fn fails(self, code: u16) -> Result<()> {
+        let told = self.finish().await?;
+        ensure!(told == Err(code), "not {code}: {told:?}");
+        Ok(())
+    }
+}
+
+/// A semi-sync replica that acknowledges what the scene says.
+pub(crate) struct Replica {
+    stream: ReplicationStream,
+    framer: TransactionFramer,
+}
+
+/// What a replica has received.
+pub(crate) enum Received {
+    /// A transaction, and whether its end was to be acknowledged.
+    Transaction(FramedTransaction, bool),
+    Heartbeat(SourcePosition),
+    Other,
+}
+
+impl Replica {
+    pub(crate) async fn next(&mut self) -> Result<Received, DumpError> {
+        loop {
+            let event = self.stream.next().await?;
+            match self
+                .framer
+                .push(&event.event)
+                .expect("events as they must be")
+            {
+                None => {}
+                Some(StreamItem::Transaction(framed)) => {
+                    return Ok(Received::Transaction(framed, event.ack_wanted));
+                }
+                Some(StreamItem::Heartbeat(at)) => return Ok(Received::Heartbeat(at)),
+                Some(_) => return Ok(Received::Other),
+            }
+        }
+    }
+
+    /// The next transaction, and whether its end is to be acknowledged.
+    pub(crate) async fn transaction(&mut self) -> Result<(FramedTransaction, bool)> {
+        let next = async {
+            loop {
+                if let Received::Transaction(framed, wanted) = self.next().await? {
+                    return Ok::<_, DumpError>((framed, wanted));
+                }
+            }
+        };
+        Ok(tokio::time::timeout(LIMIT, next)
+            .await
+            .context("no transaction comes")??)
+    }
+
+    pub(crate) async fn ack(&mut self, framed: &FramedTransaction) -> Result<()> {
+        Ok(self.stream.ack(&framed.end_position).await?)
+    }
+
+    /// How the dump ends.
+    pub(crate) async fn end(&mut self) -> DumpError {
+        loop {
+            if let Err(error) = self.next().await {
+                return error;
+            }
+        }
+    }
+}
