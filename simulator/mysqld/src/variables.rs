@@ -97,7 +97,7 @@ const DEFINITIONS: [(&str, Kind, Set, &str); 33] = [
 const SEMI_SYNC: &str = "rpl_semi_sync_source_";
 
 /// Words of a command line that the model has no variable for, and that change nothing in it.
-const WITHOUT_MEANING: [&str; 19] = [
+const WITHOUT_MEANING: [&str; 20] = [
     "no-defaults",
     "log-bin",
     "log-error",
@@ -117,6 +117,7 @@ const WITHOUT_MEANING: [&str; 19] = [
     "basedir",
     "tmpdir",
     "innodb-redo-log-capacity",
+    "transaction-isolation",
 ];
 
 /// Where a value came from.

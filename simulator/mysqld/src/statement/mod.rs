@@ -293,7 +293,7 @@ impl Parser<'_> {
         Some(Statement::Select(values))
     }
 
-    /// `INSERT INTO sim.lists SELECT 1, COUNT(*) + 1, 5 FROM sim.lists WHERE id = 1`: appends 5 to list 1.
+    /// `INSERT INTO sim.lists SELECT 1, COUNT(*) + 1, 5 FROM sim.lists WHERE id = 1 FOR UPDATE`: appends 5 to list 1.
     fn append(&mut self) -> Option<Statement> {
         let table =
             |this: &mut Self| this.words("sim") && this.take_sign('.') && this.words("lists");
@@ -304,7 +304,7 @@ impl Parser<'_> {
         (self.take_sign('+') && self.number()? == 1 && self.take_sign(',')).then_some(())?;
         let value = self.number()?;
         (self.words("FROM") && table(self) && self.words("WHERE id")).then_some(())?;
-        (self.take_sign('=') && self.number()? == list).then_some(())?;
+        (self.take_sign('=') && self.number()? == list && self.words("FOR UPDATE")).then_some(())?;
         Some(Statement::Append { list, value })
     }
 
@@ -550,7 +550,7 @@ mod tests {
                 Statement::ShowStatus(Filter::In(vec!["a".to_owned(), "b".to_owned()])),
             ),
             (
-                "INSERT INTO sim.lists SELECT 1, COUNT(*) + 1, 5 FROM sim.lists WHERE id = 1",
+                "INSERT INTO sim.lists SELECT 1, COUNT(*) + 1, 5 FROM sim.lists WHERE id = 1 FOR UPDATE",
                 Statement::Append { list: 1, value: 5 },
             ),
             (

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use binlog_format::gtid::GtidSet;
 
-use crate::stage::{Stage, WAITING, append, on_both};
+use crate::stage::{PLAIN, Stage, WAITING, append, on_both, read};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mysqld_commits_what_was_acknowledged() -> Result<()> {
@@ -65,6 +65,84 @@ async fn mysqld_makes_one_group_of_what_queues_behind_a_waiting_commit() -> Resu
         replica.ack(&three).await?;
         second.succeeds().await?;
         third.succeeds().await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mysqld_holds_row_locks_until_the_engine_has_committed() -> Result<()> {
+    on_both(&WAITING, async |stage: Stage| {
+        let mut replica = stage.replica(&GtidSet::new()).await?;
+        let begun = stage.waiting_append(1, 1).await?;
+        let (framed, _) = replica.transaction().await?;
+        replica.ack(&framed).await?;
+        begun.succeeds().await?;
+        let first = stage.waiting_append(1, 2).await?;
+        let mut second = stage.log_in("client").await?.begin(&append(1, 3));
+        second.waits().await?;
+        let (framed, _) = replica.transaction().await?;
+        replica.ack(&framed).await?;
+        first.succeeds().await?;
+        let (framed, _) = replica.transaction().await?;
+        replica.ack(&framed).await?;
+        second.succeeds().await?;
+        ensure!(stage.list(1).await? == ["1", "2", "3"]);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mysqld_keeps_a_transaction_open_until_its_commit() -> Result<()> {
+    on_both(&PLAIN, async |stage: Stage| {
+        let mut client = stage.log_in("client").await?;
+        client.run("BEGIN").await.unwrap();
+        client.run(&append(1, 1)).await.unwrap();
+        client.run(&append(2, 2)).await.unwrap();
+        ensure!(client.run(&read(1)).await.unwrap() == [["1"]]);
+        ensure!(stage.list(1).await?.is_empty());
+        client.run("COMMIT").await.unwrap();
+        ensure!(stage.list(1).await? == ["1"] && stage.list(2).await? == ["2"]);
+        client.run("START TRANSACTION").await.unwrap();
+        client.run(&append(1, 3)).await.unwrap();
+        client.run("ROLLBACK").await.unwrap();
+        ensure!(stage.list(1).await? == ["1"]);
+        let uuid = stage.variable("server_uuid").await?;
+        ensure!(stage.variable("gtid_executed").await? == format!("{uuid}:1"));
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_whose_semi_sync_is_switched_off_under_way_does_not_come_back() -> Result<()> {
+    on_both(&WAITING, async |stage: Stage| {
+        let mut replica = stage.replica(&GtidSet::new()).await?;
+        let waiting = stage.waiting_append(1, 1).await?;
+        let switching = stage.log_in("root").await?;
+        let mut switching = switching.begin("SET GLOBAL rpl_semi_sync_source_enabled = OFF");
+        switching.waits().await?;
+        let (framed, _) = replica.transaction().await?;
+        replica.ack(&framed).await?;
+        waiting.succeeds().await?;
+        switching.succeeds().await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mysqld_does_not_wait_without_replicas_when_it_is_told_so() -> Result<()> {
+    on_both(&WAITING, async |stage: Stage| {
+        let mut root = stage.log_in("root").await?;
+        root.run("SET GLOBAL rpl_semi_sync_source_wait_no_replica = OFF")
+            .await
+            .unwrap();
+        stage
+            .log_in("client")
+            .await?
+            .begin(&append(1, 1))
+            .succeeds()
+            .await
     })
     .await
 }

@@ -2,5 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "all of this is test")]
 
+mod behind_commits;
 mod commits;
+mod dumps;
+mod ends;
+mod sessions;
 mod stage;
+mod the_model_alone;

@@ -29,17 +29,25 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// What has not come by then waits.
 const A_WHILE: Duration = Duration::from_millis(400);
 
+/// No locks of gaps: appends to different lists do not meet.
+const ROW_LOCKS_ALONE: &str = "--transaction-isolation=READ-COMMITTED";
+
 /// A source on which commits wait for ever.
-pub(crate) const WAITING: [&str; 5] = [
+pub(crate) const WAITING: [&str; 6] = [
     "--plugin-load-add=semisync_source.so",
     "--rpl-semi-sync-source-enabled=ON",
     "--rpl-semi-sync-source-timeout=1000000000000000000",
     "--event-scheduler=OFF",
     "--innodb-redo-log-capacity=16M",
+    ROW_LOCKS_ALONE,
 ];
 
 /// The same without semi-sync.
-pub(crate) const PLAIN: [&str; 2] = ["--event-scheduler=OFF", "--innodb-redo-log-capacity=16M"];
+pub(crate) const PLAIN: [&str; 3] = [
+    ROW_LOCKS_ALONE,
+    "--event-scheduler=OFF",
+    "--innodb-redo-log-capacity=16M",
+];
 
 /// Plays a scene on both.
 pub(crate) async fn on_both<F>(arguments: &[&str], scene: impl Fn(Stage) -> F) -> Result<()>
@@ -110,10 +118,6 @@ impl OwnModel {
     pub(crate) fn data_dir(&self) -> PathBuf {
         self.home.path().join("data")
     }
-
-    pub(crate) fn member_dir(&self) -> PathBuf {
-        self.home.path().join("member")
-    }
 }
 
 impl Stage {
@@ -150,10 +154,6 @@ impl Stage {
         let mut words = vec!["--no-defaults".to_owned()];
         words.extend(self.arguments.iter().cloned());
         own.model.start(&words).map_err(anyhow::Error::msg)
-    }
-
-    pub(crate) fn is_model(&self) -> bool {
-        matches!(self.server, Server::Model(_))
     }
 
     pub(crate) fn data_dir(&self) -> PathBuf {
@@ -198,12 +198,8 @@ impl Stage {
 
     /// A semi-sync replica that lacks what `have` does not name.
     pub(crate) async fn replica(&self, have: &GtidSet) -> Result<Replica> {
-        self.replica_as(have, 0x4001).await
-    }
-
-    pub(crate) async fn replica_as(&self, have: &GtidSet, uuid: u128) -> Result<Replica> {
         let session = self.log_in("witness").await?;
-        Ok(session.dump(have, uuid, true).await?)
+        Ok(session.dump(have, 0x4001, true).await?)
     }
 
     pub(crate) fn kill(&mut self) -> Result<()> {
@@ -321,7 +317,7 @@ fn words(words: &[&str]) -> Vec<String> {
 /// Adds a value to the end of a list.
 pub(crate) fn append(list: u64, value: u64) -> String {
     format!(
-        "INSERT INTO sim.lists SELECT {list}, COUNT(*) + 1, {value} FROM sim.lists WHERE id = {list}"
+        "INSERT INTO sim.lists SELECT {list}, COUNT(*) + 1, {value} FROM sim.lists WHERE id = {list} FOR UPDATE"
     )
 }
 
@@ -393,15 +389,46 @@ impl Player {
         register: bool,
     ) -> Result<Replica, DumpError> {
         let options = DumpOptions {
-            heartbeat: Duration::from_millis(100),
             register,
-            ..DumpOptions::new(4001, Uuid::from_u128(uuid), have.clone())
+            ..dump_options(uuid, have)
         };
+        self.begin_dump(&options).await
+    }
+
+    /// A dump whose ACKs do not count.
+    pub(crate) async fn plain_dump(self, have: &GtidSet) -> Result<Replica, DumpError> {
+        let options = DumpOptions {
+            semi_sync: false,
+            ..dump_options(0x4002, have)
+        };
+        self.begin_dump(&options).await
+    }
+
+    async fn begin_dump(self, options: &DumpOptions) -> Result<Replica, DumpError> {
         Ok(Replica {
-            stream: ReplicationStream::start(self.0, &options).await?,
+            stream: ReplicationStream::start(self.0, options).await?,
             framer: TransactionFramer::new(ChecksumAlgorithm::Crc32, 1 << 20),
         })
     }
+}
+
+fn dump_options(uuid: u128, have: &GtidSet) -> DumpOptions {
+    DumpOptions {
+        heartbeat: Duration::from_millis(100),
+        ..DumpOptions::new(4001, Uuid::from_u128(uuid), have.clone())
+    }
+}
+
+/// The first transactions of a model's log, read as a member reads them.
+pub(crate) async fn log_of(own: &OwnModel, count: usize) -> Result<Vec<bytes::Bytes>> {
+    let options = ConnectOptions::new(Endpoint::unix(own.socket()), "witness", "secret");
+    let session = Player(Connection::open(&options).await?);
+    let mut replica = session.plain_dump(&GtidSet::new()).await?;
+    let mut payloads = Vec::new();
+    while payloads.len() < count {
+        payloads.push(replica.transaction().await?.0.payload);
+    }
+    Ok(payloads)
 }
 
 /// Something under way.

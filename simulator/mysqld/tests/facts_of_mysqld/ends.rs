@@ -1,0 +1,236 @@
+//! How a server ends, and what the next start finds.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::event::{EventFlags, RawEvent};
+use binlog_format::events::FormatDescription;
+use binlog_format::gtid::GtidSet;
+
+use crate::stage::{PLAIN, Stage, WAITING, append, on_both};
+
+/// Whether a file says that it was not closed, and when it says that it was made.
+fn description(file: &Path) -> Result<(bool, u32)> {
+    let mut bytes = bytes::Bytes::from(fs::read(file)?).split_off(4);
+    let event = RawEvent::split_from(&mut bytes)?.unwrap();
+    let in_use = event.header().flags.contains(EventFlags::BINLOG_IN_USE);
+    let described = FormatDescription::decode(event.verified(ChecksumAlgorithm::Crc32)?)?;
+    Ok((in_use, described.created))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_that_is_killed_commits_what_its_binlog_names() -> Result<()> {
+    on_both(&WAITING, async |mut stage: Stage| {
+        let waiting = stage.waiting_append(1, 1).await?;
+        let mut rotating = stage.log_in("witness").await?.begin("FLUSH BINARY LOGS");
+        rotating.waits().await?;
+        // It is prepared and not in the binlog.
+        let mut behind = stage.log_in("client").await?.begin(&append(2, 2));
+        behind.waits().await?;
+        let before = stage.binlog_files()?;
+        stage.kill()?;
+        ensure!(waiting.finish().await? == Err(0) && behind.finish().await? == Err(0));
+        stage.start()?;
+        ensure!(stage.list(1).await? == ["1"] && stage.list(2).await?.is_empty());
+        let uuid = stage.variable("server_uuid").await?;
+        ensure!(stage.variable("gtid_executed").await? == format!("{uuid}:1"));
+        ensure!(stage.binlog_files()?.len() == before.len() + 1);
+        // Nobody waits for its ACK any more.
+        ensure!(stage.status("Rpl_semi_sync_source_wait_sessions").await? == "0");
+        let mut replica = stage.replica(&GtidSet::new()).await?;
+        let (_, wanted) = replica.transaction().await?;
+        ensure!(!wanted);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mysqld_gives_the_gtids_of_a_cut_tail_again() -> Result<()> {
+    on_both(&WAITING, async |mut stage: Stage| {
+        let file = stage.binlog_files()?.pop().unwrap();
+        let begin = fs::metadata(&file)?.len();
+        let waiting = stage.waiting_append(1, 1).await?;
+        stage.kill()?;
+        waiting.finish().await?.unwrap_err();
+        ensure!(description(&file)?.0, "it was not closed");
+        // A torn end is cut by the server itself.
+        OpenOptions::new()
+            .write(true)
+            .open(&file)?
+            .set_len(begin + 30)?;
+        OpenOptions::new()
+            .append(true)
+            .open(&file)?
+            .write_all(&[0; 64])?;
+        stage.start()?;
+        ensure!(stage.list(1).await?.is_empty());
+        ensure!(stage.variable("gtid_executed").await?.is_empty());
+        ensure!(fs::metadata(&file)?.len() == begin);
+        ensure!(!description(&file)?.0);
+        let mut replica = stage.replica(&GtidSet::new()).await?;
+        let again = stage.waiting_append(1, 5).await?;
+        let (framed, _) = replica.transaction().await?;
+        replica.ack(&framed).await?;
+        again.succeeds().await?;
+        let uuid = stage.variable("server_uuid").await?;
+        ensure!(stage.variable("gtid_executed").await? == format!("{uuid}:1"));
+        ensure!(stage.list(1).await? == ["5"]);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_that_gets_sigterm_lets_waiting_commits_through() -> Result<()> {
+    on_both(&WAITING, async |mut stage: Stage| {
+        let waiting = stage.waiting_append(1, 1).await?;
+        let file = stage.binlog_files()?.pop().unwrap();
+        let began = Instant::now();
+        stage.terminate()?;
+        waiting.succeeds().await?;
+        stage.ends().await?;
+        ensure!(
+            began.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            began.elapsed()
+        );
+        ensure!(!description(&file)?.0);
+        stage.start()?;
+        ensure!(stage.list(1).await? == ["1"]);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_with_a_semi_sync_replica_stops_behind_its_commits_after_ten_seconds() -> Result<()>
+{
+    on_both(&WAITING, async |mut stage: Stage| {
+        let mut replica = stage.replica(&GtidSet::new()).await?;
+        let mut waiting = stage.waiting_append(1, 1).await?;
+        let (_, _) = replica.transaction().await?;
+        let began = Instant::now();
+        stage.terminate()?;
+        waiting.waits().await?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        ensure!(stage.try_log_in("witness").await.is_err());
+        let reading = tokio::spawn(async move { replica.end().await });
+        waiting.succeeds().await?;
+        let told = began.elapsed();
+        ensure!((7..13).contains(&told.as_secs()), "{told:?}");
+        stage.ends().await?;
+        reading.await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_that_is_asked_to_stop_waits_for_idle_sessions() -> Result<()> {
+    on_both(&PLAIN, async |mut stage: Stage| {
+        let began = Instant::now();
+        let idle = stage.log_in("client").await?;
+        stage.terminate()?;
+        stage.ends().await?;
+        let told = began.elapsed();
+        drop(idle);
+        ensure!((8..14).contains(&told.as_secs()), "{told:?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mysqld_begins_its_first_file_with_the_time_and_others_without() -> Result<()> {
+    on_both(&PLAIN, async |mut stage: Stage| {
+        let of_last = |stage: &Stage| description(&stage.binlog_files()?.pop().unwrap());
+        let (in_use, created) = of_last(&stage)?;
+        ensure!(in_use && created > 0);
+        stage
+            .log_in("witness")
+            .await?
+            .run("FLUSH BINARY LOGS")
+            .await
+            .unwrap();
+        let files = stage.binlog_files()?;
+        ensure!(!description(&files[files.len() - 2])?.0);
+        ensure!(of_last(&stage)? == (true, 0));
+        stage.terminate()?;
+        stage.ends().await?;
+        ensure!(of_last(&stage)? == (false, 0));
+        stage.start()?;
+        let (in_use, created) = of_last(&stage)?;
+        ensure!(in_use && created > 0);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mysqld_counts_its_time_from_its_start() -> Result<()> {
+    on_both(&PLAIN, async |mut stage: Stage| {
+        const TIMER: &str = "SELECT timer_start FROM performance_schema.events_statements_current \
+             WHERE thread_id = PS_CURRENT_THREAD_ID()";
+        const UPTIME: &str = "SELECT variable_value FROM performance_schema.global_status WHERE variable_name = 'Uptime'";
+        let milliseconds = async |stage: &Stage| -> Result<u64> {
+            let mut session = stage.log_in("root").await?;
+            Ok(session.value(TIMER).await?.parse::<u64>()? / 1_000_000_000)
+        };
+        tokio::time::sleep(Duration::from_millis(2200)).await;
+        let began = Instant::now();
+        let first = milliseconds(&stage).await?;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let second = milliseconds(&stage).await?;
+        let passed = u64::try_from(began.elapsed().as_millis())?;
+        ensure!((450..=passed + 50).contains(&(second - first)), "{first} {second}");
+        let mut session = stage.log_in("root").await?;
+        let up: u64 = session.value(UPTIME).await?.parse()?;
+        ensure!(up >= 2 && up.abs_diff(second / 1000) <= 2, "{up} {second}");
+        stage.kill()?;
+        stage.start()?;
+        let third = milliseconds(&stage).await?;
+        ensure!(third < second, "{third}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_of_mysqld_outlives_a_restart() -> Result<()> {
+    let arguments = [&PLAIN[..], &["--skip-replica-start"]].concat();
+    on_both(&arguments, async |mut stage: Stage| {
+        const COUNT: &str = "SELECT COUNT(*) FROM performance_schema.replication_connection_configuration \
+             WHERE channel_name = 'witness'";
+        let mut member = stage.log_in("witness").await?;
+        member.run("SET GLOBAL super_read_only = ON").await.unwrap();
+        ensure!(member.run("STOP REPLICA FOR CHANNEL 'witness'").await == Err(3074));
+        ensure!(member.value(COUNT).await? == "0");
+        let change = "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = 1, SOURCE_USER = 'x', \
+             SOURCE_PASSWORD = 'y', SOURCE_SSL = 0, SOURCE_AUTO_POSITION = 1, SOURCE_CONNECT_RETRY = 1, \
+             SOURCE_RETRY_COUNT = 0 FOR CHANNEL 'witness'";
+        member.run(change).await.unwrap();
+        member.run("START REPLICA FOR CHANNEL 'witness'").await.unwrap();
+        ensure!(member.run(change).await.is_err());
+        ensure!(member.run("RESET REPLICA ALL FOR CHANNEL 'witness'").await == Err(3081));
+        stage.kill()?;
+        stage.start()?;
+        let mut member = stage.log_in("witness").await?;
+        ensure!(member.value(COUNT).await? == "1");
+        let state = "SELECT 'receiver', service_state, last_error_number, last_error_message, NULL \
+             FROM performance_schema.replication_connection_status WHERE channel_name = 'witness' \
+             UNION ALL SELECT 'worker', service_state, last_error_number, last_error_message, NULL \
+             FROM performance_schema.replication_applier_status_by_worker WHERE channel_name = 'witness'";
+        let threads = member.run(state).await.unwrap();
+        ensure!(threads.iter().all(|row| row[1] == "OFF"), "{threads:?}");
+        member.run("STOP REPLICA FOR CHANNEL 'witness'").await.unwrap();
+        member.run("RESET REPLICA ALL FOR CHANNEL 'witness'").await.unwrap();
+        ensure!(member.value(COUNT).await? == "0");
+        Ok(())
+    })
+    .await
+}

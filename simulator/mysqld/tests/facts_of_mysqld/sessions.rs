@@ -1,0 +1,59 @@
+//! Who is let in.
+
+use anyhow::{Result, ensure};
+
+use crate::stage::{PLAIN, Stage, on_both};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mysqld_has_one_more_connection_for_administrators() -> Result<()> {
+    on_both(&PLAIN, async |stage: Stage| {
+        let mut member = stage.log_in("witness").await?;
+        member.run("SET GLOBAL max_connections = 3").await.unwrap();
+        let _first = stage.log_in("client").await?;
+        let _second = stage.log_in("client").await?;
+        ensure!(stage.try_log_in("client").await.err() == Some(1040));
+        let more = stage.log_in("witness").await?;
+        ensure!(stage.try_log_in("witness").await.err() == Some(1040));
+        drop(more);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mysqld_lets_nobody_in_without_the_password() -> Result<()> {
+    on_both(&PLAIN, async |stage: Stage| {
+        ensure!(stage.try_log_in("nobody").await.err() == Some(1045));
+        let mut member = stage.log_in("witness").await?;
+        ensure!(member.value("SELECT CURRENT_USER()").await? == "witness@%");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mysqld_shows_switches_in_two_ways() -> Result<()> {
+    on_both(&PLAIN, async |stage: Stage| {
+        let mut root = stage.log_in("root").await?;
+        for (name, shown, selected) in [
+            ("read_only", "OFF", "0"),
+            ("log_bin", "ON", "1"),
+            ("gtid_mode", "ON", "ON"),
+            ("enforce_gtid_consistency", "ON", "ON"),
+            ("event_scheduler", "OFF", "OFF"),
+            ("binlog_encryption", "OFF", "0"),
+            ("sync_binlog", "1", "1"),
+            ("binlog_checksum", "CRC32", "CRC32"),
+        ] {
+            let show =
+                format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('{name}', 'no_such_thing')");
+            ensure!(root.run(&show).await.unwrap() == [[name, shown]], "{name}");
+            ensure!(
+                root.value(&format!("SELECT @@GLOBAL.{name}")).await? == selected,
+                "{name}"
+            );
+        }
+        Ok(())
+    })
+    .await
+}
