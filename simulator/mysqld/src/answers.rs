@@ -23,6 +23,7 @@ pub(crate) mod code {
     pub(crate) const DUPLICATE_KEY: u16 = 1062;
     pub(crate) const PARSE: u16 = 1064;
     pub(crate) const NO_SUCH_THREAD: u16 = 1094;
+    pub(crate) const PLUGIN_EXISTS: u16 = 1125;
     pub(crate) const TABLE_ACCESS_DENIED: u16 = 1142;
     pub(crate) const UNKNOWN_VARIABLE: u16 = 1193;
     pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
@@ -34,7 +35,6 @@ pub(crate) mod code {
     pub(crate) const QUERY_INTERRUPTED: u16 = 1317;
     pub(crate) const UNKNOWN_FILE: u16 = 1373;
     pub(crate) const MALFORMED_PACKET: u16 = 1835;
-    pub(crate) const PLUGIN_EXISTS: u16 = 1968;
     pub(crate) const OFFLINE: u16 = 3032;
     pub(crate) const NO_SUCH_CHANNEL: u16 = 3074;
     pub(crate) const CHANNEL_RUNS: u16 = 3081;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventFlags, EventType, RawEvent};
 use binlog_format::events::{GtidEvent, Heartbeat, Rotate};
 use binlog_format::gtid::GtidSet;
@@ -315,7 +316,8 @@ impl Sending {
             self.at.offset += event.bytes().len() as u64;
             match event.event_type() {
                 EventType::Gtid | EventType::GtidTagged => {
-                    let gtid = GtidEvent::decode(event.canonical());
+                    let verified = event.verified(ChecksumAlgorithm::Crc32);
+                    let gtid = verified.and_then(GtidEvent::decode);
                     self.skips = gtid.is_ok_and(|event| self.have.contains(&event.gtid));
                 }
                 EventType::Rotate | EventType::Stop | EventType::FormatDescription => {

@@ -288,7 +288,7 @@ impl Server {
             return Err(SqlError::read_only("--super-read-only"));
         }
         if running.variables.has_plugin() {
-            let message = format!("Plugin '{name}' already installed");
+            let message = format!("Function '{name}' already exists");
             return Err(SqlError::new(code::PLUGIN_EXISTS, message));
         }
         running.variables.load_plugin();

@@ -173,7 +173,7 @@ impl Mysqld {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let before = server.version;
-        if server.deadline().is_some_and(|at| server.now() >= at) {
+        if server.is_due() {
             server.advance();
         }
         let done = work(&mut server);

@@ -17,9 +17,11 @@ use crate::variables::Variables;
 /// The epoch of the host's time, in seconds since 1970: the model has no wall clock.
 const EPOCH: u64 = 1_767_225_600;
 /// How long a server that is asked to stop waits for sessions that do nothing.
-pub(crate) const SESSIONS_LINGER: Duration = Duration::from_secs(10);
+const SESSIONS_LINGER: Duration = Duration::from_secs(2);
+/// The same while a dump is attached.
+const SESSIONS_LINGER_WITH_DUMPS: Duration = Duration::from_secs(10);
 /// How long it waits for commits that wait for an ACK, before it ends the dumps and lets them through.
-pub(crate) const COMMITS_LINGER: Duration = Duration::from_secs(9);
+const COMMITS_LINGER: Duration = Duration::from_secs(9);
 
 /// One server: its process, if it runs, and what outlives it.
 #[derive(Debug)]
@@ -138,7 +140,16 @@ impl Server {
                 Work::Set(set) => Some(set.until),
                 _ => None,
             });
-        of_sessions.chain(running.stop_deadline()).min()
+        of_sessions.chain(running.stop_deadline(self.now())).min()
+    }
+
+    /// Whether a moment has come at which something happens by itself. A stop is looked at whenever anybody asks.
+    pub(crate) fn is_due(&self) -> bool {
+        let stops = self
+            .running
+            .as_ref()
+            .is_some_and(|running| running.stopping.is_some());
+        stops || self.deadline().is_some_and(|at| self.now() >= at)
     }
 
     // Sessions.
@@ -222,11 +233,15 @@ impl Server {
         };
         let is_over = |linger: Duration| now >= since + linger;
         // Replica threads end; clients that do nothing are given time.
-        let force = is_over(SESSIONS_LINGER);
+        let force = match running.has_dumps() {
+            true => is_over(SESSIONS_LINGER_WITH_DUMPS),
+            false => is_over(SESSIONS_LINGER),
+        };
         let mut clients = false;
         let mut changed = false;
         for session in running.sessions.values_mut() {
-            if session.gone || session.dump.is_some() {
+            // Who was told something shall hear it.
+            if session.gone || session.dump.is_some() || session.answer.is_some() {
                 continue;
             }
             let lingers = !session.commits() && !force && session.user != crate::replica::USER;
@@ -263,13 +278,16 @@ impl Server {
 }
 
 impl Running {
-    fn stop_deadline(&self) -> Option<Duration> {
+    /// When something of a stop happens next.
+    fn stop_deadline(&self, now: Duration) -> Option<Duration> {
         let since = self.stopping?;
-        let next = match self.commits.lets_through() {
-            true => SESSIONS_LINGER,
-            false => COMMITS_LINGER,
-        };
-        Some(since + next)
+        let moments = [SESSIONS_LINGER, COMMITS_LINGER, SESSIONS_LINGER_WITH_DUMPS];
+        let moments = moments.into_iter().map(|linger| since + linger);
+        moments.filter(|moment| *moment > now).min()
+    }
+
+    fn has_dumps(&self) -> bool {
+        self.sessions.values().any(|session| session.dump.is_some())
     }
 
     /// Semi-sync dumps that are attached.

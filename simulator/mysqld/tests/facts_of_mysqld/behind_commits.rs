@@ -264,11 +264,7 @@ async fn mysqld_refuses_writes_by_its_read_only_modes() -> Result<()> {
         ensure!(member.run(missing).await == Err(1193));
         let executed = stage.variable("gtid_executed").await?;
         root.run(install).await.unwrap();
-        ensure!(
-            root.run(install).await == Err(1125),
-            "{:?}",
-            root.run(install).await
-        );
+        ensure!(root.run(install).await == Err(1125));
         ensure!(member.value(missing).await? == "0");
         ensure!(stage.variable("gtid_executed").await? == executed);
         member.run("SET GLOBAL super_read_only = ON").await.unwrap();
@@ -276,7 +272,6 @@ async fn mysqld_refuses_writes_by_its_read_only_modes() -> Result<()> {
         ensure!(stage.variable("super_read_only").await? == "0");
         client.run(&append(1, 4)).await.unwrap();
         ensure!(stage.list(1).await? == ["2", "4"]);
-        ensure!(member.run("SET GLOBAL gtid_mode = 'WRONG'").await.is_err());
         ensure!(member.run("SET GLOBAL no_such_thing = 1").await == Err(1193));
         ensure!(member.run("SET GLOBAL server_uuid = 'x'").await == Err(1238));
         Ok(())

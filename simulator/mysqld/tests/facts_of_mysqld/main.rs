@@ -6,6 +6,10 @@ mod behind_commits;
 mod commits;
 mod dumps;
 mod ends;
+#[path = "../../../../crates/mysqld-controller/tests/beside_a_mysqld/ring_in_memory.rs"]
+#[allow(dead_code, reason = "shared with the tests beside a mysqld")]
+mod ring_in_memory;
 mod sessions;
 mod stage;
 mod the_model_alone;
+mod the_product;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use binlog_format::checksum::ChecksumAlgorithm;
-use binlog_format::framing::{FramedTransaction, SourcePosition, StreamItem, TransactionFramer};
+use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
 use binlog_format::gtid::GtidSet;
 use mysql_link::{
     ConnectOptions, Connection, DumpError, DumpOptions, Endpoint, LinkError, ReplicationStream,
@@ -248,6 +248,10 @@ impl Stage {
                 Server::Real(real) => real.is_running(),
             };
             if !runs {
+                if let Server::Real(real) = &mut self.server {
+                    // What is left of it is the fixture's memory that it ran.
+                    real.kill()?;
+                }
                 return Ok(());
             }
             ensure!(began.elapsed() < LIMIT, "it goes on");
@@ -473,7 +477,7 @@ pub(crate) struct Replica {
 pub(crate) enum Received {
     /// A transaction, and whether its end was to be acknowledged.
     Transaction(FramedTransaction, bool),
-    Heartbeat(SourcePosition),
+    Heartbeat,
     Other,
 }
 
@@ -490,7 +494,7 @@ impl Replica {
                 Some(StreamItem::Transaction(framed)) => {
                     return Ok(Received::Transaction(framed, event.ack_wanted));
                 }
-                Some(StreamItem::Heartbeat(at)) => return Ok(Received::Heartbeat(at)),
+                Some(StreamItem::Heartbeat(_)) => return Ok(Received::Heartbeat),
                 Some(_) => return Ok(Received::Other),
             }
         }
