@@ -272,6 +272,9 @@ impl Mysqld {
     pub async fn run_replica_threads(&self, source: std::sync::Arc<dyn ReplicaSource>) {
         loop {
             let begun = self.until(|server| {
+                if server.paused {
+                    return None;
+                }
                 let run = server.channel.as_ref()?.run;
                 server.runs(run)?;
                 // What is being applied comes to its end first.
@@ -325,6 +328,9 @@ impl Mysqld {
             let goes_on = self.until(|server| {
                 if server.runs(run).is_none() {
                     return Some(false);
+                }
+                if server.paused {
+                    return None;
                 }
                 if let Some(payload) = payload.take() {
                     if let Err(error) = server.apply(payload)

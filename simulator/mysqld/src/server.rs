@@ -136,7 +136,7 @@ impl Server {
             .sessions
             .values()
             .filter_map(|session| match &session.work {
-                Work::Write(write) => Some(write.until),
+                Work::Write(write) if write.holds_global => Some(write.until),
                 Work::Set(set) => Some(set.until),
                 _ => None,
             });

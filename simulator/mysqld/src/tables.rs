@@ -136,10 +136,7 @@ impl Server {
                 (Rights::All, _) | (_, "BACKUP_ADMIN ON *.*") => " WITH GRANT OPTION",
                 _ => "",
             };
-            rows.row([format!(
-                "GRANT {} TO `{user}`@`%`{option}",
-                grant.replace(" ON ", " ON ")
-            )])
+            rows.row([format!("GRANT {grant} TO `{user}`@`%`{option}")])
         })
     }
 

@@ -278,3 +278,29 @@ async fn mysqld_refuses_writes_by_its_read_only_modes() -> Result<()> {
     })
     .await
 }
+
+/// `super_read_only` is two steps: where `read_only` is on already, it does not read ON before it is in force.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_only_mysqld_reads_super_read_only_when_it_is_in_force() -> Result<()> {
+    on_both(&WAITING, async |stage: Stage| {
+        let mut root = stage.log_in("root").await?;
+        root.run("SET GLOBAL read_only = ON").await.unwrap();
+        let mut waiting = root.begin(&append(1, 1));
+        stage
+            .until_status("Rpl_semi_sync_source_wait_sessions", "1")
+            .await?;
+        let closing = stage.log_in("witness").await?;
+        let mut closing = closing.begin("SET GLOBAL read_only = ON, GLOBAL super_read_only = ON");
+        closing.waits().await?;
+        ensure!(stage.variable("super_read_only").await? == "0");
+        waiting.waits().await?;
+        let mut replica = stage.replica(&GtidSet::new()).await?;
+        let (framed, _) = replica.transaction().await?;
+        replica.ack(&framed).await?;
+        waiting.succeeds().await?;
+        closing.succeeds().await?;
+        ensure!(stage.variable("super_read_only").await? == "1");
+        Ok(())
+    })
+    .await
+}

@@ -116,3 +116,34 @@ async fn a_mysqld_that_is_stopped_in_its_tracks_keeps_its_connections() -> Resul
     })
     .await
 }
+
+/// What the stream is made of: the items that a framer makes of it, one after the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dump_of_mysqld_is_announced_file_by_file() -> Result<()> {
+    on_both(&PLAIN, async |stage: Stage| {
+        let mut client = stage.log_in("client").await?;
+        let mut member = stage.log_in("witness").await?;
+        client.run(&append(1, 1)).await.unwrap();
+        member.run("FLUSH BINARY LOGS").await.unwrap();
+        client.run(&append(1, 2)).await.unwrap();
+        let mut replica = member.plain_dump(&GtidSet::new()).await?;
+        let mut items = Vec::new();
+        while items.len() < 9 {
+            items.push(replica.item().await?);
+        }
+        let expected = [
+            "a made-up rotate",
+            "a format description",
+            "previous GTIDs",
+            "a transaction",
+            "a rotate",
+            "a made-up rotate",
+            "a format description",
+            "previous GTIDs",
+            "a transaction",
+        ];
+        ensure!(items == expected, "{items:?}");
+        Ok(())
+    })
+    .await
+}

@@ -239,3 +239,26 @@ async fn a_channel_of_mysqld_outlives_a_restart() -> Result<()> {
     })
     .await
 }
+
+/// A persisted value wins over the command line, but for a server with `--no-defaults`, as both of these are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_without_defaults_loads_nothing_that_was_persisted() -> Result<()> {
+    on_both(&PLAIN, async |mut stage: Stage| {
+        const PERSISTED: &str = "SELECT @@GLOBAL.event_scheduler, (SELECT variable_value FROM \
+             performance_schema.persisted_variables WHERE variable_name = 'event_scheduler')";
+        let mut member = stage.log_in("witness").await?;
+        member
+            .run("SET PERSIST_ONLY event_scheduler = ON")
+            .await
+            .unwrap();
+        ensure!(member.run(PERSISTED).await.unwrap() == [["OFF", "ON"]]);
+        member.run("SET GLOBAL event_scheduler = ON").await.unwrap();
+        ensure!(member.run(PERSISTED).await.unwrap() == [["ON", "ON"]]);
+        stage.kill()?;
+        stage.start()?;
+        let mut member = stage.log_in("witness").await?;
+        ensure!(member.value("SELECT @@GLOBAL.event_scheduler").await? == "OFF");
+        Ok(())
+    })
+    .await
+}

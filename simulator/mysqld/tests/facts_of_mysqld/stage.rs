@@ -476,7 +476,7 @@ pub(crate) struct Replica {
 /// What a replica has received.
 pub(crate) enum Received {
     /// A transaction, and whether its end was to be acknowledged.
-    Transaction(FramedTransaction, bool),
+    Transaction(Box<FramedTransaction>, bool),
     Heartbeat,
     Other,
 }
@@ -492,11 +492,29 @@ impl Replica {
             {
                 None => {}
                 Some(StreamItem::Transaction(framed)) => {
-                    return Ok(Received::Transaction(framed, event.ack_wanted));
+                    return Ok(Received::Transaction(Box::new(framed), event.ack_wanted));
                 }
                 Some(StreamItem::Heartbeat(_)) => return Ok(Received::Heartbeat),
                 Some(_) => return Ok(Received::Other),
             }
+        }
+    }
+
+    /// The kind of the next item of the stream.
+    pub(crate) async fn item(&mut self) -> Result<&'static str, DumpError> {
+        loop {
+            let event = self.stream.next().await?.event;
+            let item = self.framer.push(&event).expect("events as they must be");
+            return Ok(match item {
+                None => continue,
+                Some(StreamItem::Transaction(_)) => "a transaction",
+                Some(StreamItem::FormatDescription { .. }) => "a format description",
+                Some(StreamItem::Rotate { artificial, .. }) if artificial => "a made-up rotate",
+                Some(StreamItem::Rotate { .. }) => "a rotate",
+                Some(StreamItem::Heartbeat(_)) => "a heartbeat",
+                Some(StreamItem::PreviousGtids(_)) => "previous GTIDs",
+                Some(StreamItem::Ignored(_)) => "something else",
+            });
         }
     }
 
@@ -505,7 +523,7 @@ impl Replica {
         let next = async {
             loop {
                 if let Received::Transaction(framed, wanted) = self.next().await? {
-                    return Ok::<_, DumpError>((framed, wanted));
+                    return Ok::<_, DumpError>((*framed, wanted));
                 }
             }
         };
