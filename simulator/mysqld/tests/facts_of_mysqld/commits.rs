@@ -56,6 +56,8 @@ async fn mysqld_makes_one_group_of_what_queues_behind_a_waiting_commit() -> Resu
             .iter()
             .filter(|row| row[6] == "waiting for handler commit");
         ensure!(behind.count() == 2, "{processes:?}");
+        // In the log it is before it is in the queue: one moment more.
+        third.waits().await?;
         replica.ack(&one).await?;
         first.succeeds().await?;
         second.waits().await?;
