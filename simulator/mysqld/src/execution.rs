@@ -20,13 +20,20 @@ impl Server {
         }
         match Statement::of(text) {
             Some(statement) => self.execute(id, statement, text),
-            None => {
-                self.unknown.push(text.to_owned());
-                let message =
-                    "You have an error in your SQL syntax: the model does not know this statement";
-                self.finish(id, Err(SqlError::new(code::PARSE, message)));
-            }
+            None => self.refuse_unknown(id, text),
         }
+    }
+
+    fn refuse_unknown(&mut self, id: SessionId, text: &str) {
+        self.unknown.push(text.to_owned());
+        let message =
+            "You have an error in your SQL syntax: the model does not know this statement";
+        self.finish(id, Err(SqlError::new(code::PARSE, message)));
+    }
+
+    fn has_written(&mut self, id: SessionId) -> bool {
+        self.session(id)
+            .is_some_and(|session| !session.transaction.rows.is_empty())
     }
 
     fn execute(&mut self, id: SessionId, statement: Statement, text: &str) {
@@ -45,6 +52,8 @@ impl Server {
         }
         match statement {
             Statement::Set(assignments) => self.begin_set(id, assignments),
+            // A real server commits the one before; nobody who uses the model does that.
+            Statement::Begin if self.has_written(id) => self.refuse_unknown(id, text),
             Statement::Begin => {
                 self.roll_back(id);
                 if let Some(session) = self.session(id) {
