@@ -6,8 +6,10 @@
 //! with one long task nobody looks at any socket or timer until it ends, however many workers are idle. No heartbeat is sent or
 //! answered meanwhile, and the others elect somebody else.
 
+use std::panic;
+
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::task::block_in_place;
+use tokio::task::{block_in_place, spawn_blocking};
 
 /// Fewer bytes are worked on where one is: they take a few milliseconds, and making way costs a thread.
 pub const LARGE: usize = 4 << 20;
@@ -19,13 +21,30 @@ pub const LARGE: usize = 4 << 20;
 /// cancelled: for its caller it is as if it had been called without this. Where there are no other threads (outside a runtime,
 /// or in one of a single thread, as in simulations) it is just called.
 pub fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    let has_others = || {
-        Handle::try_current()
-            .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread)
-    };
-    if bytes >= LARGE && has_others() {
+    if bytes >= LARGE && has_other_threads() {
         block_in_place(work)
     } else {
         work()
     }
+}
+
+/// Does `work`, which waits for a disk, on a thread that no task needs, and returns what it returns. The work is begun when the
+/// future is first polled and goes on to its end, also when the future is dropped. A panic of it is one of the caller.
+///
+/// In a runtime of a single thread, as in simulations, it is just called: when it ends there does not depend on other threads.
+pub async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    if !has_other_threads() {
+        return work();
+    }
+    match spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) if error.is_panic() => panic::resume_unwind(error.into_panic()),
+        // The runtime is being dropped, and whoever waits here with it.
+        Err(_) => std::future::pending().await,
+    }
+}
+
+fn has_other_threads() -> bool {
+    Handle::try_current()
+        .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread)
 }

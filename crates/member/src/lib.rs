@@ -34,7 +34,10 @@ pub mod status;
 pub use commands::Commands;
 pub use data_directory::{IdentityFileError, LockError};
 pub use error::MemberError;
-pub use mysqld::{GUARD, GUARDS, GuardCommand, RELOAD, connect_options, guarded_server};
+pub use mysqld::{
+    Child, GUARD, GUARDS, GuardCommand, MysqldBeside, RELOAD, Reached, connect_options,
+    guarded_server,
+};
 pub use phases::{Joined, Opened, Running, Surroundings};
 pub use reload::{Reload, Renewed};
 pub use ring_handle::{RingHandle, RotateError, Rotated};

@@ -12,8 +12,8 @@ mod versions;
 pub mod wire;
 
 pub use crate::client::{
-    ConnectOptions, Connection, Endpoint, EndpointParseError, PublicKeySource, QueryResult, Ran,
-    Row, Secret, Statements, Timeouts, literal,
+    ConnectOptions, Connection, Dial, Dialer, Endpoint, EndpointParseError, PublicKeySource,
+    QueryResult, Ran, Row, Secret, Statements, Timeouts, literal,
 };
 pub use crate::error::{LinkError, ProtocolError, ServerError, Step, not_followed, server_code};
 pub use crate::replication::{

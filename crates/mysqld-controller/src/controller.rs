@@ -2,11 +2,12 @@
 //! to executors that do not wait for each other. Looks again whenever something has changed or is due.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 use mysql_link::ConnectOptions;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 

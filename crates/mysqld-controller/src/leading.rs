@@ -2,10 +2,11 @@
 //! they agree on who leads and for how long; each is woken by the ring's changes and by the moments at which something is due.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::FutureExt;
 use raft_types::MemberId;
+use tokio::time::Instant;
 
 use crate::ring::{LeaderTerm, Ring};
 

@@ -1,11 +1,11 @@
 //! What the controller tells of one mysqld: to ingest whether it may be the primary, to operators what goes on.
 
 use std::fmt;
-use std::time::Instant;
 
 use binlog_format::gtid::GtidSet;
 use raft_types::MemberId;
 use serde::Serialize;
+use tokio::time::Instant;
 
 use crate::ring::LeaderTerm;
 

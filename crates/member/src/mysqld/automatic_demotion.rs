@@ -3,11 +3,12 @@
 //! the way of a promotion, and each time later than the last, so that two members whose mysqlds are broken do not hand it to and
 //! fro. Not while failover is paused. [`AutomaticDemotion`] decides, the task acts.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use consensus::{DatabaseState, Member, SOON_THERE, Term};
 use raft_types::MemberId;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::mysqld::PrimaryHealth;
 use crate::ring_history::note_promotion;

@@ -131,7 +131,7 @@ fn unfit(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use tokio::time::Instant;
 
     use binlog_format::gtid::GtidSet;
     use mysqld_controller::LeaderTerm;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use binlog_server::Account;
@@ -11,7 +12,7 @@ use mysql_link::{
 use mysqld_controller::ReplicationSource;
 use mysqld_controller::settings::Requirements;
 use mysqld_controller::supervisor::{
-    AccountRights, ExternalCommands, ServerCommand, SupervisorOptions,
+    AccountRights, ExternalCommands, ExternalServer, ServerCommand, SupervisorOptions,
 };
 use raft_types::{Incarnation, MemberId};
 
@@ -118,11 +119,13 @@ pub(crate) fn supervisor_options(
             true => AccountRights::Native,
             false => AccountRights::All,
         },
-        external: external.map(|external| ExternalCommands {
-            start: external.start.clone(),
-            stop: external.stop.clone(),
-            kill: external.kill.clone(),
-            limit: START_LIMIT,
+        external: external.map(|external| -> Arc<dyn ExternalServer> {
+            Arc::new(ExternalCommands {
+                start: external.start.clone(),
+                stop: external.stop.clone(),
+                kill: external.kill.clone(),
+                limit: START_LIMIT,
+            })
         }),
         ..SupervisorOptions::new(server, account.clone())
     })

@@ -21,9 +21,12 @@ use mysqld_controller::conversion::{look, steps};
 use mysqld_controller::events::EventScheduler;
 use mysqld_controller::ingest::CommitObserver;
 use mysqld_controller::settings::Requirements;
+use mysqld_controller::supervisor::ExternalServer;
 use spilling_bytes::SpillFolder;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::automatic_demotion::DemotionTask;
 use super::connection::supervisor_options;
 use super::guard_line::GuardCommand;
 use super::primary_health::PrimaryHealth;
@@ -69,6 +72,8 @@ pub(crate) struct Given {
     pub(crate) commits: Option<Arc<dyn CommitObserver>>,
     /// Where large transactions are as they come.
     pub(crate) spill: SpillFolder,
+    /// What owns mysqld, in the place of the configured commands.
+    pub(crate) owner: Option<Arc<dyn ExternalServer>>,
 }
 
 struct Managed {
@@ -101,6 +106,7 @@ impl MysqldManagement {
                 guard: given.guard,
                 commits: given.commits,
                 spill: given.spill,
+                owner: given.owner,
             },
             config: config.clone(),
             settings: settings.clone(),
@@ -120,6 +126,28 @@ impl MysqldManagement {
             management.start();
         }
         Ok(management)
+    }
+
+    /// Has the member's leader use this mysqld: its writes are paused before a switchover, and others ask what a promotion of it
+    /// would cost. What gives the leadership away when it cannot be the primary is returned, to be run for as long as the member
+    /// takes part; what that is about to do is `told`. None where it is to be borne with for ever.
+    pub(crate) fn take_part(
+        self: &Arc<Self>,
+        told: watch::Sender<Option<String>>,
+    ) -> Option<DemotionTask> {
+        let member = &self.ring.member;
+        member.set_writer(self.clone());
+        member.set_database(self.clone());
+        let (full, seen) = (member.clone(), self.clone());
+        Some(DemotionTask {
+            member: member.clone(),
+            patience: self.settings.demote_after?,
+            health: Box::new(move || match full.is_full_alone() {
+                true => Some(PrimaryHealth::full()),
+                false => seen.health(),
+            }),
+            told,
+        })
     }
 
     fn start(&self) {

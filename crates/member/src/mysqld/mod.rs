@@ -1,6 +1,7 @@
 //! The mysqld beside a database member.
 
 mod automatic_demotion;
+mod beside;
 mod candidacy;
 mod connection;
 mod guard_line;
@@ -9,11 +10,11 @@ mod primary_health;
 mod tasks;
 mod writer;
 
-pub(crate) use automatic_demotion::DemotionTask;
+pub use beside::{MysqldBeside, Reached};
 pub(crate) use candidacy::MOST_BEHIND;
 pub use connection::{connect_options, guarded_server};
 pub(crate) use connection::{native_source, requirements, usual_server_id};
 pub use guard_line::{GUARD, GUARDS, GuardCommand, RELOAD};
 pub(crate) use management::{Given, MysqldManagement};
 pub(crate) use primary_health::PrimaryHealth;
-pub(crate) use tasks::Child;
+pub use tasks::Child;

@@ -80,7 +80,7 @@ mod tests {
         let held = SupervisorState::Held {
             cause: "the ring is silent".to_owned(),
         };
-        let now = std::time::Instant::now();
+        let now = tokio::time::Instant::now();
         let unseen = WatchReport {
             protection: Protection::Unknown {
                 cause: "connection refused".to_owned(),

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 use consensus::{DatabaseState, Member};
@@ -21,7 +21,7 @@ use mysqld_controller::status::{
     ReadFenceReason, Readiness, RoleState, RoleStatus, WriteFenceState, WriteFenceStatus,
 };
 use mysqld_controller::supervisor::{
-    Supervisor, SupervisorHandle, SupervisorState, SupervisorStatus,
+    ExternalServer, Supervisor, SupervisorHandle, SupervisorState, SupervisorStatus,
 };
 use mysqld_controller::tail_trim::{ProtectionStart, TailTrim, TailTrimOptions};
 use mysqld_controller::watch::{Protection, WatchOptions, WatchReport, Watcher};
@@ -33,6 +33,7 @@ use mysqld_controller::{
 use spilling_bytes::SpillFolder;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::candidacy::Candidacy;
@@ -80,6 +81,8 @@ pub(crate) struct Known {
     pub(crate) commits: Option<Arc<dyn CommitObserver>>,
     /// Where large transactions are as they come.
     pub(crate) spill: SpillFolder,
+    /// What owns mysqld, in the place of the configured commands.
+    pub(crate) owner: Option<Arc<dyn ExternalServer>>,
 }
 
 /// A mysqld that is the member's child.
@@ -90,7 +93,7 @@ struct Supervised {
 
 /// What becomes of a child when its member ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Child {
+pub enum Child {
     /// It is stopped, once no commit waits.
     Stops,
     /// It goes on without its member; its commits wait for it to come back, and readers are kept off.
@@ -147,7 +150,10 @@ impl MysqldTasks {
         known: Known,
         ring: RingHandle,
     ) -> Self {
-        let supervisor = supervisor_options(config, settings, &connect);
+        let mut supervisor = supervisor_options(config, settings, &connect);
+        if let (Some(options), Some(owner)) = (&mut supervisor, known.owner.clone()) {
+            options.external = Some(owner);
+        }
         let data_dir = supervisor
             .as_ref()
             .map(|options| options.server.data_dir.clone());

@@ -2,7 +2,7 @@
 //! everything that commits. One that stands still and cannot be closed is killed.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use consensus::Writer;
 use futures::future::BoxFuture;
@@ -10,6 +10,7 @@ use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
 use mysqld_controller::supervisor::{SupervisorHandle, SupervisorState};
 use mysqld_controller::watch::WatchReport;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// How long the write fence may take, beside what it waits for long statements. The closing itself waits for a second at most.
 const LIMIT: Duration = Duration::from_secs(4);

@@ -15,9 +15,7 @@ use tokio::time::Instant;
 
 use crate::error::MemberError;
 use crate::log_keeping::{Retention, purge_as_configured, scrub};
-use crate::mysqld::{
-    Child, DemotionTask, Given, MysqldManagement, PrimaryHealth, native_source, requirements,
-};
+use crate::mysqld::{Child, Given, MysqldManagement, native_source, requirements};
 use crate::phases::base::{Base, listen};
 use crate::phases::joining::{Joined, origin_gtids, record_of};
 use crate::ring_handle::{ReadableLog, RingHandle};
@@ -219,6 +217,7 @@ fn look_after_mysqld(
         guard: base.with.guard.clone(),
         commits: base.with.commits.clone(),
         spill: base.spill.clone(),
+        owner: None,
     };
     let identity = base.book.identity();
     let requirements = requirements(settings, identity.member, identity.incarnation);
@@ -237,19 +236,7 @@ fn look_after_mysqld(
         path: config.data_dir.clone(),
         source,
     })?;
-    ring.member.set_writer(management.clone());
-    ring.member.set_database(management.clone());
-    if let Some(patience) = settings.demote_after {
-        let (full, seen) = (ring.member.clone(), management.clone());
-        let watching = DemotionTask {
-            member: ring.member.clone(),
-            patience,
-            health: Box::new(move || match full.is_full_alone() {
-                true => Some(PrimaryHealth::full()),
-                false => seen.health(),
-            }),
-            told,
-        };
+    if let Some(watching) = management.take_part(told) {
         base.tasks.spawn(watching.run());
     }
     Ok(Some(management))

@@ -1,7 +1,7 @@
 //! The mysqld that gets a copy, and what is waited for with it: that it answers, that the data come, that it comes back with
 //! them, and its role.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mysql_link::ConnectOptions;
 use mysqld_controller::provision::{CloneAccount, CopyState, ProvisionError, look, survey};
@@ -9,6 +9,7 @@ use mysqld_controller::status::{RoleState, RoleStatus};
 use mysqld_controller::supervisor::{SupervisorState, SupervisorStatus};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::protocol::{CommandEvent, CommandProgress, Refusal, RefusalKind};
 

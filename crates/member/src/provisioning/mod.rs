@@ -9,7 +9,7 @@ pub(crate) use donor_member::DonorMember;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 use mysqld_controller::Ring;
@@ -23,6 +23,7 @@ use mysqld_controller::tail_trim::errant_files;
 use raft_types::MemberId;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use self::copied_mysqld::{BEGIN, LOOK, Stop};
 use crate::protocol::{
@@ -378,7 +379,7 @@ impl Provisioner {
             return Ok(Vec::new());
         };
         let member_dir = self.member_dir.clone();
-        let kept = tokio::task::spawn_blocking(move || {
+        let kept = long_work::on_disk(move || {
             let errant = executed.difference(&committed);
             if errant.is_empty() {
                 return Ok(Vec::new());
@@ -387,17 +388,13 @@ impl Provisioner {
             let kept = files.iter().map(|file| file.keep(&member_dir));
             kept.collect::<std::io::Result<Vec<_>>>()
         });
-        let told = |error: &dyn std::fmt::Display| {
+        let kept = kept.await.map_err(|error: std::io::Error| {
             Refusal::new(
                 RefusalKind::Refused,
                 format!("the binlog files with errant transactions cannot be kept: {error}"),
                 "nothing was changed; fix that, or add --force to lose them",
             )
-        };
-        let kept = match kept.await {
-            Ok(kept) => kept.map_err(|error| told(&error))?,
-            Err(error) => return Err(told(&error)),
-        };
+        })?;
         Ok(kept
             .into_iter()
             .map(|tail| KeptBinlog {

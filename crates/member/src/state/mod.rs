@@ -4,7 +4,6 @@ mod status_view;
 mod takeover;
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Instant;
 
 use binlog_store::{LogHandle, ReadFault, ScrubProgress};
 use consensus::{IdentityBook, LogOrigin};
@@ -12,6 +11,7 @@ use futures::future::BoxFuture;
 use proxy::RouteTable;
 use raft_types::{RingId, UnixSeconds};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 use transport::GrpcNetworkFactory;
 
 use crate::credentials::Credentials;

@@ -1,10 +1,11 @@
 //! Puts a member's view together from what its parts say. Pure: the parts are asked elsewhere.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use consensus::{Identity, Leadership, Member, MemberStatus, RingMember};
 use raft_types::{MemberId, UnixSeconds};
+use tokio::time::Instant;
 
 use crate::settings::{MemberEntry, Settings};
 use crate::status::{

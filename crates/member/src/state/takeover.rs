@@ -2,9 +2,10 @@
 //! knew of no leader until clients may write to its mysqld. A failover and a switchover look the same from here.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use consensus::{Leadership, Member, Term};
+use tokio::time::Instant;
 
 use crate::ring_history::note_leadership;
 use crate::state::MemberState;

@@ -59,7 +59,7 @@ async fn connect_in_mode(
     clock: Deadline<'_>,
     mode: TlsMode,
 ) -> Result<(ByteStream, Greeting), LinkError> {
-    let stream = clock.bound(Step::Connect, open(&options.endpoint)).await?;
+    let stream = clock.bound(Step::Connect, open(options)).await?;
     let mut negotiation = Negotiation {
         reader: PacketReader::new(stream, MAX_NEGOTIATION_PACKET),
         options,
@@ -112,10 +112,12 @@ impl<'a> Deadline<'a> {
     }
 }
 
-async fn open(endpoint: &Endpoint) -> Result<ByteStream, LinkError> {
-    let opened = match endpoint {
-        Endpoint::Tcp { host, port } => open_tcp(host, *port).await.map(ByteStream::Tcp),
-        Endpoint::Unix(path) => UnixStream::connect(path).await.map(ByteStream::Unix),
+async fn open(options: &ConnectOptions) -> Result<ByteStream, LinkError> {
+    let endpoint = &options.endpoint;
+    let opened = match (options.dialer.instead_of_sockets(), endpoint) {
+        (Some(dial), _) => dial.dial(endpoint).await,
+        (None, Endpoint::Tcp { host, port }) => open_tcp(host, *port).await.map(ByteStream::Tcp),
+        (None, Endpoint::Unix(path)) => UnixStream::connect(path).await.map(ByteStream::Unix),
     };
     opened.map_err(|source| LinkError::Unreachable {
         endpoint: endpoint.clone(),

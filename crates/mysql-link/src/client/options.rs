@@ -1,15 +1,18 @@
 //! How to connect to a mysqld: where it listens, as whom, over what, and how long to wait.
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::tls::TlsOptions;
+use crate::wire::ByteStream;
 
 /// The address of a mysqld: a TCP host and port, or the path of a unix socket.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -145,6 +148,50 @@ pub enum PublicKeySource {
     Never,
 }
 
+/// Opens the byte streams that connections run over, in the place of the system's sockets: for a server in this process.
+pub trait Dial: Send + Sync {
+    /// Opens a stream to the server at `endpoint`.
+    ///
+    /// # Errors
+    /// As a socket's `connect`.
+    fn dial(&self, endpoint: &Endpoint) -> BoxFuture<'_, io::Result<ByteStream>>;
+}
+
+/// How a server is reached: by the system's sockets, unless something else was given. Clones share it.
+#[derive(Clone, Default)]
+pub struct Dialer(Option<Arc<dyn Dial>>);
+
+impl Dialer {
+    /// By this in the place of sockets.
+    pub fn new(dial: Arc<dyn Dial>) -> Self {
+        Self(Some(dial))
+    }
+
+    pub(crate) fn instead_of_sockets(&self) -> Option<&Arc<dyn Dial>> {
+        self.0.as_ref()
+    }
+}
+
+impl PartialEq for Dialer {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+            (own, other) => own.is_none() && other.is_none(),
+        }
+    }
+}
+
+impl Eq for Dialer {}
+
+impl fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Some(_) => "Dialer(…)",
+            None => "Dialer(sockets)",
+        })
+    }
+}
+
 /// Bounds of every wait on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
@@ -185,6 +232,8 @@ pub struct ConnectOptions {
     /// Whether a packet may hold several statements ([`Connection::run_all`](crate::Connection::run_all)). Off unless it
     /// is needed: it widens what a statement with foreign text in it could do.
     pub several_statements: bool,
+    /// How the server is reached.
+    pub dialer: Dialer,
 }
 
 impl ConnectOptions {
@@ -200,6 +249,7 @@ impl ConnectOptions {
             max_packet_bytes: 64 << 20,
             program_name: "witness".to_owned(),
             several_statements: false,
+            dialer: Dialer::default(),
         }
     }
 

@@ -7,7 +7,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, ReadHalf, WriteHalf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 use tokio_rustls::TlsStream;
 
@@ -16,9 +16,9 @@ pub use crate::wire::packets::{
     MAX_CHUNK, Packet, PacketDecoder, PacketReader, PacketWriter, WireError, encode_packet,
 };
 
-// The transports: TCP, TCP with TLS, unix socket. One enum, no dynamic dispatch on the hot path.
+// The transports: TCP, TCP with TLS, unix socket, memory. One enum, no dynamic dispatch on the hot path.
 
-/// The connection under the packets: TCP, TLS over TCP, or a unix socket.
+/// The connection under the packets: TCP, TLS over TCP, a unix socket, or memory.
 #[derive(Debug)]
 pub enum ByteStream {
     /// TCP without TLS.
@@ -27,6 +27,8 @@ pub enum ByteStream {
     Tls(Box<TlsStream<TcpStream>>),
     /// A unix socket, which is never encrypted.
     Unix(UnixStream),
+    /// To a server in this process, as simulations have one.
+    Memory(DuplexStream),
 }
 
 impl ByteStream {
@@ -37,7 +39,7 @@ impl ByteStream {
 
     /// Whether the stream never leaves the machine through a network.
     pub fn is_local_socket(&self) -> bool {
-        matches!(self, Self::Unix(_))
+        matches!(self, Self::Unix(_) | Self::Memory(_))
     }
 
     /// Two halves that can be used at the same time.
@@ -55,6 +57,10 @@ impl ByteStream {
                 let (reader, writer) = stream.into_split();
                 (ByteReader::Unix(reader), ByteWriter::Unix(writer))
             }
+            Self::Memory(stream) => {
+                let (reader, writer) = tokio::io::split(stream);
+                (ByteReader::Memory(reader), ByteWriter::Memory(writer))
+            }
         }
     }
 }
@@ -68,6 +74,8 @@ pub enum ByteReader {
     Tls(ReadHalf<TlsStream<TcpStream>>),
     /// A unix socket.
     Unix(unix::OwnedReadHalf),
+    /// Memory.
+    Memory(ReadHalf<DuplexStream>),
 }
 
 /// The writing half of a [`ByteStream`].
@@ -79,6 +87,8 @@ pub enum ByteWriter {
     Tls(WriteHalf<TlsStream<TcpStream>>),
     /// A unix socket.
     Unix(unix::OwnedWriteHalf),
+    /// Memory.
+    Memory(WriteHalf<DuplexStream>),
 }
 
 macro_rules! delegate_read {
@@ -93,6 +103,7 @@ macro_rules! delegate_read {
                     Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
                     Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
                     Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+                    Self::Memory(stream) => Pin::new(stream).poll_read(cx, buf),
                 }
             }
         }
@@ -111,6 +122,7 @@ macro_rules! delegate_write {
                     Self::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
                     Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
                     Self::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+                    Self::Memory(stream) => Pin::new(stream).poll_write(cx, buf),
                 }
             }
 
@@ -119,6 +131,7 @@ macro_rules! delegate_write {
                     Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
                     Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
                     Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
+                    Self::Memory(stream) => Pin::new(stream).poll_flush(cx),
                 }
             }
 
@@ -127,6 +140,7 @@ macro_rules! delegate_write {
                     Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
                     Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
                     Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+                    Self::Memory(stream) => Pin::new(stream).poll_shutdown(cx),
                 }
             }
         }

@@ -2,12 +2,13 @@
 //! that has everything fit to be the primary.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use applier::run::StageName;
 use binlog_format::gtid::GtidSet;
 use mysql_link::Connection;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 

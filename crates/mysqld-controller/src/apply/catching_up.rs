@@ -1,9 +1,10 @@
 //! Whether a server has everything of the ring's log.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use binlog_format::gtid::{GtidSet, parse_gtid_owned};
 use mysql_link::{ConnectOptions, Connection};
+use tokio::time::Instant;
 
 use crate::apply::errant::errant;
 use crate::apply::standing::{Standing, may_propose};

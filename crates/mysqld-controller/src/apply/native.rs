@@ -111,7 +111,7 @@ async fn watch_threads(
             }
             Ok(Threads::Ended(cause)) => return cause,
             Err(error) => {
-                let since = *away_since.get_or_insert_with(std::time::Instant::now);
+                let since = *away_since.get_or_insert_with(tokio::time::Instant::now);
                 if since.elapsed() > AWAY {
                     return format!("mysqld cannot be looked at: {error}");
                 }

@@ -75,11 +75,10 @@ impl StandingFile {
     /// In words.
     pub(super) async fn store(&self, standing: Standing) -> Result<(), String> {
         let path = self.path.clone();
-        let stored = tokio::task::spawn_blocking(move || {
+        let stored = long_work::on_disk(move || {
             durable_file::replace(&path, &serde_json::to_vec_pretty(&standing)?)
         });
-        let stored = stored.await.map_err(io::Error::other).and_then(|done| done);
-        stored.map_err(|error| {
+        stored.await.map_err(|error| {
             let file = self.path.display();
             format!("what mysqld is in the ring cannot be written to {file}: {error}")
         })

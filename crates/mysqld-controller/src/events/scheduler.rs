@@ -109,8 +109,7 @@ impl EventScheduler {
     async fn record(&self, found: Option<FoundScheduler>) -> io::Result<()> {
         let content = serde_json::to_vec_pretty(&found)?;
         let file = self.inner.file.clone();
-        let stored = tokio::task::spawn_blocking(move || durable_file::replace(&file, &content));
-        stored.await.map_err(io::Error::other)??;
+        long_work::on_disk(move || durable_file::replace(&file, &content)).await?;
         *self.found() = found;
         Ok(())
     }

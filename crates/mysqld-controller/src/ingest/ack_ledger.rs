@@ -6,11 +6,12 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use binlog_format::framing::SourcePosition;
 use raft_types::OpId;
 use thiserror::Error;
+use tokio::time::Instant;
 
 use crate::ring::{Outcome, Ticket};
 

@@ -3,11 +3,11 @@
 //! [`mysql_link::Acker`].
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use mysql_link::Acker;
 use raft_types::OpId;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use crate::ingest::ack_ledger::{AckLedger, LedgerEntry, Wait, covers};
 use crate::ingest::error::IngestError;

@@ -1,7 +1,7 @@
 //! The reading side of an attachment: events into transactions, transactions into proposals.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
 use binlog_format::gtid::GtidSet;
@@ -10,6 +10,7 @@ use mysql_link::{DumpEvent, EventReader};
 use raft_types::{AppEntry, Rotate, TransactionPayload};
 use spilling_bytes::Gathered;
 use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::time::Instant;
 use tracing::info;
 
 use crate::ingest::ack_ledger::{LedgerEntry, Wait};

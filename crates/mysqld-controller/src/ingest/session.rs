@@ -1,7 +1,7 @@
 //! One attachment: from connecting to its end.
 
 use std::convert::Infallible;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::framing::TransactionFramer;
@@ -10,6 +10,7 @@ use bytes::Bytes;
 use mysql_link::{ConnectOptions, Connection, DumpOptions, ReplicationStream};
 use raft_types::MAX_TRANSACTION_BYTES;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::ingest::ack_ledger::AckLedger;

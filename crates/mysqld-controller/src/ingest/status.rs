@@ -1,9 +1,10 @@
 //! What ingest is doing, for operators: a state with an age and a cause, and figures.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
+use tokio::time::Instant;
 
 use crate::ingest::ack_ledger::Release;
 use crate::ring::LeaderTerm;

@@ -1,6 +1,6 @@
 //! What becomes of the ring's log at the server: compared with it, applied to it, or neither. Pure.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use crate::leading::Leading;
 use crate::plan::facts::{Applier, ApplyAction as Action, Facts, Incarnation, Kill, Writers};

@@ -1,6 +1,8 @@
 //! Everything that the plan depends on, at one moment, and what is being done.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::leading::Leading;
 use crate::ring::LeaderTerm;

@@ -24,7 +24,9 @@ pub mod read_fence;
 pub(crate) mod role_words;
 pub mod write_fence;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::plan::facts::{Applier, ApplyAction, Facts, Kill};
 use crate::plan::read_fence::{ReadFenceAction, ReadFenceMemory};

@@ -4,10 +4,11 @@
 //! Whatever happens, no client can commit while commits wait for nobody; and once the ring rests, so does mysqld: open for a
 //! leader, following for anybody else.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use raft_types::MemberId;
+use tokio::time::Instant;
 
 use crate::leading::Leading;
 use crate::plan::decide;

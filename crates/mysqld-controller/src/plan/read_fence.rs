@@ -1,6 +1,8 @@
 //! Whether ordinary accounts may read, pure.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::leading::Leading;
 use crate::plan::facts::Facts;

@@ -50,9 +50,9 @@ pub(crate) fn log_change(was: &RoleState, now: &RoleState) {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-    use std::time::Instant;
 
     use raft_types::MemberId;
+    use tokio::time::Instant;
 
     use super::*;
     use crate::plan::facts::{LockoutPatience, ServerView};

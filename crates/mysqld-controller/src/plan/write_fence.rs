@@ -1,10 +1,11 @@
 //! Whether clients may write, pure.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use raft_types::MemberId;
 use serde::Serialize;
+use tokio::time::Instant;
 
 use crate::ingest::IngestStatus;
 use crate::leading::Leading;

@@ -5,11 +5,12 @@
 //! superseded: a file in the member's data directory has the process id of the one whose turn it is.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fs, io};
 
 use mysql_link::{ConnectOptions, LinkError};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tracing::{error, warn};
 
 use crate::STATEMENT_LIMIT;

@@ -1,9 +1,10 @@
 //! Keeps ordinary accounts off and lets them in again. It waits for nothing that commits hold up.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mysql_link::ConnectOptions;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::STATEMENT_LIMIT;

@@ -1,7 +1,9 @@
 //! What to do about the process, pure: started, adopted, stopped. That one which runs is killed for the ring's sake (`anew`) is
 //! decided in [`crate::plan::kill`].
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// A process id of the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]

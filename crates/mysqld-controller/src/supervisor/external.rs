@@ -2,13 +2,52 @@
 //! known by the directory that it works in, or by its pid file. It has to boot `super_read_only` by its
 //! own configuration; whether it did is looked at after each start.
 
+use std::fmt;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use mysql_link::{ConnectOptions, Connection, LinkError};
 
+use crate::supervisor::decision::{Found, ProcessId};
 use crate::supervisor::launch::output_of;
+use crate::supervisor::process;
+use crate::supervisor::process::Mark;
 
-/// How such a mysqld is started and stopped.
+/// Whatever owns the server: it is started and stopped through this, and looked for among its processes.
+pub trait ExternalServer: Send + Sync + fmt::Debug {
+    /// Starts it, and ends once it is started.
+    ///
+    /// # Errors
+    /// In words.
+    fn start(&self) -> BoxFuture<'_, Result<(), String>>;
+
+    /// Asks it to stop, for `limit` at most.
+    ///
+    /// # Errors
+    /// In words.
+    fn stop(&self, limit: Duration) -> BoxFuture<'_, Result<(), String>>;
+
+    /// Kills it, so that nothing which waits in it is let through.
+    ///
+    /// # Errors
+    /// In words.
+    fn kill(&self) -> BoxFuture<'_, Result<(), String>>;
+
+    /// How long a start may take, recovery included.
+    fn start_limit(&self) -> Duration;
+
+    /// What serves the data directory; among the system's processes, unless its owner has others.
+    fn find(&self, mark: &Mark) -> Found {
+        process::find(mark)
+    }
+
+    /// Whether a process that served the data directory still does.
+    fn serves(&self, id: ProcessId, mark: &Mark) -> bool {
+        process::serves(id, mark)
+    }
+}
+
+/// A server that is started and stopped by commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalCommands {
     /// Program and arguments that start it, and end once it is started.
@@ -21,17 +60,21 @@ pub struct ExternalCommands {
     pub limit: Duration,
 }
 
-impl ExternalCommands {
-    pub(super) async fn start(&self) -> Result<(), String> {
-        output_of(&self.start, self.limit).await.map(drop)
+impl ExternalServer for ExternalCommands {
+    fn start(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async { output_of(&self.start, self.limit).await.map(drop) })
     }
 
-    pub(super) async fn stop(&self, limit: Duration) -> Result<(), String> {
-        output_of(&self.stop, limit).await.map(drop)
+    fn stop(&self, limit: Duration) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async move { output_of(&self.stop, limit).await.map(drop) })
     }
 
-    pub(super) async fn kill(&self) -> Result<(), String> {
-        output_of(&self.kill, self.limit).await.map(drop)
+    fn kill(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async { output_of(&self.kill, self.limit).await.map(drop) })
+    }
+
+    fn start_limit(&self) -> Duration {
+        self.limit
     }
 }
 

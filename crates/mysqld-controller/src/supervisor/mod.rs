@@ -19,8 +19,9 @@ pub use crate::supervisor::command_line::{AccountRights, ServerCommand};
 pub use crate::supervisor::decision::{
     Action, DataDir, Found, ProcessId, Restart, Situation, Stopping, Wanted, decide,
 };
-pub use crate::supervisor::external::ExternalCommands;
+pub use crate::supervisor::external::{ExternalCommands, ExternalServer};
 pub use crate::supervisor::options::{
     StartGuard, SupervisorHandle, SupervisorOptions, SupervisorState, SupervisorStatus,
 };
+pub use crate::supervisor::process::Mark;
 pub use crate::supervisor::supervisor_task::Supervisor;

@@ -2,17 +2,19 @@
 //! owns the moment before a start.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
 use serde::Serialize;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::STATEMENT_LIMIT;
 use crate::supervisor::command_line::{AccountRights, ServerCommand};
 use crate::supervisor::decision::{Found, ProcessId, Restart, Wanted};
-use crate::supervisor::external::ExternalCommands;
+use crate::supervisor::external::ExternalServer;
 use crate::supervisor::process;
 use crate::supervisor::process::Mark;
 
@@ -23,7 +25,7 @@ pub struct SupervisorOptions {
     pub server: ServerCommand,
     /// How it is started and stopped when something else owns it: then of the command line only the places
     /// of its data, its binlog and its pid file matter.
-    pub external: Option<ExternalCommands>,
+    pub external: Option<Arc<dyn ExternalServer>>,
     /// The member's account. It is created when the data directory is initialised.
     pub account: ConnectOptions,
     /// What it may do then.
@@ -56,8 +58,26 @@ impl SupervisorOptions {
         }
     }
 
+    /// What serves the data directory.
+    pub(super) fn find(&self) -> Found {
+        let mark = self.mark();
+        match &self.external {
+            Some(external) => external.find(&mark),
+            None => process::find(&mark),
+        }
+    }
+
+    /// Whether a process that served the data directory still does.
+    pub(super) fn serves(&self, id: ProcessId) -> bool {
+        let mark = self.mark();
+        match &self.external {
+            Some(external) => external.serves(id, &mark),
+            None => process::serves(id, &mark),
+        }
+    }
+
     /// By what the server is known among the system's processes.
-    pub(super) fn mark(&self) -> Mark {
+    fn mark(&self) -> Mark {
         let works_in = || fs::canonicalize(&self.server.data_dir).ok();
         Mark {
             argument: self.server.data_dir_argument(),
@@ -74,7 +94,7 @@ impl SupervisorOptions {
         if let Some(external) = &self.external {
             return external.kill().await;
         }
-        match process::find(&self.mark()) {
+        match self.find() {
             Found::Unknown(id) => process::kill(id).map_err(|error| error.to_string()),
             _ => Ok(()),
         }

@@ -17,7 +17,7 @@ const MOST_WRAPPING: usize = 5;
 
 /// By what a process that serves a data directory is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mark {
+pub struct Mark {
     /// This is in its command line.
     pub(super) argument: String,
     /// Or it is a mysqld that works in this directory, its data directory. Where that may not be looked at,

@@ -1,13 +1,13 @@
 //! Starting mysqld: asking the guard, running the command, and looking how it came up.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::supervisor::decision::{Found, ProcessId, Wanted};
 use crate::supervisor::external::booted_open;
 use crate::supervisor::options::SupervisorState;
-use crate::supervisor::process;
 use crate::supervisor::supervisor_task::{Server, Supervisor};
 
 /// From a look that found nothing to the one that confirms it.
@@ -89,7 +89,7 @@ impl Supervisor {
     async fn try_start(&mut self) -> Result<Server, String> {
         if let Some(external) = &self.options.external {
             external.start().await?;
-            let Found::Unknown(id) = process::find(&self.options.mark()) else {
+            let Found::Unknown(id) = self.options.find() else {
                 return Err("the start command succeeded, but no mysqld runs in the data directory; set mysql.pid_file if the member may not read the working directory of mysqld".to_owned());
             };
             return Ok(Server {
@@ -125,7 +125,7 @@ impl Supervisor {
         let Some(external) = &self.options.external else {
             return;
         };
-        let (account, limit) = (self.options.account.clone(), external.limit);
+        let (account, limit) = (self.options.account.clone(), external.start_limit());
         let status = self.status.clone();
         let starts = status.borrow().starts;
         tokio::spawn(async move {

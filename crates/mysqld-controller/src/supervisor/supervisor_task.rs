@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fs, io};
 
 use mysql_link::{ConnectOptions, Connection, LinkError, ServerVersion};
 use tokio::process::Child;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::backoff::Backoff;
@@ -165,9 +166,8 @@ impl Supervisor {
 
     /// What runs; notices the end of the one that ran.
     pub(super) fn found(&mut self) -> Found {
-        let mark = self.options.mark();
         let Some(server) = &mut self.server else {
-            return process::find(&mark);
+            return self.options.find();
         };
         let ended = match &mut server.child {
             Some(child) => match child.try_wait() {
@@ -175,7 +175,7 @@ impl Supervisor {
                 Ok(Some(status)) => Some(ended_with(status)),
                 Err(error) => Some(format!("mysqld cannot be waited for: {error}")),
             },
-            None if process::serves(server.id, &mark) => None,
+            None if self.options.serves(server.id) => None,
             None => Some("mysqld has ended".to_owned()),
         };
         let Some(cause) = ended else {
@@ -190,7 +190,7 @@ impl Supervisor {
             self.fail(format!("{cause} after {ran:.1?}{}", self.last_errors()));
         }
         // A wrapper may have ended before what it wrapped.
-        process::find(&mark)
+        self.options.find()
     }
 
     /// For a message; another one's error log is not known here.

@@ -186,20 +186,16 @@ impl<R: Ring> TailTrim<R> {
         let at_work = self.at_work.clone();
         let member_dir = self.options.member_dir.clone();
         let index = place.index().to_owned();
-        let done = tokio::task::spawn_blocking(move || {
+        let done = long_work::on_disk(move || {
             let _alone = at_work.lock().unwrap_or_else(PoisonError::into_inner);
             work(&place, &member_dir)
         });
-        let told = |error: &dyn std::fmt::Display| {
+        done.await.map_err(|error| {
             format!(
                 "mysqld's binlog, as {} lists it, cannot be made ready for a start: {error}",
                 index.display()
             )
-        };
-        match done.await {
-            Ok(done) => done.map_err(|error| told(&error)),
-            Err(error) => Err(told(&error)),
-        }
+        })
     }
 }
 
@@ -446,9 +442,8 @@ async fn on_disk<T: Send + 'static>(
     options: TailTrimOptions,
     work: impl FnOnce(&BinlogPlace, &Path) -> std::io::Result<T> + Send + 'static,
 ) -> Result<T, String> {
-    let done = tokio::task::spawn_blocking(move || work(&place, &options.member_dir));
-    let done = done.await.map_err(|error| error.to_string())?;
-    done.map_err(|error| error.to_string())
+    let done = long_work::on_disk(move || work(&place, &options.member_dir));
+    done.await.map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -4,11 +4,12 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::statvfs;
 use serde::Serialize;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::settings::CommitLook;
 
@@ -180,9 +181,9 @@ impl Room {
         };
         let folder = folder.clone();
         let asked = self.asked.get_or_insert_with(|| {
-            tokio::task::spawn_blocking(move || {
+            tokio::spawn(long_work::on_disk(move || {
                 statvfs(&folder).is_ok_and(|space| space.f_bavail * space.f_frsize < ROOM)
-            })
+            }))
         });
         let Ok(gone) = tokio::time::timeout(PATIENCE, asked).await else {
             return false;

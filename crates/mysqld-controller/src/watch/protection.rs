@@ -1,6 +1,6 @@
 //! From a look to a verdict, pure.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use serde::Serialize;
 use uuid::Uuid;

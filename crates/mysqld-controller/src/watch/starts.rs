@@ -1,7 +1,8 @@
 //! Tells starts of mysqld apart: what was set or compared in one of them is not believed of another.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use uuid::Uuid;
 
 /// What one look saw of the server's start.

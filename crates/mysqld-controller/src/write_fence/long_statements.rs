@@ -6,9 +6,10 @@
 //! broken connection: closing waits for it, and it is the ring's or nobody's, like every other.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mysql_link::{ConnectOptions, Connection, LinkError};
+use tokio::time::Instant;
 
 use crate::write_fence::read_only;
 use crate::write_fence::read_only::ReadOnlyError;

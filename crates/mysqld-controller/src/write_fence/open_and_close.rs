@@ -1,11 +1,12 @@
 //! Opens the primary for writes, and closes it, also for a switchover (statements that hold that up: [`super::long_statements`]): the
 //! only place that touches `read_only` and `super_read_only` of a primary. What to do, the plan decides ([`crate::plan::write_fence`]).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mysql_link::ConnectOptions;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::STATEMENT_LIMIT;

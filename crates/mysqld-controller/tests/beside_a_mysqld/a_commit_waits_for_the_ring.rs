@@ -1,12 +1,11 @@
 //! Ingest between a real mysqld and a ring that commits on demand.
 
-use std::time::Instant;
-
 use anyhow::Result;
 use binlog_format::gtid::GtidSet;
 use mysqld_controller::LeaderTerm;
 use mysqld_controller::ingest::IngestState;
 use raft_types::AppEntry;
+use tokio::time::Instant;
 
 use crate::primary::{
     A_WHILE, Running, eventually, finish, ingest_options, launch, still_waits, visible,

@@ -1,15 +1,15 @@
 //! What happens to waiting commits when the acker, the primary or the quorum goes away and comes
 //! back; and primaries that do not belong to the ring.
 
-use std::time::{Duration, Instant};
-
 use anyhow::{Context, Result};
 use binlog_format::gtid::{Gtid, GtidSet};
 use mysql_link::{Connection, server_code};
 use mysqld_controller::LeaderTerm;
 use mysqld_controller::ingest::IngestState;
 use mysqld_controller::watch::{WatchOptions, Watcher};
+use std::time::Duration;
 use testkit::mysqld::Mysqld;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::primary::{

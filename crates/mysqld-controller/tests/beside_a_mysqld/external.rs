@@ -33,7 +33,16 @@ impl StartGuard for Counted {
 
 /// Its data directory stands in its configuration file alone, and a shell is in the place of systemd.
 fn external(home: &Home, super_read_only: &str) -> Result<SupervisorOptions> {
-    let mut options = home.options(&[]);
+    let (mut options, commands) = with_commands(home, super_read_only)?;
+    options.external = Some(Arc::new(commands));
+    Ok(options)
+}
+
+fn with_commands(
+    home: &Home,
+    super_read_only: &str,
+) -> Result<(SupervisorOptions, ExternalCommands)> {
+    let options = home.options(&[]);
     let words = options.server.words(ServerVersion::new(9, 7, 4));
     let program = options.server.command.join(" ");
     let mut file = "[mysqld]\n".to_owned();
@@ -54,15 +63,15 @@ fn external(home: &Home, super_read_only: &str) -> Result<SupervisorOptions> {
          while ! [ -s {pid} ]; do sleep 0.1; done",
         home.path("my.cnf").display()
     );
-    options.external = Some(ExternalCommands {
+    let commands = ExternalCommands {
         start: shell(start),
         stop: shell(format!(
             "kill $(cat {pid}); while [ -e {pid} ]; do sleep 0.1; done"
         )),
         kill: shell(format!("kill -9 $(cat {pid})")),
         limit: Duration::from_secs(30),
-    });
-    Ok(options)
+    };
+    Ok((options, commands))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,14 +145,13 @@ async fn one_that_boots_open_for_writes_is_told_of() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_command_that_fails_is_told_of() -> Result<()> {
     let home = Home::with_data()?;
-    let mut options = external(&home, "")?;
-    if let Some(external) = &mut options.external {
-        external.start = vec![
-            "/bin/sh".into(),
-            "-c".into(),
-            "echo unit not found >&2; exit 5".into(),
-        ];
-    }
+    let (mut options, mut commands) = with_commands(&home, "")?;
+    commands.start = vec![
+        "/bin/sh".into(),
+        "-c".into(),
+        "echo unit not found >&2; exit 5".into(),
+    ];
+    options.external = Some(Arc::new(commands));
     let supervised = Supervised::start(options);
     let failed = supervised
         .reaches(|state| matches!(state, SupervisorState::Failed { .. }))

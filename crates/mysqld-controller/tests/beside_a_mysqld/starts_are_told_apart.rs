@@ -1,11 +1,10 @@
 //! Each start of a real mysqld is one to the watch, however young it is, and the next one is another.
 
-use std::time::Instant;
-
 use anyhow::{Result, ensure};
 use mysqld_controller::watch::{Protection, WatchOptions, WatchReport, Watcher};
 use raft_types::MemberId;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::primary::{LIMIT, Running, connect, ingest_options, launch, requirements};

@@ -1,0 +1,79 @@
+//! The mysqld beside a member whose Raft, log and transport somebody else runs: a simulation. What acts on it is what acts on the
+//! mysqld of every member.
+
+use std::io;
+use std::sync::Arc;
+
+use binlog_format::gtid::GtidSet;
+use mysql_link::ConnectOptions;
+use mysqld_controller::ReplicationSource;
+use mysqld_controller::supervisor::ExternalServer;
+use raft_types::{Incarnation, MemberId};
+use spilling_bytes::SpillFolder;
+use tokio::sync::watch;
+
+use super::connection::requirements;
+use super::management::{Given, MysqldManagement};
+use super::tasks::Child;
+use crate::ring_handle::RingHandle;
+use crate::settings::{MysqlSettings, Settings};
+use crate::status::MysqlView;
+
+/// How such a mysqld is reached, and what owns its process.
+#[derive(Debug)]
+pub struct Reached {
+    /// Address, account, and how connections are opened.
+    pub connect: ConnectOptions,
+    /// What starts and ends it.
+    pub owner: Arc<dyn ExternalServer>,
+    /// Where its own replica threads read from, if they apply.
+    pub native: Option<ReplicationSource>,
+    /// What the ring's log begins behind.
+    pub origin: GtidSet,
+    /// As whom the member attaches to it.
+    pub member: (MemberId, Incarnation),
+}
+
+/// A mysqld that is looked after.
+pub struct MysqldBeside(Arc<MysqldManagement>);
+
+impl MysqldBeside {
+    /// Begins to look after it, in tasks of the current runtime.
+    ///
+    /// # Errors
+    /// When a file of the member's data directory cannot be read.
+    pub fn begin(
+        config: &Arc<Settings>,
+        settings: &MysqlSettings,
+        reached: Reached,
+        ring: RingHandle,
+    ) -> io::Result<Self> {
+        let (member, incarnation) = reached.member;
+        let requirements = requirements(settings, member, incarnation);
+        let given = Given {
+            native: reached.native,
+            origin: reached.origin,
+            guard: None,
+            commits: None,
+            spill: SpillFolder::default(),
+            owner: Some(reached.owner),
+        };
+        let management =
+            MysqldManagement::begin(config, settings, reached.connect, requirements, given, ring)?;
+        let (told, _) = watch::channel(None);
+        if let Some(watching) = management.take_part(told) {
+            tokio::spawn(watching.run());
+        }
+        Ok(Self(management))
+    }
+
+    /// What is to be said of it now.
+    pub fn view(&self) -> MysqlView {
+        self.0.view()
+    }
+
+    /// Stops acting on it, because the member ends.
+    pub async fn end(&self, child: Child) {
+        self.0.end(child).await;
+    }
+}
