@@ -31,6 +31,9 @@ pub(crate) struct Arguments {
     /// Break something on purpose; then the run has to fail
     #[arg(long, value_enum)]
     pub(crate) mutate: Option<Mutation>,
+    /// Another build of the members' program: they run it at first, and the fault `change-version` has them change to and fro
+    #[arg(long)]
+    pub(crate) previous: Option<PathBuf>,
     /// One way, between two members of a region, in milliseconds
     #[arg(long, default_value_t = 0.1)]
     pub(crate) inside_ms: f64,

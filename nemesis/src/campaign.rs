@@ -77,13 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         "seed {seed}: nine members and three mysqlds in {}",
         home.path().display()
     ))?;
-    let stage = Stage::set(
-        &arguments.witness,
-        home.path(),
-        Duration::from_secs_f64(arguments.inside_ms / 1e3),
-        Duration::from_secs_f64(arguments.across_ms / 1e3),
-        arguments.mutate,
-    )?;
+    let stage = Stage::set(arguments, home.path())?;
     let log_path = log.path().to_owned();
     let done = Campaign::open(stage, stop, log).and_then(|mut campaign| {
         let done = campaign.go_through(arguments, seed, &bar);
@@ -202,6 +196,13 @@ impl Campaign {
             [] => Kind::value_variants().to_vec(),
             only => only.to_vec(),
         };
+        if !self.stage.has_two_versions() {
+            ensure!(
+                !only.contains(&Kind::ChangeVersion),
+                "change-version needs another build of the members' program: --previous"
+            );
+            kinds.retain(|kind| *kind != Kind::ChangeVersion);
+        }
         if let Some(why) = self.stage.without_loops() {
             let out = NEED_LOOP_DEVICES.map(name).join(", ");
             self.log

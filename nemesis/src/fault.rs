@@ -53,6 +53,8 @@ pub(crate) enum Kind {
     FullDisk,
     /// SIGTERM of a member, and its start
     Restart,
+    /// SIGTERM of a member, and its start with the other build of its program
+    ChangeVersion,
     /// Another database member is promoted
     Promote,
     /// A witness is removed from the ring, and a new one taken in

@@ -13,7 +13,7 @@ use testkit::mysql_tree::MysqlTree;
 use testkit::real_disks::LoopDisk;
 use testkit::wait::{eventually, try_eventually};
 
-use crate::arguments::Mutation;
+use crate::arguments::{Arguments, Mutation};
 use crate::guide::Place;
 
 /// How the names of tables begin that clients make; behind it is the number.
@@ -52,18 +52,16 @@ pub(crate) struct Stage {
     member_disks: Vec<(usize, LoopDisk)>,
     /// Why they cannot.
     without_loops: Option<String>,
+    /// Another build of the members' program.
+    previous: Option<PathBuf>,
 }
 
 impl Stage {
     /// Makes it; no process runs yet. Everything that is left on disk is below `folder`.
-    pub(crate) fn set(
-        witness: &Path,
-        folder: &Path,
-        inside: Duration,
-        across: Duration,
-        mutation: Option<Mutation>,
-    ) -> Result<Self> {
-        let fence_after = match mutation {
+    pub(crate) fn set(arguments: &Arguments, folder: &Path) -> Result<Self> {
+        let one_way = |milliseconds: f64| Duration::from_secs_f64(milliseconds / 1e3);
+        let (inside, across) = (one_way(arguments.inside_ms), one_way(arguments.across_ms));
+        let fence_after = match arguments.mutate {
             Some(Mutation::NoFence) => NEVER,
             None => FENCE_AFTER,
         };
@@ -94,7 +92,10 @@ impl Stage {
                 )
                 .with_native(NATIVE)
         };
-        let ring = Cluster::prepare(witness, options)?;
+        let mut ring = Cluster::prepare(&arguments.witness, options)?;
+        for index in 0..ring.size() {
+            ring.run_other_build(index, arguments.previous.clone());
+        }
         let mut member_disks = Vec::new();
         if without_loops.is_none() {
             for index in WITH_A_DISK {
@@ -111,6 +112,7 @@ impl Stage {
             mysqld_disks,
             member_disks,
             without_loops,
+            previous: arguments.previous.clone(),
         })
     }
 
@@ -227,6 +229,24 @@ impl Stage {
             disk.restore_power()?;
         }
         self.ring.start(index)
+    }
+
+    /// Has a member run the other build of its program from its next start on; which one that is, in words.
+    pub(crate) fn change_version(&mut self, index: usize) -> Result<&'static str> {
+        let previous = self.previous.clone();
+        let previous = previous.context("there is no other build: give one with --previous")?;
+        let is_previous = self.ring.runs_other_build(index);
+        self.ring
+            .run_other_build(index, (!is_previous).then_some(previous));
+        Ok(match is_previous {
+            true => "the newer build",
+            false => "the older build",
+        })
+    }
+
+    /// Whether there is another build of the members' program.
+    pub(crate) fn has_two_versions(&self) -> bool {
+        self.previous.is_some()
     }
 
     /// Why there are no such disks, if there are none.

@@ -164,6 +164,13 @@ pub(crate) fn strike(
             ensure!(status.success(), "{name} stopped with {status}");
             stage.ring.start(victim)?;
         }
+        Kind::ChangeVersion => {
+            stage.wait_for_start(victim);
+            let status = stage.ring.stop(victim)?;
+            ensure!(status.success(), "{name} stopped with {status}");
+            struck.words = format!("{name} to {}", stage.change_version(victim)?);
+            stage.ring.start(victim)?;
+        }
         Kind::Promote => {
             struck.words = promote(stage, &name, calm)?;
         }

@@ -15,6 +15,7 @@ mod mysql;
 mod nemesis;
 mod nightly;
 mod packages;
+mod previous_build;
 mod screenshots;
 mod second_chance;
 mod sim;

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use testkit::cluster::{Profile, nemesis_binary, witness_binary};
 
+use crate::previous_build;
 use crate::sim::{Build, program};
 
 #[derive(Args)]
@@ -31,6 +32,9 @@ pub(crate) struct Options {
     /// Break something on purpose; then the run has to fail. `no-fence`: a primary that was cut off goes on answering readers
     #[arg(long)]
     mutate: Option<String>,
+    /// Members run the program of this revision at first, and change to this one and back: the fault `change-version`
+    #[arg(long)]
+    previous: Option<String>,
     /// `dev` has the engine's own assertions, `release` is what is shipped
     #[arg(long, value_enum, default_value_t = Build::Dev)]
     build: Build,
@@ -39,11 +43,12 @@ pub(crate) struct Options {
 /// A short run for every change: each kind of fault once, from a seed that stays, and no stop of a minute.
 const SHORT: Options = Options {
     minutes: None,
-    cycles: Some(15),
+    cycles: Some(16),
     seed: 1,
     only: Vec::new(),
     longest_stop: 12.0,
     mutate: None,
+    previous: None,
     build: Build::Dev,
 };
 
@@ -68,7 +73,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Build::Release => Profile::Release,
     };
     let (witness, nemesis) = (witness_binary(profile)?, nemesis_binary(profile)?);
-    let error = command(options, witness, nemesis).exec();
+    let mut command = command(options, witness, nemesis);
+    if let Some(revision) = &options.previous {
+        let previous = previous_build::witness_binary(revision, options.build)?;
+        command.arg("--previous").arg(previous);
+    }
+    let error = command.exec();
     Err(error).context("cannot start the nemesis")
 }
 
@@ -122,6 +132,7 @@ mod tests {
             only: vec!["restart".to_owned(), "promote".to_owned()],
             longest_stop: 30.0,
             mutate: Some("no-fence".to_owned()),
+            previous: None,
             build: Build::Dev,
         };
         assert_eq!(
@@ -143,7 +154,7 @@ mod tests {
                 "--witness=w",
                 "--seed=1",
                 "--longest-stop=12",
-                "--cycles=15"
+                "--cycles=16"
             ]
         );
     }

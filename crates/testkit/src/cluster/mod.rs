@@ -14,6 +14,7 @@ mod options;
 mod programs;
 pub mod prometheus;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -55,6 +56,8 @@ pub const CLIENT_PASSWORD: &str = "app-password";
 #[derive(Debug)]
 pub struct Cluster {
     witness: PathBuf,
+    /// Members that run another build of it.
+    other_builds: BTreeMap<usize, PathBuf>,
     // The fields end in this order: members before their mysqlds, which they would start again, and before their network and their
     // folders.
     members: Vec<MemberProcess>,
@@ -114,6 +117,7 @@ impl Cluster {
         };
         let mut cluster = Self {
             witness: witness.to_owned(),
+            other_builds: BTreeMap::new(),
             members: Vec::new(),
             ids: (1..).take(size).collect(),
             options,
@@ -277,6 +281,20 @@ impl Cluster {
         }
     }
 
+    /// Has a member run another build of the program from its next start on, or the ring's again.
+    pub fn run_other_build(&mut self, index: usize, build: Option<PathBuf>) {
+        match build {
+            Some(build) => drop(self.other_builds.insert(index, build)),
+            None => drop(self.other_builds.remove(&index)),
+        }
+    }
+
+    /// Whether a member runs another build from its next start on.
+    #[must_use]
+    pub fn runs_other_build(&self, index: usize) -> bool {
+        self.other_builds.contains_key(&index)
+    }
+
     /// Starts a member's process.
     ///
     /// # Errors
@@ -304,7 +322,7 @@ impl Cluster {
     fn start_through(&mut self, index: usize, wrapper: &[&str], arguments: &[&str]) -> Result<()> {
         let program = match &self.options.members[index].beside {
             Beside::Embedded { program } => program,
-            _ => &self.witness,
+            _ => self.other_builds.get(&index).unwrap_or(&self.witness),
         };
         let mut words: Vec<&str> = match &self.places {
             Places::Distant(network) => network.wrapper(index).into(),
