@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use histories::Outcome;
 use raft_types::{AppEntry, Entry, EntryPayload, MemberId, OpId, Region, Vote};
 
 /// What was done to a member's disk on purpose, since its log was opened last.
@@ -110,6 +111,15 @@ pub(crate) enum Event {
     UsedNumberTaken { member: MemberId, by: MemberId },
     /// In which regions members vote, in a run in which purges must not cut one off.
     Regions { voting: BTreeMap<MemberId, Region> },
+    /// A client of a server heard what became of its transaction, or gave up waiting.
+    Told {
+        client: usize,
+        /// Beside which member the server is.
+        by: MemberId,
+        outcome: Outcome,
+    },
+    /// What clients of the servers were told and have read has no order.
+    Unexplained { words: String },
     /// Everything was mended; from here on the ring has to come back by itself.
     Healed,
     /// Something in a member's process panicked.
@@ -176,10 +186,17 @@ impl fmt::Display for Event {
                 write!(f, "member {by} takes another member {member}")
             }
             Self::Regions { voting } => write!(f, "who votes: {voting:?}"),
+            Self::Told {
+                client,
+                by,
+                outcome,
+            } => write!(f, "client {client} at the server of {by}: {outcome:?}"),
             Self::Healed => f.write_str("everything is mended"),
             Self::Panicked { member, words } => write!(f, "member {member} panics: {words}"),
             Self::Finished => f.write_str("the end"),
-            Self::Stuck { words } | Self::Wedged { words } => f.write_str(words),
+            Self::Stuck { words } | Self::Wedged { words } | Self::Unexplained { words } => {
+                f.write_str(words)
+            }
         }
     }
 }

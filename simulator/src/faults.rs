@@ -41,6 +41,20 @@ pub(crate) enum Crash {
     Stop,
 }
 
+/// What happens to a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MysqldFault {
+    /// It is killed.
+    Kill,
+    /// It is killed, and its member with it.
+    KillWithMember,
+    /// It is stopped where it stands, and goes on later.
+    Pause(Duration),
+    /// Its member is stopped where it stands, and so much later the host loses its power: what the server has written meanwhile nobody
+    /// else has.
+    LosePowerBehindAHangingMember(Duration),
+}
+
 /// One thing that goes wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -54,6 +68,11 @@ pub(crate) enum Fault {
     Pause {
         member: MemberId,
         time: Duration,
+    },
+    /// Something happens to the server beside a member.
+    Mysqld {
+        member: MemberId,
+        fault: MysqldFault,
     },
     /// Messages from the first group to the second do not arrive; `both`: nor the other way.
     Cut {
@@ -275,9 +294,7 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
             crash: match dice.u32(0..8) {
                 0 => Crash::Stop,
                 1..=3 => Crash::Kill,
-                4 => Crash::PowerCut(Survival::Nothing),
-                5 => Crash::PowerCut(Survival::Everything),
-                _ => Crash::PowerCut(Survival::Seeded(dice.u64(..))),
+                _ => power_cut(dice),
             },
             after_calls: dice.u64(0..12),
             down: match dice.bool() {
@@ -368,6 +385,15 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
             keep: dice.u64(0..15),
             waits: dice.u32(0..4) == 0,
         },
+    })
+}
+
+/// The machine loses its power, and its disk some of what was not synced.
+pub(crate) fn power_cut(dice: &mut Rng) -> Crash {
+    Crash::PowerCut(match dice.u32(0..4) {
+        0 => Survival::Nothing,
+        1 => Survival::Everything,
+        _ => Survival::Seeded(dice.u64(..)),
     })
 }
 

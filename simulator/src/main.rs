@@ -12,6 +12,7 @@ mod panics;
 mod record;
 mod scenario;
 mod shape;
+mod sql_clients;
 mod tick;
 mod workload;
 mod world;

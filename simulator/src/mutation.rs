@@ -58,6 +58,10 @@ pub(crate) enum Mutation {
     ProxyIgnoresTheTerm,
     /// A member writes a membership that it gets in its own words, in place of the bytes that were proposed.
     RewordMemberships,
+    /// A server tells its clients that their commits succeeded before the ring has acknowledged them.
+    AnswerBeforeTheAck,
+    /// What a server's binlog has beyond the ring stays there when the server is started again.
+    KeepTheTail,
 }
 
 impl Mutation {
@@ -95,6 +99,7 @@ impl Mutation {
                 | Self::StopAtABadRead
                 | Self::BelieveTheFile
                 | Self::WaitInTheLoop
+                | Self::KeepTheTail
         )
     }
 
@@ -108,6 +113,7 @@ impl Mutation {
             Self::StopAtABadRead => Some(Scenario::ColdDamage),
             Self::BelieveTheFile => Some(Scenario::Policies),
             Self::WaitInTheLoop => Some(Scenario::SlowDisk),
+            Self::AnswerBeforeTheAck | Self::KeepTheTail => Some(Scenario::Mysqlds),
             _ => None,
         }
     }

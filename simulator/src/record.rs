@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use histories::Outcome;
 use proxy::Counted;
 use raft_types::MemberId;
 
@@ -83,6 +84,7 @@ impl Record {
     }
 
     pub(crate) fn set_now(&self, now: Tick) {
+        sim_entropy::set_time_of_day(now.elapsed());
         self.kept().now = now;
     }
 
@@ -91,7 +93,11 @@ impl Record {
         let mut kept = self.kept();
         let now = kept.now;
         match event {
-            Event::Acknowledged { .. } => kept.counts.acknowledged += 1,
+            Event::Acknowledged { .. }
+            | Event::Told {
+                outcome: Outcome::Committed,
+                ..
+            } => kept.counts.acknowledged += 1,
             Event::Refused { .. } => kept.counts.refused += 1,
             Event::Read { .. } => kept.counts.reads += 1,
             Event::Led { term, leader } if *term > kept.counts.terms => {

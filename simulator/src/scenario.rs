@@ -11,6 +11,9 @@ pub(crate) enum Scenario {
     FullDisks,
     /// Files of a leader's log are damaged while it runs and others lack what is in them; whoever notices mends them.
     ColdDamage,
+    /// Servers stand beside the database members: they are killed, stopped and lose their power, and so are members; clients write
+    /// and read at the servers.
+    Mysqlds,
     /// An operator sets policies while leaders change, and each member's file says another one; the seed draws the rest.
     Policies,
     /// The leader's disk is slower than others wait for a leader, and transactions are large.

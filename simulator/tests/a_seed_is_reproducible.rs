@@ -5,11 +5,12 @@
 use std::process::Command;
 
 fn hash(seed: u64) -> String {
+    hash_of(&["--seed", &seed.to_string()])
+}
+
+fn hash_of(arguments: &[&str]) -> String {
     let mut simulator = Command::new(env!("CARGO_BIN_EXE_simulator"));
-    let output = simulator
-        .args(["--seed", &seed.to_string()])
-        .output()
-        .unwrap();
+    let output = simulator.args(arguments).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     let said: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
     assert!(said["counts"]["messages"].as_u64().unwrap() > 100, "{said}");
@@ -22,6 +23,13 @@ fn the_same_seed_gives_the_same_trace_and_another_one_does_not() {
     assert_eq!(hash(17), first);
     assert_eq!(hash(17), first);
     assert_ne!(hash(18), first);
+}
+
+#[test]
+fn a_seed_with_simulated_servers_repeats_itself() {
+    let seed = |seed| hash_of(&["--scenario", "mysqlds", "--seed", seed]);
+    assert_eq!(seed("3"), seed("3"));
+    assert_ne!(seed("3"), seed("4"));
 }
 
 #[test]

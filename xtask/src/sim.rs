@@ -71,12 +71,13 @@ impl Build {
 }
 
 /// What can be played beside what the seeds draw.
-pub(crate) const SCENARIOS: [&str; 9] = [
+pub(crate) const SCENARIOS: [&str; 10] = [
     "cold-damage",
     "failovers",
     "full-disks",
     "learners",
     "lost-quorum",
+    "mysqlds",
     "policies",
     "purges",
     "removals",

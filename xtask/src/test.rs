@@ -213,6 +213,7 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         "learners",
         "purges",
         "cold-damage",
+        "mysqlds",
         "policies",
         "slow-disk",
     ] {
@@ -248,6 +249,8 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         ("broken reads", 3, "stop-at-a-bad-read"),
         ("broken policy", 1, "believe-the-file"),
         ("broken queue", 1, "wait-in-the-loop"),
+        ("broken answer", 1, "answer-before-the-ack"),
+        ("broken trim", 1, "keep-the-tail"),
     ] {
         let seeds = first..first + FOUND_WITHIN;
         steps.push(simulate(name, seeds, None, Some(mutation)));

@@ -88,7 +88,7 @@ pub mod server_code {
     /// A statement was to restart mysqld, which nobody starts again: it ends instead.
     pub const RESTART_FAILED: u16 = 3707;
     /// A plugin of that name is installed already.
-    pub const PLUGIN_EXISTS: u16 = 1968;
+    pub const PLUGIN_EXISTS: u16 = 1125;
     /// User or password wrong, as plugins report it without a password.
     pub const ACCESS_DENIED_NO_PASSWORD: u16 = 1698;
 }

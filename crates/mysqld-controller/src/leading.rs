@@ -104,11 +104,11 @@ pub(crate) async fn due(at: Option<Instant>) -> Woken {
     let longest = Instant::now() + LONGEST;
     match at.filter(|at| *at < longest) {
         Some(at) => {
-            tokio::time::sleep_until(at.into()).await;
+            tokio::time::sleep_until(at).await;
             Woken::Told
         }
         None => {
-            tokio::time::sleep_until(longest.into()).await;
+            tokio::time::sleep_until(longest).await;
             Woken::Unasked
         }
     }

@@ -1,12 +1,21 @@
-//! The operating system's randomness, replaced by a seeded generator in the process that links this crate.
+//! The operating system's randomness and its time of day, replaced in the process that links this crate: by a seeded generator, and
+//! by a clock that is set.
 //!
 //! Hash maps, uuids, the engine's election timeouts and the runtime's choice among ready branches all draw from
 //! `getrandom`. A process in which that symbol is this one does the same thing for the same seed. Only the simulator
-//! links it: in anything that makes keys it would be a catastrophe.
+//! links it: in anything that makes keys it would be a catastrophe. What is written into logs with the time of day is so the same
+//! for the same seed, too; the monotonic clock stays the system's.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::time::ClockId;
 
 static STATE: AtomicU64 = AtomicU64::new(0);
+/// Nanoseconds since [`BEGINNING`].
+static TIME_OF_DAY: AtomicU64 = AtomicU64::new(0);
+/// When every simulation begins, in seconds since the epoch.
+const BEGINNING: i64 = 1_780_000_000;
 
 /// Begins the sequence of a seed. To be called before anything draws: what was drawn before stays as it is.
 pub fn seed(seed: u64) {
@@ -41,4 +50,76 @@ pub unsafe extern "C" fn getrandom(buffer: *mut u8, length: usize, _flags: u32) 
         unsafe { buffer.add(at).write(word[at % 8]) };
     }
     length.cast_signed()
+}
+
+/// Sets the time of day: so much after the beginning, which is always the same.
+pub fn set_time_of_day(since_the_beginning: Duration) {
+    let nanos = u64::try_from(since_the_beginning.as_nanos()).unwrap_or(u64::MAX);
+    TIME_OF_DAY.store(nanos, Ordering::SeqCst);
+}
+
+/// A time as the C library has it on systems of 64 bits.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Timespec {
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+/// What the C library's function of this name is declared as; the linker prefers the program's own. The time of day is the one that
+/// was set, other clocks are the system's.
+///
+/// # Safety
+/// `time` must be valid for a write, as for the C library's function.
+#[allow(
+    unsafe_code,
+    reason = "std reaches the system's clocks through this C symbol and offers no other seam"
+)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clock_gettime(clock: i32, time: *mut Timespec) -> i32 {
+    const REALTIME: i32 = 0;
+    const SECOND: i64 = 1_000_000_000;
+    let shown = match clock {
+        REALTIME => {
+            let nanos = TIME_OF_DAY.load(Ordering::SeqCst).cast_signed();
+            Timespec {
+                seconds: BEGINNING + nanos / SECOND,
+                nanoseconds: nanos % SECOND,
+            }
+        }
+        _ => {
+            let id = match clock {
+                7 => ClockId::Boottime,
+                2 => ClockId::ProcessCPUTime,
+                3 => ClockId::ThreadCPUTime,
+                _ => ClockId::Monotonic,
+            };
+            let now = rustix::time::clock_gettime(id);
+            Timespec {
+                seconds: now.tv_sec,
+                nanoseconds: now.tv_nsec,
+            }
+        }
+    };
+    // SAFETY: the caller guarantees that a time may be written there.
+    unsafe { time.write(shown) };
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+    use super::*;
+
+    #[test]
+    fn the_time_of_day_is_the_one_that_was_set_and_the_monotonic_clock_goes_on() {
+        set_time_of_day(Duration::from_millis(1_500));
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        assert_eq!(since, Duration::from_millis(1_780_000_001_500));
+        let began = Instant::now();
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(began.elapsed() >= Duration::from_millis(5));
+        assert_eq!(SystemTime::now().duration_since(UNIX_EPOCH).unwrap(), since);
+    }
 }

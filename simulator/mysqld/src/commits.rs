@@ -234,7 +234,7 @@ impl Server {
         let Some(running) = &mut self.running else {
             return;
         };
-        let waits = running.waits_for_acks();
+        let waits = running.waits_for_acks() && self.options.waits_for_acks;
         let commits = &mut running.commits;
         if commits.group.is_empty() {
             std::mem::swap(&mut commits.group, &mut commits.behind);

@@ -20,6 +20,8 @@ pub struct MysqldOptions {
     pub version: String,
     /// Who may log in.
     pub accounts: Vec<Account>,
+    /// Whether commits wait for ACKs as the variables say. A server that does not lies to its clients, to see that it is found.
+    pub waits_for_acks: bool,
     /// The host's time since some fixed moment. It never goes back.
     pub clock: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
@@ -44,6 +46,7 @@ impl MysqldOptions {
                 Account::new("root", "", Rights::All),
                 Account::new("client", "", Rights::Client),
             ],
+            waits_for_acks: true,
             clock,
         }
     }

@@ -144,6 +144,21 @@ impl Mysqld {
         self.act(|server| server.running.is_some())
     }
 
+    /// How often it was started.
+    #[must_use]
+    pub fn starts(&self) -> u64 {
+        self.act(|server| server.starts)
+    }
+
+    /// Whether it lets ordinary accounts write, and does not stand still.
+    #[must_use]
+    pub fn takes_writes(&self) -> bool {
+        self.act(|server| {
+            let open = |running: &Running| !running.read_only && running.stopping.is_none();
+            !server.paused && server.running.as_ref().is_some_and(open)
+        })
+    }
+
     /// What is committed in the engine.
     #[must_use]
     pub fn lists(&self) -> Lists {

@@ -304,7 +304,7 @@ impl Server {
                 })
             }
             Look::ReplicatedEvents => Rows::of(&["event_schema", "event_name", "definer"]),
-            Look::ClonePlugin => said("COUNT(*)", false),
+            Look::ClonePlugin | Look::ApplierTable => said("COUNT(*)", false),
             Look::CopyAccounts => Rows::of(&["user"]),
         }))
     }

@@ -181,6 +181,11 @@ impl CommandLine {
                 _ => {}
             }
             let variable = dashed.replace('-', "_");
+            // Its value is where the files are.
+            let value = match dashed {
+                "log-bin" => "ON",
+                _ => value,
+            };
             if DEFINITIONS.iter().any(|(name, ..)| *name == variable) {
                 line.values.push((variable, value.to_owned()));
             } else if !WITHOUT_MEANING.contains(&dashed) {

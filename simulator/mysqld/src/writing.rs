@@ -504,6 +504,7 @@ fn is_of_session(name: &str) -> bool {
         "sql_log_bin",
         "autocommit",
         "innodb_lock_wait_timeout",
+        "sql_mode",
     ]
     .contains(&name)
 }

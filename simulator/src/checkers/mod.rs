@@ -30,6 +30,7 @@ impl Checkers {
             Box::new(committed::CommittedNeverChanges::default()),
             Box::new(committed::NothingAcknowledgedIsLost::default()),
             Box::new(served::NothingUncommittedIsServed::default()),
+            Box::new(served::ClientsSawOneOrder),
             Box::new(durability::DurableSurvives::default()),
             Box::new(leaders::NumbersAreUsedOnce),
             Box::new(progress::WhoeverIsLetGoIsNotNeeded),

@@ -134,3 +134,20 @@ impl Checker for NothingUncommittedIsServed {
         }
     }
 }
+
+// What clients of the servers were told and have read has an order. `histories` looks for it, at the end of a run.
+
+pub(super) struct ClientsSawOneOrder;
+
+impl Checker for ClientsSawOneOrder {
+    fn name(&self) -> &'static str {
+        "what clients of the servers saw has an order"
+    }
+
+    fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
+        match event {
+            Event::Unexplained { words } => Err(words.clone()),
+            _ => Ok(()),
+        }
+    }
+}

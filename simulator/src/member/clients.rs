@@ -40,7 +40,7 @@ async fn read(setup: ProcessSetup, member: Member, record: Record) {
 }
 
 async fn write(setup: ProcessSetup, member: Member, record: Record) {
-    if setup.record.kind != MemberKind::Database {
+    if setup.record.kind != MemberKind::Database || setup.host.is_some() {
         return;
     }
     let room = std::sync::Arc::new(tokio::sync::Semaphore::new(PIPELINE));

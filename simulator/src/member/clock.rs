@@ -11,6 +11,13 @@ use crate::tick::Tick;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClockRate(pub(crate) u32);
 
+impl ClockRate {
+    /// What such a clock shows of a time of the world.
+    pub(super) fn of(self, time: Duration) -> Duration {
+        time * self.0 / 1000
+    }
+}
+
 /// See the module.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
@@ -31,7 +38,11 @@ impl Clock {
 
     /// What it shows at a moment of the world.
     pub(super) fn at(&self, now: Tick) -> Instant {
-        let elapsed: Duration = now - self.began;
-        self.origin + elapsed * self.rate.0 / 1000
+        self.origin + self.rate.of(now - self.began)
+    }
+
+    /// The time since the world began, by this clock.
+    pub(super) fn since_the_beginning(&self, shown: Instant) -> Duration {
+        self.rate.of(self.began.elapsed()) + shown.saturating_duration_since(self.origin)
     }
 }

@@ -9,6 +9,8 @@ use binlog_store::{
 };
 use consensus::log_probe::LogProbe;
 use consensus::{AppliedFloor, Fault, Leadership, Member, MemberConfig, StartError};
+use member::status::MysqlView;
+use member::{MysqldBeside, RingHandle};
 use openraft::RaftLogReader;
 use proxy::{Counted, Proxying, RouteTable};
 use raft_types::{LogId, MemberId, OpId, OwnLog};
@@ -20,6 +22,7 @@ use crate::event::{Damage, Event, Seen};
 use crate::member::asking::{Asking, OpenFailure, Parts, Returned};
 use crate::member::clock::Clock;
 use crate::member::disk_work::DiskWork;
+use crate::member::mysqld::Host;
 use crate::member::opened_log::OpenedLog;
 use crate::member::process_setup::ProcessSetup;
 use crate::member::unsynced_meta::UnsyncedMeta;
@@ -64,6 +67,8 @@ pub(crate) struct Process {
     told: Option<OpId>,
     /// Set by a task of its own when the engine stops.
     fault: watch::Receiver<Option<Fault>>,
+    /// The server beside it, and what looks after it.
+    beside: Option<(Host, MysqldBeside)>,
 }
 
 /// The directory of a member on its disk.
@@ -144,8 +149,25 @@ impl Process {
         if let Some(returning) = returning {
             runtime.spawn(returning.campaign_when_known(member.clone()));
         }
+        let beside = setup.host.clone().map(|host| {
+            host.runs_on(Some(clock));
+            let ring = RingHandle {
+                member: member.clone(),
+                log: log.clone(),
+            };
+            let begun = runtime.block_on(async { host.look_after(&setup, ring) });
+            begun.map(|looked_after| (host, looked_after))
+        });
+        let beside = beside.transpose().unwrap_or_else(|error| {
+            record.saw(&Event::Panicked {
+                member: setup.id,
+                words: format!("mysqld cannot be looked after: {error}"),
+            });
+            None
+        });
         let process = Self {
             clock,
+            beside,
             commits: member.committed(),
             member,
             log,
@@ -395,6 +417,12 @@ impl Process {
         self.reception.relaying.routes.traffic().counted()
     }
 
+    /// What it says of the server beside it.
+    pub(crate) fn mysqld(&self) -> Option<MysqlView> {
+        let _inside = self.runtime.enter();
+        self.beside.as_ref().map(|(_, beside)| beside.view())
+    }
+
     pub(crate) fn log(&self) -> &LogHandle {
         &self.log
     }
@@ -416,6 +444,9 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        if let Some((host, _)) = &self.beside {
+            host.runs_on(None);
+        }
         self.record.carried(&self.traffic());
         let (bad_reads, repaired) = (self.log.stats(), self.log.scrub_progress());
         self.record

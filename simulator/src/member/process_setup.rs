@@ -9,6 +9,7 @@ use testkit::disk::FaultyDisk;
 use super::clock::ClockRate;
 use super::disk_pace::DiskPace;
 use super::file_repair::FileRepair;
+use super::mysqld::Host;
 use crate::mutation::Mutation;
 use crate::workload::Workload;
 
@@ -34,6 +35,8 @@ pub(crate) struct ProcessSetup {
     /// What it does about damaged files of its log; nothing, where none is damaged while it runs.
     pub(crate) file_repair: Option<FileRepair>,
     pub(crate) workload: Workload,
+    /// The server beside it, where that is simulated too: then clients write there.
+    pub(crate) host: Option<Host>,
     pub(crate) mutation: Option<Mutation>,
 }
 

@@ -11,6 +11,7 @@ use crate::network::dead_after;
 use crate::shape::Shape;
 use crate::tick::STEP;
 use crate::world::World;
+use crate::world::mysqlds::TIME_FOR_SERVERS;
 use crate::world::slot::Slot;
 
 /// How long the ring may take from the mending to the first commit of a client.
@@ -74,6 +75,7 @@ impl World {
         self.undo.clear();
         self.queue.links(|links| links.heal());
         let now = self.now;
+        self.servers_go_on();
         for slot in self.slots.values_mut() {
             slot.resume(now);
             slot.mend_disk();
@@ -84,6 +86,9 @@ impl World {
             self.wait_for_commit();
         }
         self.wait_for_everybody();
+        if self.clients.is_some() {
+            self.servers_agree();
+        }
         if self.goes_on() {
             self.record.saw(&Event::Finished);
         }
@@ -95,7 +100,11 @@ impl World {
             true => LONGEST_QUESTION,
             false => Duration::ZERO,
         };
-        let allowed = time_to_commit(&self.shape) + known;
+        let servers = match self.clients.is_some() {
+            true => TIME_FOR_SERVERS,
+            false => Duration::ZERO,
+        };
+        let allowed = time_to_commit(&self.shape) + known + servers;
         let start = self.now;
         while self.goes_on() && self.record.counts().acknowledged == before {
             if self.now - start > allowed {

@@ -10,6 +10,7 @@ mod failovers;
 mod full_disks;
 mod healing;
 mod lost_quorum;
+mod mysqlds;
 mod operator;
 mod playing;
 mod policies;
@@ -22,17 +23,18 @@ use std::time::Duration;
 
 use consensus::quorum::QuorumPolicy;
 use fastrand::Rng;
-use raft_types::{MemberId, Region, RingId};
+use raft_types::{MemberId, MemberKind, Region, RingId};
 
 use crate::dice::pick;
 use crate::faults;
 use crate::faults::{Fault, Intensity, Stress, View};
-use crate::member::{DiskPace, FileRepair, Process, ProcessSetup};
+use crate::member::{DiskPace, FileRepair, Host, Process, ProcessSetup};
 use crate::mutation::Mutation;
 use crate::network::{Body, Links, Message, MessageQueue, Relayed};
 use crate::record::{Record, Trace};
 use crate::scenario::Scenario;
 use crate::shape::Shape;
+use crate::sql_clients::SqlClients;
 use crate::tick::{STEP, Tick};
 use crate::workload::Workload;
 use crate::world::failovers::Siege;
@@ -79,6 +81,10 @@ pub(crate) struct World {
     file_repair: Option<FileRepair>,
     /// What a sync takes when nothing is wrong with a disk.
     usual_sync: Duration,
+    /// Clients of the servers, where there are servers.
+    clients: Option<SqlClients>,
+    /// What clients do.
+    workload: Workload,
 }
 
 impl World {
@@ -100,6 +106,7 @@ impl World {
             | Scenario::Failovers
             | Scenario::FullDisks
             | Scenario::Learners
+            | Scenario::Mysqlds
             | Scenario::Policies
             | Scenario::Purges
             | Scenario::Removals
@@ -132,6 +139,7 @@ impl World {
         match scenario {
             Some(Scenario::Failovers) => failovers::with_proxies(&mut shape),
             Some(Scenario::Learners) => failovers::without_proxies(&mut shape),
+            Some(Scenario::Mysqlds) => mysqlds::with_servers(&mut shape),
             Some(Scenario::Removals) => policies::with_a_majority(&mut shape, &mut dice),
             _ => {}
         }
@@ -186,6 +194,13 @@ impl World {
                 queue_bytes: (scenario == Some(Scenario::SlowDisk)).then_some(full_disks::QUEUE),
                 file_repair,
                 workload: workload.clone(),
+                host: (scenario == Some(Scenario::Mysqlds)
+                    && member.record.kind == MemberKind::Database)
+                    .then(|| {
+                        let start_takes = Duration::from_millis(dice.u64(20..1_500));
+                        Host::new(id.0, member.rate, start_takes, mutation, &record)
+                            .unwrap_or_else(|error| panic!("no folder for a server: {error}"))
+                    }),
                 mutation,
             };
             let mut slot = Slot::new(setup);
@@ -212,6 +227,8 @@ impl World {
             mutation,
             file_repair,
             usual_sync: usual,
+            clients: None,
+            workload,
         }
     }
 
@@ -222,6 +239,7 @@ impl World {
             Some(Scenario::Failovers) => self.failovers(),
             Some(Scenario::FullDisks) => self.full_disks(),
             Some(Scenario::Learners) => self.learners(),
+            Some(Scenario::Mysqlds) => self.mysqlds(),
             Some(Scenario::Purges) => self.purges(),
             Some(Scenario::Removals) => self.removals(),
             Some(Scenario::ColdDamage) => self.cold_damage(),
@@ -299,6 +317,9 @@ impl World {
             && let Some(fault) = self.another_policy()
         {
             return Some(fault);
+        }
+        if self.scenario == Some(Scenario::Mysqlds) && self.dice.bool() {
+            return self.fault_of_a_server();
         }
         faults::choose(&self.view(), self.intensity, &mut self.dice)
     }
@@ -380,6 +401,12 @@ impl World {
         self.switch_off_removed();
         self.hang_up();
         self.restart_fallen();
+        if self.clients.is_some() {
+            let servers = self.servers();
+            if let Some(clients) = &mut self.clients {
+                clients.step(self.now, &servers);
+            }
+        }
     }
 
     /// Leaders seem to hang up to those that are alarmed without a cause.

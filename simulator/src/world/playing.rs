@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use raft_types::{MemberId, MemberKind};
 
+use crate::faults;
 use crate::faults::{Crash, Fault};
 use crate::mutation::Mutation;
 use crate::network::Weather;
@@ -59,6 +60,7 @@ impl World {
                 self.queue.links(|links| links.weather = weather);
                 self.later(time, Undo::ClearWeather);
             }
+            Fault::Mysqld { member, fault } => self.play_at_server(member, fault),
             Fault::SlowDisk {
                 member,
                 delay,
@@ -294,6 +296,20 @@ impl World {
                 if let Some(slot) = self.slots.get_mut(&member) {
                     slot.resume(now);
                 }
+            }
+            Undo::ResumeMysqld(member) => {
+                if let Some(host) = self
+                    .slots
+                    .get(&member)
+                    .and_then(|slot| slot.setup.host.as_ref())
+                {
+                    host.mysqld.resume();
+                }
+            }
+            Undo::LosePower(member) => {
+                let crash = faults::power_cut(&mut self.dice);
+                let down = Duration::from_millis(self.dice.u64(5..2_000));
+                self.crash(member, crash, 0, down);
             }
             Undo::NormalPace(member) => {
                 if let Some(slot) = self.slots.get(&member) {

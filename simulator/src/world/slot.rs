@@ -292,6 +292,9 @@ impl Slot {
             }
             Crash::PowerCut(survival) => {
                 self.setup.disk.power_cycle(survival);
+                if let Some(host) = &self.setup.host {
+                    host.lose_power(survival);
+                }
                 self.state = State::Down { refuses: false };
             }
         }

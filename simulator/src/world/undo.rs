@@ -13,6 +13,10 @@ use raft_types::MemberId;
 #[derive(Debug, Clone)]
 pub(super) enum Undo {
     Resume(MemberId),
+    /// A server that was stopped where it stands.
+    ResumeMysqld(MemberId),
+    /// A host loses its power.
+    LosePower(MemberId),
     /// Links in these directions work again.
     Mend(Vec<(MemberId, MemberId)>),
     ClearWeather,

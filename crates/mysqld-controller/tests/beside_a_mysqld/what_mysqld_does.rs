@@ -184,6 +184,21 @@ async fn a_super_read_only_mysqld_refuses_to_install_a_plugin() -> Result<()> {
     Ok(())
 }
 
+/// Somebody else may have been faster; that is no failure.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_says_by_its_number_that_a_plugin_is_installed_already() -> Result<()> {
+    let server = Mysqld::launch(&testkit::mysql_tree::MysqlTree::require())?;
+    let mut connection = Connection::open(&connect(&server.socket())).await?;
+    let install = "INSTALL PLUGIN clone SONAME 'mysql_clone.so'";
+    connection.execute(install).await?;
+    let again = connection.execute(install).await;
+    let Err(LinkError::Server(error)) = again else {
+        panic!("{again:?}")
+    };
+    assert_eq!(error.code, server_code::PLUGIN_EXISTS);
+    Ok(())
+}
+
 /// What a look at a server that was seen before asks in another way, because that is faster.
 #[tokio::test(flavor = "multi_thread")]
 async fn values_of_variables_are_those_that_a_list_shows() -> Result<()> {

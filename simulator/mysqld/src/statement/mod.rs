@@ -68,10 +68,12 @@ pub(crate) enum Look {
     ReplicatedEvents,
     ClonePlugin,
     CopyAccounts,
+    /// The table that an applier of the member's own would leave.
+    ApplierTable,
 }
 
 /// A characteristic piece of each.
-const LOOKS: [(&str, Look); 16] = [
+const LOOKS: [(&str, Look); 17] = [
     (
         "performance_schema.user_variables_by_thread",
         Look::SemiSyncDumps,
@@ -136,6 +138,10 @@ const LOOKS: [(&str, Look); 16] = [
         "user FROM mysql.user WHERE host = '%' AND user LIKE",
         Look::CopyAccounts,
     ),
+    (
+        "table_schema = 'witness_applier' AND table_name = 'checkpoint'",
+        Look::ApplierTable,
+    ),
 ];
 
 impl Look {
@@ -143,7 +149,11 @@ impl Look {
     pub(crate) fn is_of_performance_schema(self) -> bool {
         !matches!(
             self,
-            Self::MayShutDown | Self::ReplicatedEvents | Self::ClonePlugin | Self::CopyAccounts
+            Self::MayShutDown
+                | Self::ReplicatedEvents
+                | Self::ClonePlugin
+                | Self::CopyAccounts
+                | Self::ApplierTable
         )
     }
 }

@@ -1,0 +1,439 @@
+//! The mysqld beside a database member: a model of the server, which lives on when the member is killed, and the product's own
+//! code that looks after it, which does not.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use binlog_format::gtid::GtidSet;
+use binlog_store::VerifyAtStart;
+use bytes::Bytes;
+use consensus::{Program, Timers};
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
+use member::settings::{
+    Durability, ExternalMysqld, HookSettings, LogSettings, MemberEntry, MysqlMode, MysqlSettings,
+    MysqlTls, PasswordSource, RaftSettings, RegionsSettings, Settings,
+};
+use member::status::ClientAddresses;
+use member::{MysqldBeside, Reached, RingHandle, connect_options};
+use mysql_link::wire::ByteStream;
+use mysql_link::{ConnectOptions, Dial, Dialer, Endpoint, ServerVersion};
+use mysqld_controller::events::EventsWanted;
+use mysqld_controller::supervisor::{ExternalServer, Found, Mark, ProcessId, ServerCommand};
+use mysqld_controller::{CommittedLog, ReplicationSource};
+use mysqld_model::{Account, LostTail, Mysqld, MysqldOptions, ReplicaSource, Rights};
+use raft_types::{MAX_TRANSACTION_BYTES, MemberKind};
+use tempfile::TempDir;
+use testkit::disk::Survival;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::member::clock::{Clock, ClockRate};
+use crate::member::process_setup::ProcessSetup;
+use crate::mutation::Mutation;
+use crate::record::Record;
+
+/// Bytes under way between a client and the server.
+const STREAM_BYTES: usize = 64 << 10;
+/// The account of the member.
+const ACCOUNT: &str = "witness";
+/// How long clients may go on at a primary whose member does not serve.
+const FENCE_AFTER: Duration = Duration::from_secs(3);
+/// How long a leader's mysqld may not be the primary before another member gets the leadership.
+const DEMOTE_AFTER: Duration = Duration::from_secs(5);
+
+/// A file and what was in it.
+type KeptFile = (PathBuf, Vec<u8>);
+
+/// A database member's host, but for its Raft: the server, its data directory, and the member's own files beside its log.
+#[derive(Clone)]
+pub(crate) struct Host {
+    pub(crate) mysqld: Mysqld,
+    clock: Arc<HostClock>,
+    folder: Arc<TempDir>,
+    /// How long the server takes to come up.
+    start_takes: Duration,
+    /// Files of the binlog as the process left them that ended last, where its tail is kept on purpose.
+    kept: Option<Arc<Mutex<Vec<KeptFile>>>>,
+    record: Record,
+}
+
+impl Host {
+    /// A host on which no server runs yet.
+    ///
+    /// # Errors
+    /// When no temporary folder can be made.
+    pub(crate) fn new(
+        number: u64,
+        rate: ClockRate,
+        start_takes: Duration,
+        mutation: Option<Mutation>,
+        record: &Record,
+    ) -> io::Result<Self> {
+        let folder = in_memory()?;
+        std::fs::create_dir(folder.path().join("member"))?;
+        let clock = Arc::new(HostClock::new(rate, record.clone()));
+        let told = clock.clone();
+        let mut options = MysqldOptions::new(
+            folder.path().join("mysqld"),
+            Uuid::from_u128(0xda7a_0000_0000_4000_8000_0000_0000_0000 + u128::from(number)),
+            u32::try_from(number).unwrap_or(u32::MAX),
+            Arc::new(move || told.now()),
+        );
+        options.waits_for_acks = mutation != Some(Mutation::AnswerBeforeTheAck);
+        options
+            .accounts
+            .push(Account::new(ACCOUNT, "", Rights::Member));
+        Ok(Self {
+            mysqld: Mysqld::new(options).map_err(io::Error::other)?,
+            clock,
+            folder: Arc::new(folder),
+            start_takes,
+            kept: (mutation == Some(Mutation::KeepTheTail)).then(Arc::default),
+            record: record.clone(),
+        })
+    }
+
+    /// The server's host loses its power, and its disk some of what was not forced.
+    pub(crate) fn lose_power(&self, survival: Survival) {
+        let lost = match survival {
+            Survival::Nothing => LostTail {
+                binlog_bytes: u64::MAX,
+                engine_commits: usize::MAX,
+            },
+            Survival::Everything => LostTail::default(),
+            Survival::Seeded(seed) => LostTail {
+                binlog_bytes: seed % 2_000,
+                engine_commits: usize::try_from(seed >> 32).unwrap_or(0) % 8,
+            },
+        };
+        if let Err(why) = self.mysqld.cut_power(lost) {
+            self.record
+                .note(&format!("the binlog cannot be cut: {why}"));
+        }
+    }
+
+    fn member_dir(&self) -> PathBuf {
+        self.folder.path().join("member")
+    }
+
+    fn data_dir(&self) -> PathBuf {
+        self.folder.path().join("mysqld")
+    }
+
+    /// The process of its member runs on this clock from now on, or on none.
+    pub(super) fn runs_on(&self, clock: Option<Clock>) {
+        self.clock.runs_on(clock);
+    }
+
+    /// Begins to look after the server, in tasks of the current runtime.
+    ///
+    /// # Errors
+    /// When a file of the member cannot be read.
+    pub(super) fn look_after(
+        &self,
+        setup: &ProcessSetup,
+        ring: RingHandle,
+    ) -> io::Result<MysqldBeside> {
+        let mysql = self.mysql();
+        let connect = ConnectOptions {
+            dialer: Dialer::new(Arc::new(self.clone())),
+            ..connect_options(&mysql)?
+        };
+        let settings = Arc::new(self.settings(setup, mysql.clone()));
+        let reached = Reached {
+            connect,
+            owner: Arc::new(self.clone()),
+            native: Some(ReplicationSource {
+                host: "127.0.0.1".to_owned(),
+                port: 3307,
+                user: ACCOUNT.to_owned(),
+                password: "".into(),
+                tls: false,
+            }),
+            origin: GtidSet::new(),
+            member: (setup.id, setup.record.incarnation),
+        };
+        let threads = self.mysqld.clone();
+        let source = Arc::new(OwnLog(ring.clone()));
+        tokio::spawn(async move { threads.run_replica_threads(source).await });
+        MysqldBeside::begin(&settings, &mysql, reached, ring)
+    }
+
+    /// The words with which a member starts a server of its own; the service manager has them in its configuration.
+    fn command_line(&self) -> Vec<String> {
+        let command = ServerCommand {
+            command: Vec::new(),
+            data_dir: self.data_dir(),
+            socket: self.member_dir().join("mysqld.sock"),
+            port: Some(3306),
+            pid_file: self.member_dir().join("mysqld.pid"),
+            error_log: self.member_dir().join("mysqld.err"),
+            extra_args: vec![format!(
+                "--log-bin={}",
+                self.data_dir().join("binlog").display()
+            )],
+        };
+        command.words(ServerVersion::new(9, 7, 4))
+    }
+
+    fn mysql(&self) -> MysqlSettings {
+        MysqlSettings {
+            mode: MysqlMode::External,
+            host: "127.0.0.1".to_owned(),
+            port: 3306,
+            socket: Some(self.member_dir().join("mysqld.sock")),
+            user: ACCOUNT.to_owned(),
+            password: PasswordSource::Given(String::new()),
+            tls: MysqlTls::Disabled,
+            tls_ca_file: None,
+            tls_certificate: None,
+            public_key_file: None,
+            mysqld: Vec::new(),
+            datadir: Some(self.data_dir()),
+            extra_args: Vec::new(),
+            external: Some(ExternalMysqld {
+                start: Vec::new(),
+                stop: Vec::new(),
+                kill: Vec::new(),
+                log_bin: self.data_dir().join("binlog").display().to_string(),
+                pid_file: None,
+            }),
+            initialize: false,
+            server_id: None,
+            server_uuid: None,
+            manage_settings: true,
+            accept_unproven: false,
+            max_transaction_bytes: 1023 << 20,
+            apply_workers: Some(4),
+            native: true,
+            events: EventsWanted::default(),
+            demote_after: Some(DEMOTE_AFTER),
+            fence_after: FENCE_AFTER,
+            kill_statements_after: None,
+        }
+    }
+
+    fn settings(&self, setup: &ProcessSetup, mysql: MysqlSettings) -> Settings {
+        let own = MemberEntry {
+            id: setup.id,
+            name: setup.record.name.clone(),
+            region: setup.record.region.clone(),
+            kind: MemberKind::Database,
+            votes: setup.record.votes,
+            priority: setup.record.priority,
+            address: setup.record.address.clone(),
+        };
+        let Timers {
+            heartbeat, lease, ..
+        } = setup.timers;
+        Settings {
+            data_dir: self.member_dir(),
+            ring_name: "simulated".to_owned(),
+            listen: own.address.clone(),
+            members: vec![own.clone()],
+            own,
+            log: LogSettings {
+                durability: Durability::Fsync,
+                // Rotations are the simulated members' own.
+                max_file_bytes: u64::MAX,
+                cache_bytes: setup.log.cache_bytes,
+                queue_bytes: 64 << 20,
+                verify: VerifyAtStart::All,
+                scrub_rate: None,
+                disk_limit_bytes: None,
+                disk_reserve_bytes: 0,
+                keep_for: None,
+                keep_bytes: None,
+                absent_after: Duration::MAX,
+            },
+            raft: RaftSettings {
+                heartbeat,
+                lease,
+                proposals_bytes: 64 << 20,
+            },
+            rules: setup.rules.clone(),
+            regions: RegionsSettings {
+                proxy: setup.proxies.clone(),
+                far: transport::FarOptions::default(),
+            },
+            tls: None,
+            mysql: Some(mysql),
+            binlog_server: None,
+            hooks: HookSettings {
+                on_primary: Vec::new(),
+                on_demoted: Vec::new(),
+                on_primary_changed: Vec::new(),
+                timeout: Duration::from_secs(1),
+            },
+            client_addresses: ClientAddresses::default(),
+            program: Program::this(),
+        }
+    }
+}
+
+/// Nobody waits for a disk in a simulation: what a loss of power leaves of the files, the model decides.
+fn in_memory() -> io::Result<TempDir> {
+    let mut folder = tempfile::Builder::new();
+    folder.prefix("simulated-");
+    folder.tempdir_in("/dev/shm").or_else(|_| folder.tempdir())
+}
+
+/// Connections of the member to its server.
+impl Dial for Host {
+    fn dial(&self, _: &Endpoint) -> BoxFuture<'_, io::Result<ByteStream>> {
+        let dialed = match self.mysqld.is_running() {
+            false => Err(io::ErrorKind::ConnectionRefused.into()),
+            true => {
+                let (own, servers) = tokio::io::duplex(STREAM_BYTES);
+                tokio::spawn(self.mysqld.serve(servers));
+                Ok(ByteStream::Memory(own))
+            }
+        };
+        std::future::ready(dialed).boxed()
+    }
+}
+
+/// The host's service manager.
+impl ExternalServer for Host {
+    fn start(&self) -> BoxFuture<'_, Result<(), String>> {
+        async {
+            tokio::time::sleep(self.start_takes).await;
+            self.put_tail_back();
+            self.mysqld.start(&self.command_line())
+        }
+        .boxed()
+    }
+
+    fn stop(&self, _: Duration) -> BoxFuture<'_, Result<(), String>> {
+        self.mysqld.terminate();
+        std::future::ready(Ok(())).boxed()
+    }
+
+    fn kill(&self) -> BoxFuture<'_, Result<(), String>> {
+        self.mysqld.kill();
+        std::future::ready(Ok(())).boxed()
+    }
+
+    fn start_limit(&self) -> Duration {
+        Duration::from_secs(600)
+    }
+
+    fn find(&self, _: &Mark) -> Found {
+        match self.process() {
+            Some(id) => Found::Unknown(id),
+            None => {
+                self.keep_tail();
+                Found::Nothing
+            }
+        }
+    }
+
+    fn serves(&self, id: ProcessId, _: &Mark) -> bool {
+        self.process() == Some(id)
+    }
+}
+
+/// The binlog's tail is kept beside the trim, to see that this is found.
+impl Host {
+    /// Called first when the process has just ended, and nobody has cut anything yet.
+    fn keep_tail(&self) {
+        let Some(kept) = &self.kept else {
+            return;
+        };
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.is_empty() {
+            let files = std::fs::read_dir(self.data_dir()).into_iter().flatten();
+            let paths = files.flatten().map(|file| file.path());
+            let binlog = paths.filter(|path| {
+                let name = path.file_name().and_then(|name| name.to_str());
+                name.is_some_and(|name| name.starts_with("binlog.0"))
+            });
+            let read = binlog.filter_map(|path| Some((path.clone(), std::fs::read(path).ok()?)));
+            *kept = read.collect();
+        }
+    }
+
+    fn put_tail_back(&self) {
+        let Some(kept) = &self.kept else {
+            return;
+        };
+        for (path, bytes) in kept
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .drain(..)
+        {
+            if let Err(error) = std::fs::write(path, bytes) {
+                self.record
+                    .note(&format!("the tail cannot be put back: {error}"));
+            }
+        }
+    }
+}
+
+impl Host {
+    /// Each start is another process.
+    fn process(&self) -> Option<ProcessId> {
+        let starts = i32::try_from(self.mysqld.starts()).unwrap_or(i32::MAX);
+        self.mysqld.is_running().then_some(ProcessId(starts))
+    }
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").finish_non_exhaustive()
+    }
+}
+
+/// The member's committed log, as the server's replica threads read it.
+struct OwnLog(RingHandle);
+
+impl ReplicaSource for OwnLog {
+    fn open(&self, have: GtidSet) -> BoxStream<'static, Result<Bytes, String>> {
+        use applier::source::Source;
+        let log = self.0.committed_log(have, MAX_TRANSACTION_BYTES);
+        stream::unfold(Some(log), |log| async {
+            let mut log = log?;
+            match log.next().await {
+                Ok(Some(transaction)) => Some((Ok(transaction.payload), Some(log))),
+                Ok(None) => None,
+                Err(error) => Some((Err(error.to_string()), None)),
+            }
+        })
+        .boxed()
+    }
+}
+
+/// The host's clock: that of the member's process while it runs, which is as fast, and goes on beside it.
+struct HostClock {
+    rate: ClockRate,
+    record: Record,
+    process: Mutex<Option<Clock>>,
+}
+
+impl HostClock {
+    fn new(rate: ClockRate, record: Record) -> Self {
+        Self {
+            rate,
+            record,
+            process: Mutex::default(),
+        }
+    }
+
+    fn runs_on(&self, clock: Option<Clock>) {
+        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = clock;
+    }
+
+    /// Time since the beginning of the world.
+    fn now(&self) -> Duration {
+        let process = *self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        match (process, Handle::try_current()) {
+            (Some(clock), Ok(_)) => clock.since_the_beginning(Instant::now()),
+            _ => self.rate.of(self.record.now().elapsed()),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Clients of the ring's servers: some write at whichever server lets them, some read at each server. What they were told and
+//! what they read is kept, and held against the order of time at the end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fastrand::Rng;
+use histories::{Access, Operation, Outcome, Transaction, check};
+use mysqld_model::{ClientSession, Mysqld, Reads, SqlError};
+use raft_types::MemberId;
+
+use crate::event::Event;
+use crate::record::Record;
+use crate::tick::Tick;
+
+/// The account that they have.
+const ACCOUNT: &str = "client";
+/// How many write.
+const WRITERS: usize = 4;
+/// Behind so many transactions there are other lists, so that none grows long.
+const TRANSACTIONS: u64 = 60;
+/// How many lists there are at a time.
+const AT_A_TIME: u64 = 4;
+/// How long a client waits for an answer before it goes elsewhere.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// Between two servers that do not let a client in.
+const ELSEWHERE: Duration = Duration::from_millis(60);
+/// Characters of a transaction in a finding.
+const SHOWN: usize = 400;
+
+/// The servers, by their members.
+pub(crate) type Servers = BTreeMap<MemberId, Mysqld>;
+
+/// See the module.
+pub(crate) struct SqlClients {
+    dice: Rng,
+    record: Record,
+    /// The longest pause between two transactions of a writer.
+    pause: Duration,
+    writers: Vec<Client>,
+    readers: Vec<Client>,
+    history: Vec<Transaction>,
+    /// Transactions that were begun.
+    begun: u64,
+    /// Sessions of readers that were opened.
+    sessions: u64,
+    /// Writers begin nothing more.
+    rest: bool,
+}
+
+/// One client.
+struct Client {
+    number: usize,
+    /// The server that it is at, or tries next.
+    at: MemberId,
+    session: Option<ClientSession>,
+    /// Number of the session, for a reader.
+    session_number: u64,
+    busy: Option<Busy>,
+    next: Tick,
+}
+
+/// What it waits for.
+struct Busy {
+    began: Tick,
+    operations: Vec<Operation>,
+}
+
+impl SqlClients {
+    pub(crate) fn new(servers: &Servers, pause: Duration, dice: Rng, record: Record) -> Self {
+        let all: Vec<MemberId> = servers.keys().copied().collect();
+        let client = |number: usize, at: MemberId| Client {
+            number,
+            at,
+            session: None,
+            session_number: 0,
+            busy: None,
+            next: Tick::default(),
+        };
+        let writers = (0..WRITERS).map(|number| client(number, all[number % all.len()]));
+        let readers = (0..all.len()).map(|number| client(WRITERS + number, all[number]));
+        Self {
+            dice,
+            record,
+            pause,
+            writers: writers.collect(),
+            readers: readers.collect(),
+            history: Vec::new(),
+            begun: 0,
+            sessions: 0,
+            rest: false,
+        }
+    }
+
+    /// Writers begin nothing more from here on.
+    pub(crate) fn rest(&mut self) {
+        self.rest = true;
+    }
+
+    /// Whether no writer waits for an answer.
+    pub(crate) fn are_at_rest(&self) -> bool {
+        self.rest && self.writers.iter().all(|writer| writer.busy.is_none())
+    }
+
+    /// One step of all of them.
+    pub(crate) fn step(&mut self, now: Tick, servers: &Servers) {
+        for place in 0..self.writers.len() {
+            self.hear_writer(place, now, servers);
+            let writer = &self.writers[place];
+            if writer.busy.is_none() && writer.next <= now && !self.rest {
+                self.write(place, now, servers);
+            }
+        }
+        for place in 0..self.readers.len() {
+            self.hear_reader(place, now);
+            let reader = &self.readers[place];
+            if reader.busy.is_none() && reader.next <= now {
+                self.read(place, now, servers);
+            }
+        }
+    }
+
+    fn hear_writer(&mut self, place: usize, now: Tick, servers: &Servers) {
+        let writer = &mut self.writers[place];
+        let Some(busy) = &writer.busy else {
+            return;
+        };
+        let answer = writer.session.as_mut().and_then(ClientSession::poll);
+        let (outcome, reads) = match answer {
+            None if now - busy.began < PATIENCE => return,
+            None => (Outcome::Unknown, Reads::default()),
+            Some(Ok(reads)) => (Outcome::Committed, reads),
+            Some(Err(error)) if is_unsure(&error) => (Outcome::Unknown, Reads::default()),
+            Some(Err(_)) => (Outcome::Failed, Reads::default()),
+        };
+        let Some(busy) = writer.busy.take() else {
+            return;
+        };
+        writer.next = now.after(match outcome {
+            Outcome::Committed => below(self.pause, &mut self.dice),
+            Outcome::Failed | Outcome::Unknown => ELSEWHERE,
+        });
+        let (number, at) = (writer.number, writer.at);
+        if outcome != Outcome::Committed {
+            writer.session = None;
+            writer.at = another(at, servers, &mut self.dice);
+        }
+        self.record.saw(&Event::Told {
+            client: number,
+            by: at,
+            outcome,
+        });
+        self.history.push(Transaction {
+            began: busy.began.0,
+            ended: now.0,
+            outcome,
+            access: Access::Primary,
+            operations: with_reads(busy.operations, &reads),
+        });
+    }
+
+    fn write(&mut self, place: usize, now: Tick, servers: &Servers) {
+        let writer = &mut self.writers[place];
+        if writer.session.is_none() {
+            match servers.get(&writer.at).map(|server| server.log_in(ACCOUNT)) {
+                Some(Ok(session)) => writer.session = Some(session),
+                _ => {
+                    writer.at = another(writer.at, servers, &mut self.dice);
+                    writer.next = now.after(ELSEWHERE);
+                    return;
+                }
+            }
+        }
+        let operations = plan(self.begun, &mut self.dice);
+        self.begun += 1;
+        if let Some(session) = &mut writer.session {
+            session.begin(as_transaction(&operations));
+        }
+        writer.busy = Some(Busy {
+            began: now,
+            operations,
+        });
+    }
+
+    fn hear_reader(&mut self, place: usize, now: Tick) {
+        let reader = &mut self.readers[place];
+        let Some(busy) = &reader.busy else {
+            return;
+        };
+        let answer = reader.session.as_mut().and_then(ClientSession::poll);
+        let answer = match answer {
+            None if now - busy.began < PATIENCE => return,
+            None => None,
+            Some(answer) => answer.ok(),
+        };
+        let Some(busy) = reader.busy.take() else {
+            return;
+        };
+        reader.next = now.after(below(self.pause * 2, &mut self.dice));
+        let Some(reads) = answer else {
+            reader.session = None;
+            return;
+        };
+        self.history.push(Transaction {
+            began: busy.began.0,
+            ended: now.0,
+            outcome: Outcome::Committed,
+            access: Access::Follower(reader.session_number),
+            operations: with_reads(busy.operations, &reads),
+        });
+    }
+
+    fn read(&mut self, place: usize, now: Tick, servers: &Servers) {
+        let reader = &mut self.readers[place];
+        if reader.session.is_none() {
+            match servers.get(&reader.at).map(|server| server.log_in(ACCOUNT)) {
+                Some(Ok(session)) => {
+                    reader.session = Some(session);
+                    self.sessions += 1;
+                    reader.session_number = self.sessions;
+                }
+                _ => {
+                    reader.next = now.after(ELSEWHERE);
+                    return;
+                }
+            }
+        }
+        let newest = self.begun / TRANSACTIONS;
+        let lists = newest.saturating_sub(1) * AT_A_TIME..(newest + 1) * AT_A_TIME;
+        let operations: Vec<Operation> = lists
+            .map(|list| Operation::Read(list, Vec::new()))
+            .collect();
+        if let Some(session) = &mut reader.session {
+            session.begin(as_transaction(&operations));
+        }
+        reader.busy = Some(Busy {
+            began: now,
+            operations,
+        });
+    }
+
+    /// Reads everything at a server, where all have come to a rest: whatever was acknowledged has to be there.
+    pub(crate) fn read_all(&mut self, now: Tick, server: &Mysqld) {
+        let there = server.lists();
+        let lists = 0..(self.begun / TRANSACTIONS + 1) * AT_A_TIME;
+        let read = |list| Operation::Read(list, there.get(&list).cloned().unwrap_or_default());
+        self.history.push(Transaction {
+            began: now.0,
+            ended: now.0 + 1,
+            outcome: Outcome::Committed,
+            access: Access::Primary,
+            operations: lists.map(read).collect(),
+        });
+    }
+
+    /// Everything that no order of the transactions explains, in words.
+    pub(crate) fn judge(&self) -> Vec<String> {
+        let in_words = check(&self.history).into_iter().map(|anomaly| {
+            let shortened = |at: usize| {
+                let words = format!("{at}: {:?}", self.history[at]);
+                words.chars().take(SHOWN).collect::<String>()
+            };
+            let named: Vec<String> = anomaly.transactions().into_iter().map(shortened).collect();
+            format!("{anomaly}; {}", named.join("; "))
+        });
+        in_words.collect()
+    }
+}
+
+/// Whether nobody knows what became of a transaction that ended so: its session was lost.
+fn is_unsure(error: &SqlError) -> bool {
+    const SERVER_LOST: u16 = 2013;
+    error.code == SERVER_LOST
+}
+
+/// Up to two reads of lists, and one or two appends behind them.
+fn plan(number: u64, dice: &mut Rng) -> Vec<Operation> {
+    let now = number / TRANSACTIONS;
+    let list = |dice: &mut Rng| now * AT_A_TIME + dice.u64(0..AT_A_TIME);
+    let mut operations = Vec::new();
+    for _ in 0..dice.u8(0..3) {
+        operations.push(Operation::Read(list(dice), Vec::new()));
+    }
+    for part in 0..dice.u64(1..3) {
+        operations.push(Operation::Append(list(dice), number * 10 + part));
+    }
+    operations
+}
+
+fn as_transaction(operations: &[Operation]) -> mysqld_model::Transaction {
+    let mut transaction = mysqld_model::Transaction::default();
+    for operation in operations {
+        match operation {
+            Operation::Append(list, value) => transaction.appends.push((*list, *value)),
+            Operation::Read(list, _) => transaction.reads.push(*list),
+        }
+    }
+    transaction
+}
+
+/// What the reads among them saw.
+fn with_reads(operations: Vec<Operation>, reads: &Reads) -> Vec<Operation> {
+    let seen = |operation| match operation {
+        Operation::Read(list, _) => {
+            Operation::Read(list, reads.get(&list).cloned().unwrap_or_default())
+        }
+        append => append,
+    };
+    operations.into_iter().map(seen).collect()
+}
+
+/// Any other server than this.
+fn another(than: MemberId, servers: &Servers, dice: &mut Rng) -> MemberId {
+    let others: Vec<MemberId> = servers.keys().copied().filter(|id| *id != than).collect();
+    match others.is_empty() {
+        true => than,
+        false => others[dice.usize(0..others.len())],
+    }
+}
+
+fn below(longest: Duration, dice: &mut Rng) -> Duration {
+    let longest = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+    Duration::from_millis(dice.u64(1..longest.max(2)))
+}
