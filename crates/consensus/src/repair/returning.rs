@@ -196,7 +196,10 @@ pub(crate) fn leap_from(log_end: Option<OpId>) -> u64 {
 /// The last of what others have committed, if this log does not go that far. A member that was just started does not know how
 /// far it had committed; where its log is of a term to which only a repair leaps, all of it counts, for an operator has ordered
 /// that the ring goes on from there.
-fn ahead<'a>(own: &Recollection, answers: impl IntoIterator<Item = &'a Agreement>) -> Option<OpId> {
+pub fn ahead<'a>(
+    own: &Recollection,
+    answers: impl IntoIterator<Item = &'a Agreement>,
+) -> Option<OpId> {
     let leap = leap_from(own.last());
     let counts = answers.into_iter().filter_map(|answer| {
         let repaired = answer.last.filter(|last| last.term >= leap);
