@@ -69,6 +69,13 @@ impl Returning {
         }
     }
 
+    /// The same member, whose log was cut back and remembers this now. What it was told stays: those that told it may be out of sight
+    /// when it takes part.
+    #[must_use]
+    pub fn cut_back(self, own: Recollection) -> Self {
+        Self { own, ..self }
+    }
+
     /// What has to be done before its Raft starts, by what those say that answer within a second.
     pub async fn before_the_start(&mut self) -> Rejoin {
         self.ask(FIRST_ANSWERS).await;
@@ -305,6 +312,32 @@ mod tests {
             ring_last: OpId::new(3 + TERM_LEAP, 25),
         };
         assert_eq!(returning.judge(), cut_back);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_cuts_its_log_back_remembers_what_it_was_told() {
+        let run = |term, first, last| TermRun { term, first, last };
+        let own = Recollection {
+            runs: vec![run(3, 0, 22), run(9, 23, 25)],
+            committed: Some(OpId::new(9, 25)),
+        };
+        let mut returning = Returning {
+            own,
+            others: BTreeMap::from([(MemberId(2), MemberRecord::default())]),
+            calls: Arc::new(RepairedAt(Instant::now())),
+            answers: BTreeMap::new(),
+            again: None,
+        };
+        let Rejoin::CutBack { to, .. } = returning.before_the_start().await else {
+            panic!("it holds what the ring has given up");
+        };
+        let returning = returning.cut_back(Recollection {
+            runs: vec![run(3, 0, 22)],
+            committed: to,
+        });
+        let told = ahead(&returning.own, returning.agreements());
+        assert_eq!(told, Some(OpId::new(3 + TERM_LEAP, 25)));
+        assert_eq!(returning.judge(), Rejoin::AsItIs);
     }
 
     #[test]
