@@ -11,7 +11,7 @@ use crate::naming::{name, named_sets, region, unnamed_sets};
 use crate::properties;
 use crate::repair;
 use crate::ring::{
-    Content, Count, Entry, Id, Leader, Member, Members, Membership, Ring, Role, Spent, count,
+    Content, Entry, Id, Leader, Member, Members, Membership, Ring, Role, Spent, count,
 };
 use crate::rules::Rules;
 use crate::scope::{Broken, Scope};
@@ -101,7 +101,7 @@ impl RingModel {
             Some(repair) => repair + self.scope.terms_behind_a_repair - 1,
             None => self.scope.terms,
         };
-        member.term < last && self.rules.may_campaign(id, member) && (member.promised == 0 || alone)
+        member.term < last && self.rules.may_campaign(member) && (member.promised == 0 || alone)
     }
 
     fn votes(&self, ring: &Ring, by: Id, candidate: Id) -> bool {
@@ -155,19 +155,6 @@ impl RingModel {
         }
         member.promised = 0;
         member.role = Role::Leader(Leader::elected(members, self.scope.lease));
-    }
-
-    fn commit(ring: &mut Ring, id: Id, upto: Count) {
-        let member = &mut ring.members[id];
-        member.commit = upto;
-        let taken = &member.log[..upto as usize];
-        let known = taken.len().min(ring.committed.len());
-        if taken[..known] != ring.committed[..known] {
-            ring.contradicted = true;
-        }
-        if taken.len() > ring.committed.len() {
-            ring.committed = taken.to_vec();
-        }
     }
 
     fn tick(&self, ring: &mut Ring) {
@@ -493,7 +480,8 @@ impl Model for RingModel {
             Step::Commit(id) => {
                 let member = &before.members[id];
                 let upto = self.rules.agreed(id, member, member.leads()?);
-                Self::commit(&mut ring, id, upto);
+                ring.members[id].commit = upto;
+                ring.take_for_committed(&before.members[id].log[..upto as usize]);
             }
             Step::Move { leader, home } => {
                 let member = &before.members[leader];

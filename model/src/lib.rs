@@ -8,6 +8,8 @@
 //! openraft's and the tasks around it, is written down once more, as rules (`rules.rs`). [`Broken`] takes one rule away; then the
 //! properties must fail.
 //!
+//! [`trace`] holds what members of the real code did against the same rules.
+//!
 //! Not in it: messages that are lost or late as such. A call and its effect at the callee are one step, and what the caller makes
 //! of the answer is another one, so that anything may come between; a call that is lost is a step that is not taken. What is lost with
 //! an unsynced disk is a step of its own, taken only where a rule is broken.
@@ -20,6 +22,7 @@ mod ring;
 mod rules;
 mod scope;
 mod step;
+pub mod trace;
 
 pub use crate::explored::RingModel;
 pub use crate::ring::{

@@ -1,9 +1,12 @@
 //! Looks at every state of a ring within a scope, and says how many there were.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use model::trace::Replay;
 use model::{Broken, RingModel, Scope};
 use stateright::report::WriteReporter;
 use stateright::{Checker, Expectation, Model};
@@ -11,6 +14,9 @@ use stateright::{Checker, Expectation, Model};
 /// Looks at every state of a ring within bounds
 #[derive(Parser)]
 struct Arguments {
+    /// Hold this trace of the real code against the rules, and look at no ring
+    #[arg(long)]
+    trace: Option<PathBuf>,
     /// How many members each region has
     #[arg(long, value_delimiter = ',', default_value = "3")]
     regions: Vec<usize>,
@@ -69,6 +75,9 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(path) = &arguments.trace {
+        return hold(path);
+    }
     let scope = Scope {
         begins_joint: arguments.begins_joint,
         spares: arguments.spares,
@@ -104,5 +113,23 @@ fn main() -> ExitCode {
     match done.discoveries().keys().any(|name| always(name)) {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
+    }
+}
+
+/// Holds a trace against the rules, and says how much of it was.
+fn hold(path: &Path) -> ExitCode {
+    let verdict = match fs::read_to_string(path) {
+        Ok(lines) => Replay::of(&lines).map_err(|refusal| refusal.to_string()),
+        Err(error) => Err(format!("{} cannot be read: {error}", path.display())),
+    };
+    match verdict {
+        Ok(counts) => {
+            println!("{counts:?}");
+            ExitCode::SUCCESS
+        }
+        Err(words) => {
+            println!("{words}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -289,7 +289,7 @@ impl Planned {
 }
 
 /// A state of the ring.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ring {
     /// The members.
     pub members: Vec<Member>,
@@ -305,6 +305,19 @@ pub struct Ring {
     pub repairs: Vec<Term>,
     /// How many writes, moves, transfers and the like there were.
     pub(crate) spent: Spent,
+}
+
+impl Ring {
+    /// A leader takes this for committed.
+    pub(crate) fn take_for_committed(&mut self, taken: &[Entry]) {
+        let known = taken.len().min(self.committed.len());
+        if taken[..known] != self.committed[..known] {
+            self.contradicted = true;
+        }
+        if taken.len() > known {
+            self.committed.extend_from_slice(&taken[known..]);
+        }
+    }
 }
 
 /// What a scope bounds by its number.

@@ -37,13 +37,13 @@ impl Rules {
         !sets.is_empty() && sets.iter().all(has_majority)
     }
 
-    /// Whether it may ask for votes, its promises left aside.
-    pub(crate) fn may_campaign(self, id: Id, member: &Member) -> bool {
+    /// Whether it may ask for votes, its promises left aside. The engine lets those campaign, too, that have no vote themselves.
+    pub(crate) fn may_campaign(self, member: &Member) -> bool {
         let in_doubt = member.doubt.is_some() && !self.lacks(Broken::TrustACutTail);
         let behind = member.told.is_some() && !self.lacks(Broken::ElectBehindTheRing);
         member.is_up()
             && member.leads().is_none()
-            && member.voters().iter().any(|set| set.has(id))
+            && !member.voters().is_empty()
             && !in_doubt
             && !behind
     }
