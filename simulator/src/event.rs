@@ -244,6 +244,10 @@ impl Digest {
         Self::EMPTY.with(bytes)
     }
 
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
     pub(crate) const EMPTY: Self = Self(0xcbf2_9ce4_8422_2325);
 
     pub(crate) fn with(self, bytes: &[u8]) -> Self {

@@ -14,9 +14,11 @@ mod scenario;
 mod shape;
 mod sql_clients;
 mod tick;
+mod trace_file;
 mod workload;
 mod world;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -26,6 +28,7 @@ use serde::Serialize;
 use crate::mutation::Mutation;
 use crate::record::{Counts, Trace};
 use crate::scenario::Scenario;
+use crate::trace_file::TraceFile;
 use crate::world::World;
 
 #[derive(Parser)]
@@ -43,6 +46,9 @@ struct Arguments {
     /// Print everything that happens, every message among it
     #[arg(long)]
     trace: bool,
+    /// Write what members do into this file, for the model's rules to be held against
+    #[arg(long)]
+    write_trace: Option<PathBuf>,
     /// Print what the members log at this level, for instance `debug` or `openraft=info`
     #[arg(long)]
     engine_log: Option<String>,
@@ -95,6 +101,15 @@ fn run(arguments: &Arguments) -> bool {
     fastrand::seed(seed ^ 0xc11e_5eed);
     let trace = Trace::new(arguments.trace);
     let mut world = World::new(seed, arguments.mutate, arguments.scenario, trace);
+    if let Some(path) = &arguments.write_trace {
+        match TraceFile::create(path) {
+            Ok(file) => world.record().write_to(file),
+            Err(error) => {
+                eprintln!("no trace can be written to {}: {error}", path.display());
+                return false;
+            }
+        }
+    }
     world.run();
     let record = world.record();
     let violation = record.violation();

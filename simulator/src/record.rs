@@ -12,6 +12,7 @@ use raft_types::MemberId;
 use crate::checkers::Checkers;
 use crate::event::{Digest, Event, Seen};
 use crate::tick::Tick;
+use crate::trace_file::TraceFile;
 
 /// What a checker found.
 #[derive(Debug, Clone)]
@@ -54,6 +55,7 @@ pub(crate) struct Record(Arc<Mutex<Kept>>);
 struct Kept {
     now: Tick,
     trace: Trace,
+    file: Option<TraceFile>,
     checkers: Checkers,
     news: Vec<News>,
     violation: Option<Violation>,
@@ -66,6 +68,7 @@ impl Record {
         Self(Arc::new(Mutex::new(Kept {
             now: Tick(0),
             trace,
+            file: None,
             checkers: Checkers::new(broken),
             news: Vec::new(),
             violation: None,
@@ -77,6 +80,11 @@ impl Record {
     fn kept(&self) -> MutexGuard<'_, Kept> {
         // A member's panic is a violation that is reported through this very record.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What members do from here on is written there as well.
+    pub(crate) fn write_to(&self, file: TraceFile) {
+        self.kept().file = Some(file);
     }
 
     pub(crate) fn now(&self) -> Tick {
@@ -116,6 +124,12 @@ impl Record {
         }
         if !matches!(event, Event::Led { .. }) {
             kept.trace.note(now, &event.to_string());
+        }
+        if let Some(file) = &mut kept.file
+            && let Err(error) = file.write(now, event)
+        {
+            eprintln!("the trace ends here: {error}");
+            kept.file = None;
         }
         let found = kept.checkers.saw(now, event);
         if let Err((checker, words)) = found

@@ -67,3 +67,10 @@ pub use crate::state_machine::{AppliedFloor, CommitStateMachine, MarkBuilder};
 pub use crate::transfer::fitness::SOON_THERE;
 pub use crate::transfer::leadership_transfer::{TransferError, TransferOutcome, TransferRefusal};
 pub use crate::transfer::mysqld::{Database, Writer};
+
+/// What members decide from others' answers, as pure functions: a model of the ring goes by the same ones.
+pub mod rules {
+    pub use crate::election::doubted_tail::enough;
+    pub use crate::repair::rejoin::{common_entry, judge};
+    pub use crate::repair::returning::ahead;
+}

@@ -18,7 +18,6 @@ fn holds(scope: Scope) {
 fn one_region_whose_members_are_restarted() {
     holds(Scope {
         terms: 4,
-        writes: 2,
         restarts: 1,
         ..Scope::of(&[3])
     });
@@ -47,13 +46,15 @@ fn the_leader_dies_in_the_middle_of_a_move() {
 
 #[test]
 fn who_serves_is_up_to_date_through_transfers_and_restarts() {
-    holds(Scope {
-        lease: 1,
-        transfers: 1,
-        restarts: 1,
-        entries: 3,
-        ..Scope::of(&[3])
-    });
+    for (transfers, restarts) in [(1, 0), (0, 1)] {
+        holds(Scope {
+            lease: 1,
+            transfers,
+            restarts,
+            entries: 3,
+            ..Scope::of(&[3])
+        });
+    }
 }
 
 #[test]
@@ -66,12 +67,71 @@ fn who_serves_is_up_to_date_while_the_quorum_moves() {
     });
 }
 
+#[test]
+fn members_come_and_go_and_lose_their_disks() {
+    holds(Scope {
+        spares: 1,
+        changes: 2,
+        moves: 1,
+        wipes: 1,
+        entries: 6,
+        ..Scope::of(&[3])
+    });
+}
+
+#[test]
+fn a_log_that_lost_its_end_elects_nobody_without_it() {
+    holds(Scope {
+        rots: 1,
+        ..Scope::of(&[3])
+    });
+}
+
+/// A ring whose quorum is lost once.
+fn lost(regions: &[usize]) -> Scope {
+    Scope {
+        plans: 1,
+        terms: 2,
+        terms_behind_a_repair: 2,
+        entries: 5,
+        ..Scope::of(regions)
+    }
+}
+
+#[test]
+fn a_lost_quorum_is_repaired_and_who_was_given_up_comes_back() {
+    holds(Scope {
+        terms_behind_a_repair: 3,
+        ..lost(&[3])
+    });
+}
+
+#[test]
+fn a_quorum_is_lost_in_the_middle_of_a_move() {
+    holds(Scope {
+        begins_joint: true,
+        moves: 1,
+        ..lost(&[2, 1])
+    });
+}
+
+#[test]
+fn a_second_repair_knows_nothing_of_the_first() {
+    holds(Scope {
+        plans: 2,
+        terms: 1,
+        entries: 4,
+        ..lost(&[1, 2])
+    });
+}
+
 /// A small scope in which it shows that a rule is missing, and a property that fails there.
 fn shows(broken: Broken) -> (Scope, &'static str) {
     let changed = "a committed entry never changes";
     let lacks = "who leads has all that is committed";
     let stale = "nothing stale is served";
     let twice = "one leader per term";
+    let differ = "logs match";
     let region = Scope {
         entries: 3,
         ..Scope::of(&[3])
@@ -85,8 +145,13 @@ fn shows(broken: Broken) -> (Scope, &'static str) {
         lease: 1,
         ..region.clone()
     };
+    let small = |regions: &[usize]| Scope {
+        writes: 0,
+        ..Scope::of(regions)
+    };
     match broken {
         Broken::CommitOnAMinority | Broken::VoteWithoutTheLogCheck => (region, lacks),
+        Broken::CountALearner => (small(&[3, 1]), changed),
         Broken::CommitAnEarlierTerm => {
             let scope = Scope {
                 terms: 5,
@@ -109,6 +174,16 @@ fn shows(broken: Broken) -> (Scope, &'static str) {
             };
             (scope, twice)
         }
+        Broken::TrustACutTail => (Scope { rots: 1, ..region }, changed),
+        Broken::TrustAWipedDisk => (Scope { wipes: 1, ..region }, lacks),
+        Broken::ProxyIgnoresTheTerm => (region, differ),
+        Broken::RewordMemberships => {
+            let scope = Scope {
+                moves: 1,
+                ..small(&[2, 1])
+            };
+            (scope, differ)
+        }
         Broken::NarrowWithoutTheBarrier => {
             let scope = Scope {
                 begins_joint: true,
@@ -126,7 +201,7 @@ fn shows(broken: Broken) -> (Scope, &'static str) {
             };
             (scope, stale)
         }
-        Broken::ContactIsAsOldAsTheAnswer => (leased, stale),
+        Broken::RefuseForTheLiving | Broken::ContactIsAsOldAsTheAnswer => (leased, stale),
         Broken::ServeBesideALoneVoter => {
             let scope = Scope {
                 lease: 1,
@@ -150,6 +225,50 @@ fn shows(broken: Broken) -> (Scope, &'static str) {
             };
             (scope, stale)
         }
+        Broken::BelieveAnySet => {
+            let scope = Scope {
+                begins_joint: true,
+                moves: 1,
+                ..lost(&[1, 1])
+            };
+            (scope, "what is committed and not accepted as lost stays")
+        }
+        Broken::RepairWithoutAClock => {
+            let scope = Scope {
+                plans: 2,
+                terms: 1,
+                writes: 0,
+                ..lost(&[1, 2])
+            };
+            (scope, differ)
+        }
+        Broken::ElectBehindTheRing => {
+            let scope = Scope {
+                writes: 0,
+                terms: 3,
+                entries: 4,
+                ..lost(&[3])
+            };
+            (scope, changed)
+        }
+        Broken::ForgetAtTheCut => {
+            let scope = Scope {
+                terms: 2,
+                terms_behind_a_repair: 3,
+                writes: 0,
+                ..lost(&[3])
+            };
+            (scope, changed)
+        }
+        Broken::FollowBehindTheRing => {
+            let scope = Scope {
+                begins_joint: true,
+                moves: 1,
+                ..lost(&[2, 1])
+            };
+            (scope, changed)
+        }
+        Broken::TrustTheCommitMark => (lost(&[3]), differ),
     }
 }
 

@@ -144,7 +144,7 @@ pub(super) async fn come_back(
     watch: &Watch,
 ) -> Result<Returning, CutBackError> {
     let log = store.handle();
-    let mut asking = returning(&log, watch.member, calls.clone());
+    let mut asking = returning(&log, watch.member, calls);
     let Rejoin::CutBack { to, .. } = asking.before_the_start().await else {
         return Ok(asking);
     };
@@ -160,14 +160,17 @@ pub(super) async fn come_back(
         cut = store.cut_back(to, "the quorum was repaired without this member", 0) => { cut?; }
         () = writing => {}
     }
-    Ok(returning(&log, watch.member, calls))
+    Ok(asking.cut_back(recollection(&log)))
 }
 
 fn returning(log: &LogHandle, own: MemberId, calls: Arc<dyn MemberCalls>) -> Returning {
     let (_, membership) = log.applied_at_open();
-    let recollection = Recollection {
+    Returning::new(own, recollection(log), &membership, calls)
+}
+
+fn recollection(log: &LogHandle) -> Recollection {
+    Recollection {
         runs: log.term_runs(),
         committed: log.settled(),
-    };
-    Returning::new(own, recollection, &membership, calls)
+    }
 }

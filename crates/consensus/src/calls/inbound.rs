@@ -8,11 +8,13 @@ use std::sync::Arc;
 use futures::future::{Either, ready, select};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt, pin_mut};
+use openraft::impls::leader_id_std::LeaderId;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendError,
     StreamAppendResult, TransferLeaderError, TransferLeaderRequest, TransferLeaderResponse,
     VoteRequest, VoteResponse,
 };
+use openraft::vote::{RaftLeaderId, RaftVote};
 use raft_types::{FileStart, FileStarts, LogId, MemberId, MemberRecord, OpId, TypeConfig, Vote};
 use thiserror::Error;
 use tokio::sync::oneshot;
@@ -22,12 +24,14 @@ use crate::calls::{Answer, CallError, FileBytes, MemberCalls, Question};
 use crate::election::dead_leader::Reign;
 use crate::election::{doubted_tail, early_election, mock_vote};
 use crate::engine;
-use crate::engine::{Fault, RoleSnapshot};
+use crate::engine::Fault;
 use crate::formats;
 use crate::lease::leadership::Term;
 use crate::log_probe::divergence::refuse_divergence;
 use crate::log_room::intake;
 use crate::member::core::MemberCore;
+use crate::repair::forced_membership::NOBODY;
+use crate::repair::plan::TERM_LEAP;
 use crate::repair::rejoin;
 use crate::repair::returning::leap_from;
 
@@ -68,7 +72,11 @@ impl Inbound {
                 let core = core.clone();
                 async move {
                     let role = core.role();
-                    heed_leap(&core, &role, &request.vote);
+                    heed_leap(&core, &request.vote);
+                    // Its heartbeat is told why.
+                    if passed_over(&core, &request.vote).is_some() {
+                        return None;
+                    }
                     let agrees = refuse_divergence(&core, &role, &request).await;
                     agrees.ok()?;
                     core.formats.take_in(&request).ok()?;
@@ -109,7 +117,10 @@ impl Inbound {
         request: AppendEntriesRequest<TypeConfig>,
     ) -> Result<StreamAppendResult<TypeConfig>, Fault> {
         let role = self.core.role();
-        heed_leap(&self.core, &role, &request.vote);
+        heed_leap(&self.core, &request.vote);
+        if let Some(later) = passed_over(&self.core, &request.vote) {
+            return Ok(Err(StreamAppendError::HigherVote(later)));
+        }
         refuse_divergence(&self.core, &role, &request).await?;
         let answer = self.take_heartbeat(request).await?;
         if answer.is_ok() {
@@ -180,6 +191,9 @@ impl Inbound {
         vote: Vote,
         start: FileStart,
     ) -> Result<SnapshotResponse<TypeConfig>, InstallRefusal> {
+        if let Some(later) = passed_over(&self.core, &vote) {
+            return Ok(SnapshotResponse::new(later));
+        }
         let refused = |reason: String| InstallRefusal::Unfit {
             before: start.before,
             reason,
@@ -252,7 +266,7 @@ impl Inbound {
         &self,
         mut request: VoteRequest<TypeConfig>,
     ) -> Result<VoteResponse<TypeConfig>, Fault> {
-        heed_leap(&self.core, &self.core.role(), &request.vote);
+        heed_leap(&self.core, &request.vote);
         if !request.leadership_transfer {
             self.core.campaigning.promise_is_over().await;
         }
@@ -303,11 +317,11 @@ impl Inbound {
         request: TransferLeaderRequest<TypeConfig>,
     ) -> Result<TransferLeaderResponse<TypeConfig>, Fault> {
         // The engine waits until it has what the leader has, durably: then nothing is in doubt any more. A leader of an
-        // earlier term than the doubt's proves nothing.
-        if let Some(doubt) = self.starts.doubted_tail()
-            && *request.to_node_id() == self.core.id
-            && request.from_leader().leader_id.term < doubt.term
-        {
+        // earlier term than the doubt's proves nothing, and one that was passed over is followed by nobody.
+        let doubt = self.starts.doubted_tail();
+        let doubted = doubt.is_some_and(|doubt| request.from_leader().leader_id.term < doubt.term);
+        let is_over = passed_over(&self.core, request.from_leader()).is_some();
+        if *request.to_node_id() == self.core.id && (doubted || is_over) {
             let error = TransferLeaderError::LogNotFlushed {
                 expected: request.last_log_id().copied(),
                 actual: None,
@@ -434,17 +448,29 @@ impl Inbound {
     }
 }
 
-/// Whoever hears for the first time of a term to which only a repair leaps votes from then on for no log without that repair: those
-/// that were given up may hear of it, and lose sight of it again before they have it.
-fn heed_leap(core: &MemberCore, role: &RoleSnapshot, vote: &Vote) {
+/// Whoever hears of a term to which only a repair leaps votes from then on for no log without that repair: those that were given up
+/// may hear of it, and lose sight of it again before they have it.
+fn heed_leap(core: &MemberCore, vote: &Vote) {
     let heard = vote.leader_id.term;
-    if heard <= role.term.0 {
+    if heard < TERM_LEAP {
         return;
     }
+    // Its own term may be as late already, by a refusal that it was given.
     let leap = leap_from(engine::progress(&core.raft).last_log);
-    if heard >= leap {
+    let told = core.campaigning.gate.committed();
+    if heard >= leap && told.is_none_or(|told| told.term < leap) {
         core.campaigning.told(OpId::new(leap, 0), &core.raft);
     }
+}
+
+/// The later term that a leader is told of which led before what this member was told to be committed: an entry of that term is in the
+/// ring's log, and so is a leader's. It may have been left out of a repair, and find a quorum for its own term among those that come
+/// back behind it; but for this they would follow it.
+fn passed_over(core: &MemberCore, vote: &Vote) -> Option<Vote> {
+    let later = core.campaigning.gate.passes_over(vote.leader_id.term)?;
+    tracing::warn!(leader = %vote, committed = %later, "a leader is not followed: the ring has gone on without it");
+    let id = LeaderId::new(later.term, NOBODY);
+    Some(<Vote as RaftVote>::from_leader_id(id, false))
 }
 
 /// The answer to what only a serving leader knows or does.

@@ -56,7 +56,7 @@ pub(crate) async fn log_end(raft: &Engine, own: MemberId) -> Option<LogEnd> {
 
 /// The end from which on a log has all that may be lost here, as far as the answers show it. `members` are those of the own
 /// membership.
-pub(crate) fn enough(
+pub fn enough(
     doubt: &DoubtedTail,
     own: MemberId,
     members: &BTreeSet<MemberId>,

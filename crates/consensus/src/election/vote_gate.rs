@@ -75,6 +75,12 @@ impl ElectionGate {
         self.withholds(None)
     }
 
+    /// Why a leader of this term is not followed: an entry of a later term is committed elsewhere, so that it was deposed, whether it
+    /// knows or not. `None`: ask the engine.
+    pub(crate) fn passes_over(&self, term: u64) -> Option<OpId> {
+        self.committed().filter(|told| term < told.term)
+    }
+
     /// Another member says that the ring has committed up to here: candidates that lack it get no vote.
     pub(crate) fn told(&self, committed: OpId) {
         let mut told = lock(&self.committed);
@@ -164,6 +170,26 @@ mod tests {
         assert_eq!(gate.stays_out(), behind);
         gate.goes_to(Some(id(1004, 30)));
         assert_eq!((gate.withholds(None), gate.stays_out()), (None, None));
+    }
+
+    #[test]
+    fn a_member_that_came_back_follows_no_leader_from_before_what_it_was_told() {
+        let gate = ElectionGate::new(None);
+        let told = OpId::new(1003, 41);
+        assert_eq!(gate.passes_over(4), None);
+        gate.told(told);
+        assert_eq!(gate.passes_over(4), Some(told));
+        assert_eq!(gate.passes_over(1002), Some(told));
+        assert_eq!(
+            (gate.passes_over(1003), gate.passes_over(1004)),
+            (None, None)
+        );
+        gate.goes_to(Some(told));
+        assert_eq!(
+            gate.passes_over(4),
+            None,
+            "the engine knows the later term by then"
+        );
     }
 
     #[test]

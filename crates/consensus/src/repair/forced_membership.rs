@@ -15,7 +15,7 @@ use raft_types::{
 use crate::engine::{Engine, Fault};
 
 /// The number under which a membership is imposed; no member has it.
-const NOBODY: MemberId = MemberId(u64::MAX);
+pub(crate) const NOBODY: MemberId = MemberId(u64::MAX);
 
 /// Appends `membership` after `last`, which must be exactly the last entry, in `term`, which must be later than any
 /// term that a member of the ring has seen; then campaigns.

@@ -55,7 +55,7 @@ pub(crate) async fn compare(raft: &Engine, theirs: Recollection) -> Result<Agree
 }
 
 /// The last entry of `runs` that a log has, whose entries `op_id_at` names. By log matching, everything before it is equal.
-fn common_entry(runs: &[TermRun], op_id_at: impl Fn(u64) -> Option<OpId>) -> Option<OpId> {
+pub fn common_entry(runs: &[TermRun], op_id_at: impl Fn(u64) -> Option<OpId>) -> Option<OpId> {
     let has = |run: &TermRun, index: u64| op_id_at(index) == Some(OpId::new(run.term, index));
     runs.iter().rev().find_map(|run| {
         if !has(run, run.first) {
@@ -90,7 +90,7 @@ pub enum Rejoin {
 
 /// Judges the answers. Two logs that hold different entries as committed are not of one history: an operator has repaired
 /// the quorum in between, and the later term is the one that goes on.
-pub(crate) fn judge(own: &Recollection, answers: impl IntoIterator<Item = Agreement>) -> Rejoin {
+pub fn judge(own: &Recollection, answers: impl IntoIterator<Item = Agreement>) -> Rejoin {
     let after = |op_id: Option<OpId>, common: Option<OpId>| {
         op_id.map(|op_id| op_id.index) > common.map(|common| common.index)
     };

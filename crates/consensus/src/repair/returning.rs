@@ -69,6 +69,13 @@ impl Returning {
         }
     }
 
+    /// The same member, whose log was cut back and remembers this now. What it was told stays: those that told it may be out of sight
+    /// when it takes part.
+    #[must_use]
+    pub fn cut_back(self, own: Recollection) -> Self {
+        Self { own, ..self }
+    }
+
     /// What has to be done before its Raft starts, by what those say that answer within a second.
     pub async fn before_the_start(&mut self) -> Rejoin {
         self.ask(FIRST_ANSWERS).await;
@@ -196,7 +203,10 @@ pub(crate) fn leap_from(log_end: Option<OpId>) -> u64 {
 /// The last of what others have committed, if this log does not go that far. A member that was just started does not know how
 /// far it had committed; where its log is of a term to which only a repair leaps, all of it counts, for an operator has ordered
 /// that the ring goes on from there.
-fn ahead<'a>(own: &Recollection, answers: impl IntoIterator<Item = &'a Agreement>) -> Option<OpId> {
+pub fn ahead<'a>(
+    own: &Recollection,
+    answers: impl IntoIterator<Item = &'a Agreement>,
+) -> Option<OpId> {
     let leap = leap_from(own.last());
     let counts = answers.into_iter().filter_map(|answer| {
         let repaired = answer.last.filter(|last| last.term >= leap);
@@ -302,6 +312,32 @@ mod tests {
             ring_last: OpId::new(3 + TERM_LEAP, 25),
         };
         assert_eq!(returning.judge(), cut_back);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_cuts_its_log_back_remembers_what_it_was_told() {
+        let run = |term, first, last| TermRun { term, first, last };
+        let own = Recollection {
+            runs: vec![run(3, 0, 22), run(9, 23, 25)],
+            committed: Some(OpId::new(9, 25)),
+        };
+        let mut returning = Returning {
+            own,
+            others: BTreeMap::from([(MemberId(2), MemberRecord::default())]),
+            calls: Arc::new(RepairedAt(Instant::now())),
+            answers: BTreeMap::new(),
+            again: None,
+        };
+        let Rejoin::CutBack { to, .. } = returning.before_the_start().await else {
+            panic!("it holds what the ring has given up");
+        };
+        let returning = returning.cut_back(Recollection {
+            runs: vec![run(3, 0, 22)],
+            committed: to,
+        });
+        let told = ahead(&returning.own, returning.agreements());
+        assert_eq!(told, Some(OpId::new(3 + TERM_LEAP, 25)));
+        assert_eq!(returning.judge(), Rejoin::AsItIs);
     }
 
     #[test]

@@ -212,7 +212,7 @@ async fn come_back(
     own: MemberId,
     calls: Arc<dyn MemberCalls>,
 ) -> Result<Returning, CutBackError> {
-    let mut returning = returning(&store.handle(), own, calls.clone());
+    let mut returning = returning(&store.handle(), own, calls);
     let Rejoin::CutBack { to, ring_last } = returning.before_the_start().await else {
         return Ok(returning);
     };
@@ -223,17 +223,20 @@ async fn come_back(
     let tail = store.cut_back(to, &reason, at).await?;
     let gtids = tail.map(|tail| tail.gtids).unwrap_or_default();
     tracing::warn!(?to, %ring_last, %gtids, "the log was cut back: {reason}; what was cut is kept in `trimmed`");
-    Ok(self::returning(&store.handle(), own, calls))
+    Ok(returning.cut_back(recollection(&store.handle())))
 }
 
 /// What the log remembers, and whom to ask.
 fn returning(log: &LogHandle, own: MemberId, calls: Arc<dyn MemberCalls>) -> Returning {
     let (_, membership) = log.applied_at_open();
-    let recollection = Recollection {
+    Returning::new(own, recollection(log), &membership, calls)
+}
+
+fn recollection(log: &LogHandle) -> Recollection {
+    Recollection {
         runs: log.term_runs(),
         committed: log.settled(),
-    };
-    Returning::new(own, recollection, &membership, calls)
+    }
 }
 
 // Opens the member's log as configured: the files below `log/`, the hard state in `meta/`.

@@ -1,0 +1,198 @@
+//! A quorum that is lost for good: the product's own plan over what those say that answer, the membership that it imposes, and
+//! members that come back behind it or lost the end of their log, which go by what the product's own functions make of the
+//! others' answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use consensus::rules::{ahead, common_entry, enough, judge};
+use consensus::{
+    Agreement, LogEnd, MemberEvidence, Recollection, Rejoin, RepairPlan, Term as ProductTerm,
+    plan_repair,
+};
+use raft_types::{
+    DoubtedTail, LogId, MemberId, MemberRecord, Membership as StoredVoters, StoredMembership,
+};
+
+use crate::naming::{end_at, last_of, name, named, named_sets, op_id, recollection};
+use crate::ring::{
+    Content, Count, Doubt, Entry, Id, Member, Members, Membership, NOBODY, Planned, Ring, Role,
+    Term, common,
+};
+use crate::rules::Rules;
+use crate::scope::Broken;
+
+/// How far the clocks go on from one repair to the next, in microseconds: further than the least term of a repair leaps.
+const CLOCK: u64 = 10_000;
+
+/// The clock when so many repairs were planned before.
+fn clock(before: u8) -> SystemTime {
+    UNIX_EPOCH + Duration::from_micros(CLOCK * (u64::from(before) + 1))
+}
+
+/// What the operator makes of the answers of these members; none: there is nothing to repair.
+pub(crate) fn plan(
+    rules: Rules,
+    ring: &Ring,
+    records: &BTreeMap<MemberId, MemberRecord>,
+    answering: Members,
+) -> Option<Planned> {
+    let answers = || answering.ids().map(|id| (id, &ring.members[id]));
+    let longest = answers()
+        .map(|(_, member)| member)
+        .max_by_key(|m| m.end())?;
+    // Mostly so, and much sooner said than by the plan.
+    let sound = answers().filter(|(_, member)| member.doubt.is_none());
+    if rules.is_elected(longest, sound.map(|(id, _)| id).collect()) {
+        return None;
+    }
+    let evidence: Vec<MemberEvidence> = answers()
+        .filter_map(|(id, member)| evidence(id, member, records))
+        .collect();
+    let mut plan: RepairPlan = plan_repair(&evidence).ok()?;
+    let answered = named(answering);
+    if rules.lacks(Broken::BelieveAnySet) && plan.lost.iter().any(|set| set.is_subset(&answered)) {
+        plan.loss = None;
+    }
+    let clock = match rules.lacks(Broken::RepairWithoutAClock) {
+        true => UNIX_EPOCH,
+        false => clock(ring.spent.plans),
+    };
+    let term = Term::try_from(plan.term_at(clock).0).unwrap_or(Term::MAX);
+    let survivor = plan.survivor.0 as Id;
+    Some(Planned::of(&plan, ring.members[survivor].end(), term))
+}
+
+/// What a member says of itself.
+fn evidence(
+    id: Id,
+    member: &Member,
+    records: &BTreeMap<MemberId, MemberRecord>,
+) -> Option<MemberEvidence> {
+    let stored = |(at, membership): (usize, &Membership)| {
+        let members = membership.members.ids().map(name);
+        let members: BTreeMap<MemberId, MemberRecord> = members
+            .filter_map(|id| Some((id, records.get(&id)?.clone())))
+            .collect();
+        let voters = StoredVoters::new(named_sets(&membership.sets), members).ok()?;
+        let log_id = op_id(&member.log, at).map(LogId::from);
+        Some(StoredMembership::new(log_id, voters))
+    };
+    let mut memberships = member.memberships();
+    let last = memberships.next()?;
+    let settled = match last.0 < member.commit as usize {
+        true => Some(last),
+        false => memberships.next(),
+    };
+    Some(MemberEvidence {
+        member: name(id),
+        term: ProductTerm(u64::from(member.term)),
+        log_end: last_of(&member.log, member.log.len()),
+        committed: last_of(&member.log, member.commit as usize),
+        membership: stored(last)?,
+        settled: Some(settled.map_or_else(|| Some(StoredMembership::default()), stored)?),
+        leader: None,
+        doubted_tail: member.doubt.is_some(),
+    })
+}
+
+/// Whether the survivor is as it was when the plan was made.
+pub(crate) fn is_current(ring: &Ring, planned: &Planned) -> bool {
+    let survivor = &ring.members[planned.survivor];
+    survivor.is_up() && survivor.end() == planned.end && survivor.term < planned.term
+}
+
+/// The survivor takes the membership in which it is alone, as if a leader of the repair's term had sent it.
+pub(crate) fn carry_out(ring: &mut Ring, planned: &Planned) {
+    let survivor = &mut ring.members[planned.survivor];
+    let kept = survivor.log.len();
+    let imposed = Membership {
+        sets: vec![Members::default().with(planned.survivor)],
+        members: survivor.ring(),
+        wording: 0,
+    };
+    survivor.log.push(Entry {
+        term: planned.term,
+        content: Content::Membership(imposed),
+    });
+    Rules::follow(survivor, planned.term, NOBODY);
+    survivor.has_grown();
+    survivor.promised = 0;
+    let known = |term: &Term| survivor.log.iter().any(|entry| entry.term == *term);
+    // What a repair has made of the ring of which this one knows nothing is given up with it.
+    let knows_all = ring.repairs.iter().all(known);
+    let shared = common(&survivor.log[..kept], &ring.committed);
+    if shared < ring.committed.len() {
+        ring.lost |= !planned.loss && knows_all;
+        ring.committed.truncate(shared);
+    }
+    ring.repairs.push(planned.term);
+}
+
+/// Whether a log has the latest repair, so that its member can tell others of it.
+pub(crate) fn knows_the_latest(ring: &Ring, member: &Member) -> bool {
+    let latest = ring.repairs.last();
+    latest.is_some_and(|latest| member.log.iter().any(|entry| entry.term == *latest))
+}
+
+/// What another member says to what this one remembers.
+fn agreement(theirs: &Recollection, own: &Member) -> Agreement {
+    Agreement {
+        common: common_entry(&theirs.runs, |index| op_id(&own.log, index as usize)),
+        last: last_of(&own.log, own.log.len()),
+        committed: last_of(&own.log, own.commit as usize),
+        purged: None,
+    }
+}
+
+/// A member starts, and asks another one before it takes part.
+pub(crate) fn come_back(rules: Rules, member: &mut Member, other: &Member) {
+    let own = recollection(member);
+    let answer = agreement(&own, other);
+    member.role = Role::Follower;
+    member.told = None;
+    let mut told = true;
+    if let Rejoin::CutBack { to, .. } = judge(&own, [answer.clone()]) {
+        member.log.truncate(to.map_or(0, |to| end_at(to).1));
+        member.commit = member.commit.min(member.log.len() as Count);
+        told = !rules.lacks(Broken::ForgetAtTheCut);
+    }
+    let needed = ahead(&recollection(member), [&answer]);
+    member.told = needed.map(end_at).filter(|_| told);
+}
+
+/// A member of which the log lost its last entry starts.
+pub(crate) fn in_doubt(term: Term) -> Doubt {
+    let doubt = DoubtedTail {
+        term: u64::from(term),
+    };
+    let from = doubt.settled_from();
+    Doubt {
+        term,
+        needed: (from.term as Term, 0),
+    }
+}
+
+/// Such a member asks others how far their logs go.
+pub(crate) fn ask_for_ends(ring: &mut Ring, id: Id, others: Members) {
+    let Some(doubt) = ring.members[id].doubt else {
+        return;
+    };
+    let end = |other: Id| {
+        let member = &ring.members[other];
+        let leads = member.leads().map(|_| ProductTerm(member.term.into()));
+        let last = last_of(&member.log, member.log.len());
+        (name(other), LogEnd { last, leads })
+    };
+    let answers: BTreeMap<MemberId, LogEnd> = others.ids().map(end).collect();
+    let members: BTreeSet<MemberId> = named(ring.members[id].ring());
+    let tail = DoubtedTail {
+        term: u64::from(doubt.term),
+    };
+    let member = &mut ring.members[id];
+    if let Some(end) = enough(&tail, name(id), &members, &answers) {
+        let needed = doubt.needed.min(end_at(end));
+        member.doubt = Some(Doubt { needed, ..doubt });
+        member.has_grown();
+    }
+}

@@ -1,0 +1,765 @@
+//! Takes a trace step by step. Each has to be one that the model's rules allow where the members are by then; what the trace does not
+//! show is taken for granted as far as it can be (a leader knows of every answer that was given), so that nothing is refused that the
+//! rules allow.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use raft_types::{MemberId, OpId};
+
+use crate::naming::{end_at, op_id};
+use crate::repair;
+use crate::ring::{
+    Content, End, Entry, Id, Member, Members, Membership, NOBODY, Planned, Ring, Role, Term, common,
+};
+use crate::rules::Rules;
+use crate::trace::format::{Damage, Line, Seen, SeenContent, SeenEntry, SeenVote};
+use crate::trace::reign::Reign;
+
+/// A step that the model does not allow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// When it was taken, in milliseconds since the beginning of the run.
+    pub at_ms: u64,
+    /// Which rule it breaks, in words.
+    pub words: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at {} ms: {}", self.at_ms, self.words)
+    }
+}
+
+/// How many steps were held against which rule, and how many were left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// By what was done.
+    pub held: BTreeMap<&'static str, u64>,
+    /// By the reason.
+    pub left_out: BTreeMap<&'static str, u64>,
+}
+
+/// Whoever asked for votes in a term.
+struct Candidacy {
+    end: End,
+    votes: Members,
+}
+
+/// A trace up to some line.
+#[derive(Default)]
+pub struct Replay {
+    rules: Rules,
+    ids: Vec<MemberId>,
+    ring: Ring,
+    /// Of each member: how many entries it has on disk, and whether its vote is for an elected one.
+    durable: Vec<usize>,
+    /// What a member took back, and may find again when it is started before it has written anything else.
+    taken_back: Vec<Vec<Entry>>,
+    votes: Vec<Option<SeenVote>>,
+    candidates: BTreeMap<(Term, Id), Candidacy>,
+    reigns: BTreeMap<Term, Reign>,
+    /// What operators ordered, and was not seen to be carried out yet.
+    ordered: Vec<(Option<OpId>, Term, bool)>,
+    /// The last acknowledged entry before this moment, and of it: what is done in one step of the world has no order.
+    acknowledged: usize,
+    acknowledged_now: (u64, usize),
+    counts: Counts,
+}
+
+type Verdict = Result<(), String>;
+
+impl Replay {
+    /// Of a trace of which nothing was seen yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next line of a trace.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the model does not allow that step.
+    pub fn take(&mut self, line: &Line) -> Result<(), Refusal> {
+        let verdict = self.step(line.at_ms, &line.seen);
+        verdict.map_err(|words| Refusal {
+            at_ms: line.at_ms,
+            words,
+        })
+    }
+
+    /// Takes a whole trace, a line of JSON each.
+    ///
+    /// # Errors
+    /// The first step that the model does not allow, or a line that cannot be read.
+    pub fn of(lines: &str) -> Result<Counts, Refusal> {
+        let mut replay = Self::new();
+        for text in lines.lines() {
+            let line: Line = serde_json::from_str(text).map_err(|error| Refusal {
+                at_ms: 0,
+                words: format!("not a line of a trace: {error}: {text}"),
+            })?;
+            replay.take(&line)?;
+        }
+        Ok(replay.counts)
+    }
+
+    /// What was held against the rules so far.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    fn held(&mut self, what: &'static str) {
+        *self.counts.held.entry(what).or_default() += 1;
+    }
+
+    fn left_out(&mut self, why: &'static str) -> Verdict {
+        *self.counts.left_out.entry(why).or_default() += 1;
+        Ok(())
+    }
+
+    /// A member by its place; the one in whose name memberships are imposed has none.
+    fn id(&mut self, member: MemberId) -> Id {
+        if member.0 == u64::MAX {
+            return NOBODY;
+        }
+        if let Some(id) = self.ids.iter().position(|known| *known == member) {
+            return id;
+        }
+        self.ids.push(member);
+        self.ring.members.push(Member::with_log(Vec::new()));
+        self.durable.push(0);
+        self.taken_back.push(Vec::new());
+        self.votes.push(None);
+        self.ids.len() - 1
+    }
+
+    fn name(&self, id: Id) -> String {
+        let name = self.ids.get(id);
+        name.map_or_else(|| "nobody".to_owned(), |name| format!("member {name}"))
+    }
+
+    fn step(&mut self, at_ms: u64, seen: &Seen) -> Verdict {
+        match seen {
+            Seen::Voted { member, vote } => {
+                let id = self.running(*member)?;
+                self.voted(id, *vote)
+            }
+            Seen::Appended { member, entries } => {
+                let id = self.running(*member)?;
+                entries
+                    .iter()
+                    .try_for_each(|entry| self.appended(id, entry))
+            }
+            Seen::Durable { member, upto } => {
+                let id = self.running(*member)?;
+                self.stored(id, *upto)
+            }
+            Seen::Truncated { member, keep } => {
+                let id = self.running(*member)?;
+                self.truncated(id, kept(*keep))
+            }
+            Seen::CutBack { member, keep } => {
+                let id = self.running(*member)?;
+                self.cut_back(id, kept(*keep))
+            }
+            Seen::Began { member, before } => {
+                let id = self.running(*member)?;
+                self.began(id, *before)
+            }
+            Seen::Opened {
+                member,
+                floor,
+                entries,
+                vote,
+                damage,
+            } => {
+                let id = self.id(*member);
+                self.opened(id, kept(*floor), entries, *vote, *damage)
+            }
+            Seen::Committed { member, upto } => {
+                let id = self.running(*member)?;
+                self.committed(id, *upto)
+            }
+            Seen::Acknowledged { member, op_id } => {
+                let id = self.running(*member)?;
+                self.acknowledged(at_ms, id, *op_id)
+            }
+            Seen::Served { member, mark } => {
+                let id = self.running(*member)?;
+                self.served(at_ms, id, *mark)
+            }
+            Seen::Repaired { after, term, loss } => {
+                self.ordered.push((*after, term_of(*term)?, *loss));
+                if *loss {
+                    // What was acknowledged behind that end is not asked for any more.
+                    let (last, (_, now)) = (&mut self.acknowledged, &mut self.acknowledged_now);
+                    (*last, *now) = ((*last).min(kept(*after)), (*now).min(kept(*after)));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A member that does something must not have lost its disk.
+    fn running(&mut self, member: MemberId) -> Result<Id, String> {
+        let id = self.id(member);
+        match self.ring.members[id].role {
+            Role::Lost => Err(format!(
+                "{} takes part, although its disk was lost",
+                self.name(id)
+            )),
+            _ => Ok(id),
+        }
+    }
+
+    fn voted(&mut self, id: Id, vote: SeenVote) -> Verdict {
+        let (term, to) = (term_of(vote.term)?, self.id(vote.to));
+        if self.votes[id].is_some_and(|stored| vote < stored && vote.term <= stored.term) {
+            return Err(format!("{} goes back to the vote {vote:?}", self.name(id)));
+        }
+        self.votes[id] = Some(vote);
+        match (vote.elected, to == id) {
+            (false, true) => self.campaigned(id, term)?,
+            (false, false) => self.gave_its_vote(id, to, term)?,
+            (true, true) => self.was_elected(id, term)?,
+            (true, false) => self.followed(id, to, term)?,
+        }
+        Ok(())
+    }
+
+    fn campaigned(&mut self, id: Id, term: Term) -> Verdict {
+        let member = &self.ring.members[id];
+        if member.term >= term || !self.rules.may_campaign(&follower(member)) {
+            return Err(format!(
+                "{} must not campaign in term {term}",
+                self.name(id)
+            ));
+        }
+        let end = member.end();
+        let votes = Members::default().with(id);
+        self.candidates.insert((term, id), Candidacy { end, votes });
+        let member = &mut self.ring.members[id];
+        Rules::follow(member, term, id);
+        member.role = Role::Candidate { votes };
+        self.held("campaigns");
+        Ok(())
+    }
+
+    /// It stored a vote for another one. Where the rules do not let it vote so, it has only heard of that term, and the candidate has
+    /// nothing of it.
+    fn gave_its_vote(&mut self, id: Id, to: Id, term: Term) -> Verdict {
+        let member = follower(&self.ring.members[id]);
+        if member.term > term || member.term == term && member.vote.is_some_and(|vote| vote != to) {
+            return Err(format!("{} votes twice in term {term}", self.name(id)));
+        }
+        if let Some(candidacy) = self.candidates.get_mut(&(term, to))
+            && self.rules.may_vote(&member, to, term, candidacy.end)
+        {
+            candidacy.votes = candidacy.votes.with(id);
+        }
+        Rules::follow(&mut self.ring.members[id], term, to);
+        self.held("votes");
+        Ok(())
+    }
+
+    fn was_elected(&mut self, id: Id, term: Term) -> Verdict {
+        let member = &self.ring.members[id];
+        // It goes on where it was stopped.
+        if self
+            .reigns
+            .get(&term)
+            .is_some_and(|reign| reign.leader == id)
+        {
+            return Ok(());
+        }
+        let candidacy = self.candidates.get(&(term, id));
+        let votes = candidacy
+            .map(|candidacy| candidacy.votes)
+            .unwrap_or_default();
+        if member.term != term || !self.rules.is_elected(member, votes) {
+            return Err(format!(
+                "{} leads term {term} with the votes of {votes:?}, of {:?}",
+                self.name(id),
+                member.voters()
+            ));
+        }
+        if let Some(other) = self.reigns.get(&term) {
+            let (one, other) = (self.name(id), self.name(other.leader));
+            return Err(format!("{one} and {other} lead term {term}"));
+        }
+        let mut reign = Reign::of(id, member, term);
+        reign.taken_by(id, member);
+        self.reigns.insert(term, reign);
+        self.count_on(id, term);
+        self.held("elections");
+        Ok(())
+    }
+
+    fn followed(&mut self, id: Id, leader: Id, term: Term) -> Verdict {
+        if !self.rules.may_follow(&self.ring.members[id], term) {
+            let member = self.name(id);
+            return Err(format!(
+                "{member} follows in term {term}, although it knows a later one"
+            ));
+        }
+        Rules::follow(&mut self.ring.members[id], term, leader);
+        if leader == NOBODY {
+            return Ok(());
+        }
+        let member = &self.ring.members[id];
+        let Some(reign) = self
+            .reigns
+            .get_mut(&term)
+            .filter(|reign| reign.leader == leader)
+        else {
+            let (member, leader) = (self.name(id), self.name(leader));
+            return Err(format!(
+                "{member} follows {leader} in term {term}, which it does not lead"
+            ));
+        };
+        reign.taken_by(id, member);
+        self.count_on(id, term);
+        self.held("followings");
+        Ok(())
+    }
+
+    fn appended(&mut self, id: Id, seen: &SeenEntry) -> Verdict {
+        let entry = self.entry(seen)?;
+        let member = &self.ring.members[id];
+        let (at, term) = (member.log.len(), member.term);
+        let elected = self.votes[id].is_some_and(|vote| vote.elected);
+        if seen.op_id.index != at as u64 {
+            return Err(format!(
+                "{} appends {} behind {at} entries",
+                self.name(id),
+                seen.op_id
+            ));
+        }
+        let leader = member.vote.filter(|_| elected);
+        match leader {
+            Some(NOBODY) => self.imposed(id, entry),
+            Some(leader) if leader == id => self.proposed(id, entry),
+            Some(leader) => self.took(id, leader, entry),
+            None => Err(format!(
+                "{} appends {} in term {term}, and follows nobody",
+                self.name(id),
+                seen.op_id
+            )),
+        }
+    }
+
+    /// A membership that no leader proposed: the first one of all, or a repair.
+    fn imposed(&mut self, id: Id, entry: Entry) -> Verdict {
+        let member = &mut self.ring.members[id];
+        let (kept, term) = (member.log.len(), member.term);
+        let ordered = self.ordered.iter().position(|(after, ordered, _)| {
+            *ordered == term && *after == kept.checked_sub(1).and_then(|at| op_id(&member.log, at))
+        });
+        let alone = |membership: &Membership| membership.sets == [Members::default().with(id)];
+        let is_alone = entry.membership().is_some_and(alone);
+        match ordered {
+            Some(at) if is_alone && entry.term == term => {
+                let (_, _, loss) = self.ordered.remove(at);
+                let end = member.end();
+                let planned = Planned {
+                    survivor: id,
+                    end,
+                    term,
+                    loss,
+                };
+                repair::carry_out(&mut self.ring, &planned);
+                // Which other words the membership is written in, and who is a member, the trace says.
+                if let Some(last) = self.ring.members[id].log.last_mut() {
+                    *last = entry;
+                }
+                if self.ring.lost {
+                    return Err("a repair lost what its plan had said not to be lost".to_owned());
+                }
+                self.held("repairs");
+            }
+            None if kept == 0 && entry.membership().is_some() => {
+                member.log.push(entry);
+                self.held("foundings");
+            }
+            _ => {
+                let member = self.name(id);
+                return Err(format!(
+                    "{member} takes {entry:?}, which nobody proposed or ordered"
+                ));
+            }
+        }
+        let mut reign = Reign::of(NOBODY, &self.ring.members[id], term);
+        reign.taken_by(id, &self.ring.members[id]);
+        self.reigns.insert(term, reign);
+        Ok(())
+    }
+
+    /// A leader's own entry.
+    fn proposed(&mut self, id: Id, entry: Entry) -> Verdict {
+        let term = self.ring.members[id].term;
+        let Some(reign) = self.reigns.get_mut(&term) else {
+            return Err(format!(
+                "{} proposes in term {term}, which it does not lead",
+                self.name(id)
+            ));
+        };
+        let leader = &mut reign.member;
+        let goes_on = leader.log.len() == self.ring.members[id].log.len();
+        if entry.term != term || !goes_on {
+            return Err(format!(
+                "{} proposes {entry:?} in term {term}",
+                self.name(id)
+            ));
+        }
+        if let Some(membership) = entry.membership() {
+            let (before, after) = (leader.voters().to_vec(), membership.sets.clone());
+            let may = self.rules.may_change_the_membership(leader);
+            if !may || before != after && !Rules::is_step(&before, &after) {
+                let why = match may {
+                    true => "that is no step",
+                    false => "no entry of its own term, or not the step before, is committed",
+                };
+                return Err(format!(
+                    "{} goes from the voters {before:?} to {after:?} in term {term}: {why}",
+                    self.name(id)
+                ));
+            }
+            *self.counts.held.entry("memberships").or_default() += 1;
+        }
+        leader.log.push(entry.clone());
+        self.ring.members[id].log.push(entry);
+        reign.taken_by(id, &self.ring.members[id]);
+        self.held("proposals");
+        Ok(())
+    }
+
+    /// A follower takes its leader's next entry.
+    fn took(&mut self, id: Id, leader: Id, entry: Entry) -> Verdict {
+        let member = &self.ring.members[id];
+        let term = member.term;
+        let reign = self.reigns.get_mut(&term);
+        let Some(reign) = reign.filter(|reign| reign.leader == leader) else {
+            let (member, leader) = (self.name(id), self.name(leader));
+            return Err(format!(
+                "{member} takes {entry:?} of {leader}, which does not lead term {term}"
+            ));
+        };
+        let (after, _) = self.rules.appended((leader, &reign.member), (id, member));
+        let goes_on = after.is_up() && after.log.len() == member.log.len() + 1;
+        if !goes_on || after.log.last() != Some(&entry) {
+            let (at, next) = (member.log.len(), after.log.last().cloned());
+            return Err(format!(
+                "{} takes {entry:?} at {at}; of the leader of term {term} it would be {next:?}",
+                self.name(id),
+            ));
+        }
+        reign.taken_by(id, &after);
+        self.ring.members[id].log = after.log;
+        self.held("entries taken");
+        Ok(())
+    }
+
+    fn stored(&mut self, id: Id, upto: OpId) -> Verdict {
+        let log = &self.ring.members[id].log;
+        // What was taken back meanwhile is not there any more.
+        if op_id(log, upto.index as usize) != Some(upto) {
+            return Ok(());
+        }
+        self.durable[id] = self.durable[id].max(upto.index as usize + 1);
+        self.taken_back[id].clear();
+        let terms: Vec<Term> = self.reigns.keys().copied().collect();
+        for term in terms.into_iter().rev().take(RECENT) {
+            self.count_on(id, term);
+        }
+        self.verdict_on_commits()
+    }
+
+    /// What a member has on disk may commit more of a leader's log.
+    fn count_on(&mut self, id: Id, term: Term) {
+        let durable = self.durable[id];
+        let Some(reign) = self.reigns.get_mut(&term) else {
+            return;
+        };
+        if !reign.stored_by(self.rules, id, durable) {
+            return;
+        }
+        // What those agree on that were given up is nothing to those that go on.
+        let latest = self.ring.repairs.last();
+        let log = &reign.member.log;
+        if latest.is_none_or(|latest| log.iter().any(|entry| entry.term == *latest)) {
+            let (upto, log) = (reign.member.commit, log.clone());
+            self.ring.take_for_committed(&log[..upto as usize]);
+        }
+    }
+
+    fn verdict_on_commits(&self) -> Verdict {
+        match self.ring.contradicted {
+            true => Err("a quorum has agreed on something else than what was committed".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    fn truncated(&mut self, id: Id, kept: usize) -> Verdict {
+        let member = &self.ring.members[id];
+        let Some(reign) = self.reigns.get(&member.term) else {
+            return Err(format!(
+                "{} takes entries back, and follows nobody",
+                self.name(id)
+            ));
+        };
+        let shared = common(&reign.member.log, &member.log);
+        if kept < shared {
+            return Err(format!(
+                "{} keeps {kept} entries, and has {shared} in common with its leader",
+                self.name(id)
+            ));
+        }
+        if kept < member.commit as usize {
+            return Err(format!(
+                "{} takes back what it has as committed",
+                self.name(id)
+            ));
+        }
+        self.taken_back[id] = self.ring.members[id].log.clone();
+        self.shorten(id, kept);
+        self.held("entries taken back");
+        Ok(())
+    }
+
+    fn cut_back(&mut self, id: Id, kept: usize) -> Verdict {
+        if self.ring.repairs.is_empty() {
+            return Err(format!(
+                "{} cuts its log back, and nothing was repaired",
+                self.name(id)
+            ));
+        }
+        let member = &mut self.ring.members[id];
+        member.commit = member.commit.min(kept as u32);
+        self.shorten(id, kept);
+        self.held("logs cut back");
+        Ok(())
+    }
+
+    fn shorten(&mut self, id: Id, kept: usize) {
+        self.ring.members[id].log.truncate(kept);
+        self.durable[id] = self.durable[id].min(kept);
+        for reign in self.reigns.values_mut() {
+            reign.taken_back_by(id, kept);
+        }
+    }
+
+    fn began(&mut self, id: Id, before: OpId) -> Verdict {
+        let at = before.index as usize;
+        if op_id(&self.ring.members[id].log, at) == Some(before) {
+            return Ok(());
+        }
+        if op_id(&self.ring.committed, at) != Some(before) {
+            return Err(format!(
+                "{} begins behind {before}, which is not committed",
+                self.name(id)
+            ));
+        }
+        self.shorten(id, 0);
+        let member = &mut self.ring.members[id];
+        member.log = self.ring.committed[..=at].to_vec();
+        member.commit = at as u32 + 1;
+        self.durable[id] = at + 1;
+        let (term, member) = (member.term, &self.ring.members[id]);
+        if let Some(reign) = self.reigns.get_mut(&term) {
+            reign.taken_by(id, member);
+        }
+        self.count_on(id, term);
+        self.held("logs begun later");
+        self.verdict_on_commits()
+    }
+
+    fn opened(
+        &mut self,
+        id: Id,
+        floor: usize,
+        entries: &[SeenEntry],
+        vote: Option<SeenVote>,
+        damage: Damage,
+    ) -> Verdict {
+        if damage == Damage::Wiped {
+            self.ring.members[id] = Member::with_log(Vec::new());
+            self.ring.members[id].role = Role::Lost;
+            self.held("lost disks");
+            return Ok(());
+        }
+        let found: Vec<Entry> = entries
+            .iter()
+            .map(|seen| self.entry(seen))
+            .collect::<Result<_, _>>()?;
+        let there = floor + found.len();
+        let taken_back = std::mem::take(&mut self.taken_back[id]);
+        let log = [&self.ring.members[id].log, &taken_back]
+            .into_iter()
+            .find(|log| log.get(floor..there) == Some(&found))
+            .map(|log| log[..there].to_vec());
+        let Some(log) = log else {
+            return Err(format!("{} finds what it never wrote", self.name(id)));
+        };
+        if there < self.durable[id] && damage == Damage::None {
+            return Err(format!(
+                "{} finds {there} entries, and had {} on disk",
+                self.name(id),
+                self.durable[id]
+            ));
+        }
+        if there < self.durable[id] {
+            self.left_out("a log that lost its end: whom it waits for")?;
+        }
+        if vote < self.votes[id] {
+            return Err(format!(
+                "{} finds the vote {vote:?}, and had stored {:?}",
+                self.name(id),
+                self.votes[id]
+            ));
+        }
+        self.shorten(id, there);
+        self.durable[id] = there;
+        let member = &mut self.ring.members[id];
+        member.log = log;
+        // How far it had committed it learns anew.
+        member.commit = 0;
+        member.role = Role::Follower;
+        self.goes_on_following(id);
+        self.held("starts");
+        // It was stopped between storing a vote and saying so.
+        match vote.filter(|vote| Some(*vote) > self.votes[id]) {
+            Some(vote) => self.voted(id, vote),
+            None => Ok(()),
+        }
+    }
+
+    /// Whoever was started still follows, and is asked again what it has.
+    fn goes_on_following(&mut self, id: Id) {
+        let (term, member) = (self.ring.members[id].term, &self.ring.members[id]);
+        let elected = self.votes[id].is_some_and(|vote| vote.elected);
+        if let Some(reign) = self.reigns.get_mut(&term).filter(|_| elected) {
+            reign.taken_by(id, member);
+        }
+        self.count_on(id, term);
+    }
+
+    fn committed(&mut self, id: Id, upto: OpId) -> Verdict {
+        let at = upto.index as usize;
+        let member = &self.ring.members[id];
+        if self.was_left_behind(id) {
+            return self.left_out("commits of members that a repair has left behind");
+        }
+        let has = op_id(&member.log, at) == Some(upto);
+        let taken = member.log.get(..=at).filter(|_| has).unwrap_or_default();
+        if !has || !self.ring.committed.starts_with(taken) {
+            return Err(format!(
+                "{} has {upto} as committed, on which no quorum has agreed (up to {:?})",
+                self.name(id),
+                op_id(
+                    &self.ring.committed,
+                    self.ring.committed.len().saturating_sub(1)
+                )
+            ));
+        }
+        self.ring.members[id].commit = self.ring.members[id].commit.max(at as u32 + 1);
+        self.held("commits");
+        Ok(())
+    }
+
+    fn acknowledged(&mut self, at_ms: u64, id: Id, op_id: OpId) -> Verdict {
+        if self.was_left_behind(id) {
+            return self.left_out("acknowledgements of members that a repair has left behind");
+        }
+        let at = op_id.index as usize;
+        if crate::naming::op_id(&self.ring.committed, at) != Some(op_id) {
+            return Err(format!(
+                "{} acknowledges {op_id}, which is not committed",
+                self.name(id)
+            ));
+        }
+        let (moment, last) = self.acknowledged_now;
+        if moment < at_ms {
+            self.acknowledged = self.acknowledged.max(last);
+        }
+        self.acknowledged_now = (at_ms, last.max(at + 1));
+        self.held("acknowledgements");
+        Ok(())
+    }
+
+    fn served(&mut self, at_ms: u64, id: Id, mark: Option<OpId>) -> Verdict {
+        if self.was_left_behind(id) {
+            return self.left_out("reads of members that a repair has left behind");
+        }
+        let term = self.ring.members[id].term;
+        let reign = self.reigns.get(&term).filter(|reign| reign.leader == id);
+        let serves = reign.is_some_and(|reign| self.rules.may_serve(id, &reign.member));
+        if !serves {
+            return Err(format!("{} must not serve in term {term}", self.name(id)));
+        }
+        let (moment, last) = self.acknowledged_now;
+        let before = match moment < at_ms {
+            true => self.acknowledged.max(last),
+            false => self.acknowledged,
+        };
+        if kept(mark) < before {
+            return Err(format!(
+                "{} serves {mark:?}, and {before} entries had been acknowledged",
+                self.name(id)
+            ));
+        }
+        self.held("reads");
+        Ok(())
+    }
+
+    /// Whether a repair was carried out of which this member's log has nothing.
+    fn was_left_behind(&self, id: Id) -> bool {
+        let member = &self.ring.members[id];
+        !self.ring.repairs.is_empty() && !repair::knows_the_latest(&self.ring, member)
+    }
+
+    fn entry(&mut self, seen: &SeenEntry) -> Result<Entry, String> {
+        let content = match &seen.content {
+            SeenContent::Blank => Content::Blank,
+            SeenContent::Write(digest) => Content::Write(*digest),
+            SeenContent::Voters(sets, digest) => {
+                let sets: Vec<Members> = sets
+                    .iter()
+                    .map(|set| set.iter().map(|member| self.id(*member)).collect())
+                    .collect();
+                // Who is a member without a vote, the trace does not say.
+                Content::Membership(Membership {
+                    members: Members::default(),
+                    sets,
+                    wording: *digest,
+                })
+            }
+        };
+        Ok(Entry {
+            term: term_of(seen.op_id.term)?,
+            content,
+        })
+    }
+}
+
+/// Leaderships that an answer may still be for.
+const RECENT: usize = 8;
+
+/// A member as the rules for elections look at it, whatever it leads.
+fn follower(member: &Member) -> Member {
+    Member {
+        role: Role::Follower,
+        log: member.log.clone(),
+        ..*member
+    }
+}
+
+fn kept(last: Option<OpId>) -> usize {
+    last.map_or(0, |last| end_at(last).1)
+}
+
+fn term_of(term: u64) -> Result<Term, String> {
+    Term::try_from(term)
+        .map_err(|_| format!("term {term} is later than any that is told apart here"))
+}

@@ -1,0 +1,105 @@
+//! What the real code does in simulated rings is what the model's rules allow; and it is not where something is broken on purpose.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+use model::trace::{Counts, Refusal, Replay};
+
+/// Runs a seed, and holds its trace against the rules.
+fn held(arguments: &[&str]) -> Result<Counts, Refusal> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut simulator = Command::new(env!("CARGO_BIN_EXE_simulator"));
+    simulator.args(arguments).arg("--write-trace");
+    let output = simulator.arg(file.path()).output().unwrap();
+    // A seed that fails fails elsewhere; here it must have said what came of it.
+    assert!(!output.stdout.is_empty(), "{output:?}");
+    Replay::of(&fs::read_to_string(file.path()).unwrap())
+}
+
+/// Sums over seeds, of which each has to be allowed.
+fn all_held(seeds: impl Iterator<Item = u64>, scenario: &[&str]) -> BTreeMap<&'static str, u64> {
+    let mut sums = BTreeMap::new();
+    for seed in seeds {
+        let number = seed.to_string();
+        let arguments = [&["--seed", &number], scenario].concat();
+        let counts = held(&arguments).unwrap_or_else(|why| panic!("{arguments:?}: {why}"));
+        for (what, times) in counts.held {
+            *sums.entry(what).or_default() += times;
+        }
+    }
+    println!("{scenario:?}: {sums:?}");
+    sums
+}
+
+#[test]
+fn what_members_do_is_what_the_model_allows() {
+    let sums = all_held(1..13, &[]);
+    for what in [
+        "acknowledgements",
+        "campaigns",
+        "commits",
+        "elections",
+        "entries taken",
+        "entries taken back",
+        "memberships",
+        "proposals",
+        "reads",
+        "starts",
+        "votes",
+    ] {
+        assert!(sums.contains_key(what), "no seed has {what}: {sums:?}");
+    }
+}
+
+#[test]
+fn repairs_and_who_comes_back_are_what_the_model_allows() {
+    let sums = all_held(1..9, &["--scenario", "lost-quorum"]);
+    for what in ["repairs", "logs cut back"] {
+        assert!(sums.contains_key(what), "no seed has {what}: {sums:?}");
+    }
+}
+
+#[test]
+fn what_is_broken_is_refused() {
+    for (mutation, seed, words) in [
+        ("commit-on-a-minority", "1", "on which no quorum has agreed"),
+        ("count-a-learner", "1", "entries had been acknowledged"),
+        (
+            "narrow-without-the-barrier",
+            "97",
+            "no entry of its own term",
+        ),
+        ("acknowledge-before-the-disk", "3", "on disk"),
+        ("answer-before-the-flush", "1", "on disk"),
+        ("skip-the-metadata-sync", "24", "and had stored"),
+        ("vote-without-the-log-check", "1", "with the votes of"),
+        ("trust-a-cut-tail", "1", "than what was committed"),
+        ("trust-a-wiped-disk", "21", "although its disk was lost"),
+        (
+            "reword-memberships",
+            "1",
+            "of the leader of term 2 it would be",
+        ),
+        (
+            "proxy-ignores-the-term",
+            "229",
+            "of the leader of term 3 it would be",
+        ),
+        ("repair-without-a-clock", "38", "lead term 1003"),
+        ("believe-any-set", "6", "had said not to be lost"),
+        ("forget-the-lease", "209", "entries had been acknowledged"),
+        (
+            "refuse-for-the-living",
+            "1",
+            "entries had been acknowledged",
+        ),
+    ] {
+        let refusal = held(&["--seed", seed, "--mutate", mutation]);
+        let refusal = refusal.expect_err(mutation).to_string();
+        println!("{mutation}: {refusal}");
+        assert!(refusal.contains(words), "{mutation}: {refusal}");
+    }
+}
