@@ -101,6 +101,8 @@ fn told(event: &Event) -> Option<Did> {
         | Event::EngineStopped { .. }
         | Event::Led { .. }
         | Event::Refused { .. }
+        | Event::Told { .. }
+        | Event::Unexplained { .. }
         | Event::UsedNumberTaken { .. }
         | Event::Regions { .. }
         | Event::Healed
