@@ -154,7 +154,7 @@ impl FileHeaderBody {
         let mut number_bytes = [0; 8];
         number_bytes.copy_from_slice(number);
         let number =
-            FileNumber::new(u64::from_le_bytes(number_bytes)).ok_or("the file number is 0")?;
+            FileNumber::try_from(u64::from_le_bytes(number_bytes))?;
         let membership = if rest.is_empty() {
             None
         } else {

@@ -31,6 +31,7 @@ pub use crate::http::access::{Access, Credentials};
 pub use crate::http::listener::serve;
 pub use crate::http::metrics::{Expiries, Expiry, Histograms, registry};
 pub use crate::http::orders::{OrderApi, OrderTaker};
+pub(crate) use crate::http::orders::is_read as order_is_read;
 pub use crate::http::page::RingPage;
 pub use crate::http::questions::Endpoints;
 use crate::http::questions::{cluster, config, freshness, metrics, question, status};

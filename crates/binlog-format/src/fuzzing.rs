@@ -1,28 +1,27 @@
-//! Everything in this crate that reads bytes, on the same bytes.
+//! Everything in this crate that reads bytes, on the same bytes: for tests and for fuzzing. Nothing of the product calls it.
 
-use std::path::Path;
+use bytes::Bytes;
 
-use binlog_format::canonical::{
+use crate::canonical::{
     CanonicalEvents, canonicalise, stamp, stamp_payload, stamped_len, unstamp, verify_event_crc,
 };
-use binlog_format::checksum::ChecksumAlgorithm;
-use binlog_format::event::{EventRef, EventType, HEADER_LEN, RawEvent};
-use binlog_format::events::{
+use crate::checksum::ChecksumAlgorithm;
+use crate::event::{EventRef, HEADER_LEN};
+use crate::events::{
     FormatDescription, GtidEvent, Heartbeat, Ignorable, IntVar, PreviousGtids, Query, Rand, Rotate,
     Rows, RowsQuery, SessionContext, TableMap, TransactionPayload, UserVar, XaPrepare, Xid,
 };
-use binlog_format::framing::TransactionFramer;
-use binlog_format::gtid::{Gtid, GtidSet, Tag};
-use binlog_format::row_image::{Columns, RowReader, TableMetadata};
-use bytes::Bytes;
+use crate::framing::TransactionFramer;
+use crate::gtid::{Gtid, GtidSet, Tag};
+use crate::row_image::{Columns, RowReader, TableMetadata};
 
-/// What a transaction may have in these tests.
-pub(crate) const MAX_TRANSACTION_BYTES: u64 = 64 << 10;
-/// What a compressed payload may become in these tests.
-pub(crate) const MAX_UNCOMPRESSED_BYTES: u64 = 64 << 10;
+/// What a transaction may have here.
+pub const MAX_TRANSACTION_BYTES: u64 = 64 << 10;
+/// What a compressed payload may become here.
+pub const MAX_UNCOMPRESSED_BYTES: u64 = 64 << 10;
 
 /// Hands `bytes` to every reader, as events, as a stream, as an event's body, as a set and as text.
-pub(crate) fn read_as_everything(bytes: &[u8]) {
+pub fn read_as_everything(bytes: &[u8]) {
     let _ = verify_event_crc(bytes);
     let _ = unstamp(bytes);
     let _ = stamped_len(bytes);
@@ -44,7 +43,7 @@ pub(crate) fn read_as_everything(bytes: &[u8]) {
 }
 
 /// Hands the events in `bytes` to the framer, as far as they are events.
-pub(crate) fn read_as_stream(bytes: &[u8], checksum: ChecksumAlgorithm) {
+pub fn read_as_stream(bytes: &[u8], checksum: ChecksumAlgorithm) {
     let mut framer = TransactionFramer::new(checksum, MAX_TRANSACTION_BYTES);
     for event in CanonicalEvents::new(Bytes::copy_from_slice(bytes)).filter_map(Result::ok) {
         let _ = canonicalise(&event, checksum);
@@ -56,7 +55,7 @@ pub(crate) fn read_as_stream(bytes: &[u8], checksum: ChecksumAlgorithm) {
 }
 
 /// Hands one event to all typed views, whatever its type.
-pub(crate) fn read_through_views(event: EventRef<'_>) {
+pub fn read_through_views(event: EventRef<'_>) {
     let _ = FormatDescription::decode(event);
     let _ = FormatDescription::canonical_event(event);
     let _ = GtidEvent::decode(event);
@@ -139,42 +138,10 @@ const SOME_TYPES: [(u8, &[u8]); 8] = [
 ];
 
 /// An event of this type with this body and no checksum.
-pub(crate) fn event_of(code: u8, body: &[u8]) -> Vec<u8> {
+pub fn event_of(code: u8, body: &[u8]) -> Vec<u8> {
     let mut event = vec![0; HEADER_LEN];
     event[4] = code;
     event[9..13].copy_from_slice(&((HEADER_LEN + body.len()) as u32).to_le_bytes());
     event.extend_from_slice(body);
     event
-}
-
-/// The canonical events of all golden files.
-pub(crate) fn golden_events() -> Vec<RawEvent> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
-    let mut events = Vec::new();
-    let mut names: Vec<_> = std::fs::read_dir(folder)
-        .expect("testdata")
-        .map(|entry| entry.expect("entry").path())
-        .collect();
-    names.retain(|path| {
-        path.extension()
-            .is_some_and(|extension| extension == "binlog")
-    });
-    names.sort();
-    for path in names {
-        let checksum = if path.ends_with("no_checksum.binlog") {
-            ChecksumAlgorithm::None
-        } else {
-            ChecksumAlgorithm::Crc32
-        };
-        let content = Bytes::from(std::fs::read(&path).expect("golden file")).slice(4..);
-        for event in CanonicalEvents::new(content).map(|event| event.expect("whole event")) {
-            let own = match event.event_type() {
-                EventType::FormatDescription => ChecksumAlgorithm::Crc32,
-                _ => checksum,
-            };
-            let canonical = canonicalise(&event, own).expect("golden event");
-            events.push(RawEvent::new(canonical).expect("canonical event"));
-        }
-    }
-    events
 }
