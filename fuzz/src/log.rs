@@ -8,8 +8,12 @@ use crate::{Target, document, is_written_the_same, mend};
 const WINDOWS: usize = 2 << 20;
 
 pub(crate) const TARGETS: &[Target] = &[
-    Target::new("log-file", "a file of the ring's log, from the disk", log_file)
-        .within(WINDOWS, 64),
+    Target::new(
+        "log-file",
+        "a file of the ring's log, from the disk",
+        log_file,
+    )
+    .within(WINDOWS, 64),
     Target::new(
         "log-file-header",
         "the header of such a file, which a leader sends to a member whose entries are purged",
@@ -73,9 +77,7 @@ fn hard_state(bytes: &[u8]) -> bool {
     };
     let which = usize::from(*which) % fuzzing::RECORDS;
     assert!(fuzzing::record(which, json).is_none() || json.starts_with(&[1]));
-    is_written_the_same(&mend::record(json), |record| {
-        fuzzing::record(which, record)
-    })
+    is_written_the_same(&mend::record(json), |record| fuzzing::record(which, record))
 }
 
 fn cut_tail(bytes: &[u8]) -> bool {

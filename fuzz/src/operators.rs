@@ -8,11 +8,9 @@ use witness_bin::fuzzing as program;
 use crate::{Target, document, is_written_the_same};
 
 pub(crate) const TARGETS: &[Target] = &[
-    Target::new(
-        "configuration",
-        "the configuration file",
-        |bytes| std::str::from_utf8(bytes).is_ok_and(program::configuration),
-    )
+    Target::new("configuration", "the configuration file", |bytes| {
+        std::str::from_utf8(bytes).is_ok_and(program::configuration)
+    })
     .within(256 << 10, 4096),
     Target::new(
         "configuration-value",

@@ -11,9 +11,9 @@ use fuzz_targets::{Target, targets};
 /// Of the mutations: each run does the same ones.
 const SEED: u64 = 86;
 /// How many mutations of the inputs of each target are run.
-const MUTATIONS: usize = 300;
+const MUTATIONS: usize = 1000;
 /// Those of a target with larger inputs are fewer: together they have at most so many bytes.
-const MUTATED_BYTES: usize = 1 << 20;
+const MUTATED_BYTES: usize = 4 << 20;
 
 fn folder(of: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(of)

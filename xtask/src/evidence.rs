@@ -10,7 +10,8 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 /// Between these lines of the page stands the table.
-const BEGIN: &str = "<!-- the table is written by `cargo xtask nightly` and `cargo xtask fuzz` -->\n";
+const BEGIN: &str =
+    "<!-- the table is written by `cargo xtask nightly` and `cargo xtask fuzz` -->\n";
 const END: &str = "<!-- the table ends -->\n";
 
 /// What is run.

@@ -76,7 +76,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         target.keep_new()?;
         evidence.add(done)?;
     }
-    let failures: Vec<_> = evidence.now().iter().flat_map(|run| &run.failures).collect();
+    let failures: Vec<_> = evidence
+        .now()
+        .iter()
+        .flat_map(|run| &run.failures)
+        .collect();
     if failures.is_empty() {
         return Ok(());
     }
@@ -134,7 +138,9 @@ fn build() -> Result<PathBuf> {
         .args(["--target", &host, "--target-dir"])
         .arg(&folder)
         .env("RUSTFLAGS", FLAGS);
-    eprintln!("building the targets with marks of coverage, which takes some minutes the first time");
+    eprintln!(
+        "building the targets with marks of coverage, which takes some minutes the first time"
+    );
     let built = bounded_run::run("cargo build", cargo, Vec::new(), BUILD_LIMIT)?;
     built.into_text(
         "building the targets for libFuzzer (it needs a Rust whose code generator is LLVM, as rustup's is)",
@@ -214,7 +220,11 @@ impl<'a> Target<'a> {
             });
         }
         if failures.is_empty() && !finished.status.success() {
-            bail!("libFuzzer over {} ended with {}:\n{printed}", self.name, finished.status);
+            bail!(
+                "libFuzzer over {} ended with {}:\n{printed}",
+                self.name,
+                finished.status
+            );
         }
         Ok(Run {
             date: today(),
@@ -249,7 +259,10 @@ impl<'a> Target<'a> {
                 ],
             )?;
         }
-        Ok(kept.strip_prefix(testkit::checkout()).unwrap_or(&kept).to_owned())
+        Ok(kept
+            .strip_prefix(testkit::checkout())
+            .unwrap_or(&kept)
+            .to_owned())
     }
 
     /// Adds small inputs to the corpus in the checkout that reach what none of it reaches.
@@ -265,11 +278,18 @@ impl<'a> Target<'a> {
             let name = path.file_name().context("an input has a name")?;
             fs::copy(&path, merged.path().join(name))?;
         }
-        let merge = ["-merge=1".into(), merged.path().into(), self.inputs.clone().into()];
+        let merge = [
+            "-merge=1".into(),
+            merged.path().into(),
+            self.inputs.clone().into(),
+        ];
         let finished = self.libfuzzer(LONGEST_TURN, &merge)?;
         if !finished.status.success() {
             let printed = String::from_utf8_lossy(&finished.stderr).into_owned();
-            bail!("libFuzzer could not sort the inputs of {}:\n{printed}", self.name);
+            bail!(
+                "libFuzzer could not sort the inputs of {}:\n{printed}",
+                self.name
+            );
         }
         let mut new: Vec<_> = contents(merged.path())?
             .difference(&kept)
@@ -302,8 +322,11 @@ fn contents(folder: &Path) -> Result<BTreeSet<Vec<u8>>> {
 
 /// How many inputs were run, as libFuzzer says at its end.
 fn executed(printed: &str) -> u64 {
-    let line = printed.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
-    line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+    let line = printed
+        .lines()
+        .find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
+    line.and_then(|count| count.trim().parse().ok())
+        .unwrap_or(0)
 }
 
 /// What an input did, in one line: what the panic says, or libFuzzer.
@@ -322,13 +345,21 @@ fn words(printed: &str) -> String {
 }
 
 fn told(run: &Run) -> String {
-    let found: Vec<_> = run.failures.iter().map(|found| found.words.as_str()).collect();
+    let found: Vec<_> = run
+        .failures
+        .iter()
+        .map(|found| found.words.as_str())
+        .collect();
     format!(
         "{}: {} inputs in {:.0} s; {}",
         run.played,
         run.count,
         run.seconds,
-        if found.is_empty() { "none failed".to_owned() } else { found.join("; ") }
+        if found.is_empty() {
+            "none failed".to_owned()
+        } else {
+            found.join("; ")
+        }
     )
 }
 
@@ -341,7 +372,10 @@ mod tests {
         let printed = "INFO: Seed: 1\nthread '<unnamed>' (7) panicked at src/x.rs:3:5:\nno  such\nnote: y\n\
                        ==7== ERROR: libFuzzer: deadly signal\nstat::number_of_executed_units: 4711\n";
         assert_eq!(executed(printed), 4711);
-        assert_eq!(words(printed), "thread '<unnamed>' (7) panicked at src/x.rs:3:5: no such");
+        assert_eq!(
+            words(printed),
+            "thread '<unnamed>' (7) panicked at src/x.rs:3:5: no such"
+        );
         let slow = "==7== ERROR: libFuzzer: timeout after 11 seconds\n";
         assert_eq!(words(slow), slow.trim());
         assert_eq!(executed(slow), 0);

@@ -32,7 +32,13 @@ pub fn file_header(bytes: &[u8]) -> bool {
     let written = written_again(&start.header);
     let again = scan_noted_start(written).expect("what was written is read");
     let end = again.header.end;
-    assert_eq!(again.header, FileHeader { end, ..start.header });
+    assert_eq!(
+        again.header,
+        FileHeader {
+            end,
+            ..start.header
+        }
+    );
     true
 }
 

@@ -11,9 +11,8 @@ use crate::{formats, history};
 /// Reads all that the records of a membership carry for the ring, has the next membership carry it on, and reads it there.
 pub fn carried(membership: &Membership) {
     let nodes = membership.nodes();
-    let mut members: BTreeMap<MemberId, MemberRecord> = nodes
-        .map(|(id, record)| (*id, record.clone()))
-        .collect();
+    let mut members: BTreeMap<MemberId, MemberRecord> =
+        nodes.map(|(id, record)| (*id, record.clone())).collect();
     let rules = in_force(members.values(), &RingRules::default());
     let regions: Vec<_> = members.values().map(|of| of.region.clone()).collect();
     for region in &regions {
@@ -22,7 +21,10 @@ pub fn carried(membership: &Membership) {
             assert!(voters.all(|voter| members.contains_key(voter)));
         }
     }
-    let (format, told) = (formats::of(members.values()), history::read(members.values()));
+    let (format, told) = (
+        formats::of(members.values()),
+        history::read(members.values()),
+    );
     carry_on(&mut members, &RingRules::default());
     formats::carry_on(&mut members);
     history::append(&mut members, &[]);

@@ -13,8 +13,8 @@ pub use crate::client::connection::{Connection, Ran, literal};
 pub use crate::client::options::{
     ConnectOptions, Endpoint, EndpointParseError, PublicKeySource, Secret, Timeouts,
 };
-pub use crate::client::result_set::{QueryResult, Row};
 pub(crate) use crate::client::result_set::{
     Answer, RowPacket, parse_answer, parse_column_name, parse_row,
 };
+pub use crate::client::result_set::{QueryResult, Row};
 pub use crate::client::statements::Statements;
