@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -19,12 +20,12 @@ fn folder(of: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(of)
 }
 
-/// The names in a folder, in order.
+/// The names in a folder, in order; none where there is no folder.
 fn names(folder: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(folder).into_iter().flatten();
-    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
+    let name = |entry: io::Result<fs::DirEntry>| entry.expect("a file's name").file_name();
     entries
-        .map(|entry| name(entry).into_string().unwrap())
+        .map(|entry| name(entry).to_string_lossy().into_owned())
         .collect()
 }
 
@@ -32,7 +33,7 @@ fn names(folder: &Path) -> BTreeSet<String> {
 fn inputs(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let paths = names(folder).into_iter().map(|name| folder.join(name));
     paths
-        .map(|path| (path.clone(), fs::read(&path).unwrap()))
+        .map(|path| (path.clone(), fs::read(&path).expect("an input")))
         .collect()
 }
 
@@ -42,8 +43,8 @@ fn run(target: &Target, input: &[u8], origin: &str) -> Result<bool, String> {
     read.map_err(|_| {
         let kept = folder("found").join(target.name);
         let path = kept.join(format!("{:08x}", crc32fast::hash(input)));
-        fs::create_dir_all(&kept).unwrap();
-        fs::write(&path, input).unwrap();
+        fs::create_dir_all(&kept).expect("a folder for what failed");
+        fs::write(&path, input).expect("room for what failed");
         format!(
             "target {} fails, as said above, with {origin}; it is kept in {}",
             target.name,
