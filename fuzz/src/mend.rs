@@ -69,12 +69,13 @@ pub(crate) fn record(json: &[u8]) -> Vec<u8> {
     [&[1], &crc32c::crc32c(json).to_le_bytes()[..], json].concat()
 }
 
-/// A whole event: its header says its size.
+/// A whole event in canonical form: its header says its size, and no place.
 pub(crate) fn event(bytes: &[u8]) -> Vec<u8> {
     let mut event = bytes.to_vec();
     let size = (event.len() as u32).to_le_bytes();
-    if let Some(field) = event.get_mut(SIZE) {
-        field.copy_from_slice(&size);
+    if let Some(header) = event.get_mut(..HEADER_LEN) {
+        header[SIZE].copy_from_slice(&size);
+        header[POSITION].fill(0);
     }
     event
 }

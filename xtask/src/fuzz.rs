@@ -42,12 +42,13 @@ const LONGEST_TURN: Duration = Duration::from_secs(120);
 const GRACE: Duration = Duration::from_secs(300);
 /// How long a failing input is made smaller, in seconds.
 const MINIMISE: u64 = 20;
-/// What libFuzzer is told of each input: one that takes longer (in seconds) or more memory (in MiB) fails, and none is larger (in
-/// bytes).
-const LIMITS: [&str; 3] = ["-timeout=10", "-rss_limit_mb=2048", "-max_len=16384"];
+/// What libFuzzer is told of each input: one that takes longer (in seconds) or more memory (in MiB) fails.
+const LIMITS: [&str; 2] = ["-timeout=10", "-rss_limit_mb=2048"];
+/// The largest input that it makes, in bytes.
+const LARGEST: &str = "-max_len=16384";
 /// How many inputs a target's corpus in the checkout gets at most, and how large they are. All that was found stays in the target
 /// folder, for the next run on this machine.
-const MOST_KEPT: usize = 24;
+const MOST_KEPT: usize = 16;
 const LARGEST_KEPT: u64 = 2 << 10;
 
 /// `cargo xtask fuzz`.
@@ -202,6 +203,7 @@ impl<'a> Target<'a> {
             &[
                 format!("-seed={seed}").into(),
                 format!("-max_total_time={}", time.as_secs().max(1)).into(),
+                LARGEST.into(),
                 "-print_final_stats=1".into(),
                 option("-artifact_prefix=", &failing.path().join("")),
                 self.inputs.clone().into(),
