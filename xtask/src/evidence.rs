@@ -1,5 +1,5 @@
 //! How much was run so far, and how it went: `docs/evidence.jsonl` has a line for each run and for what it played, and the table in
-//! `docs/evidence.md` sums the lines up. [`crate::nightly`] writes both.
+//! `docs/evidence.md` sums the lines up. [`crate::nightly`] and [`crate::fuzz`] write both.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,8 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 /// Between these lines of the page stands the table.
-const BEGIN: &str = "<!-- the table is written by `cargo xtask nightly` -->\n";
+const BEGIN: &str =
+    "<!-- the table is written by `cargo xtask nightly` and `cargo xtask fuzz` -->\n";
 const END: &str = "<!-- the table ends -->\n";
 
 /// What is run.
@@ -23,6 +24,9 @@ pub(crate) enum Program {
     Simulator,
     /// Faults at random against a ring with real mysqlds
     Nemesis,
+    /// Inputs for parsers; `cargo xtask fuzz` runs them
+    #[value(skip)]
+    Fuzzer,
 }
 
 /// What one run did of one thing that is played.
@@ -33,10 +37,10 @@ pub(crate) struct Run {
     /// The checkout's commit.
     pub(crate) revision: Option<String>,
     pub(crate) program: Program,
-    /// A scenario of the simulator or a fault of the nemesis, or `mixed`.
+    /// A scenario of the simulator or a fault of the nemesis, or `mixed`; a target of the fuzzer.
     pub(crate) played: String,
     pub(crate) first_seed: u64,
-    /// Seeds of the simulator, cycles of the nemesis.
+    /// Seeds of the simulator, cycles of the nemesis, inputs of the fuzzer.
     pub(crate) count: u64,
     /// Transactions that were acknowledged, and looked for afterwards.
     pub(crate) acknowledged: u64,
@@ -155,12 +159,13 @@ fn table(runs: &[&Run]) -> String {
         }
     }
     let mut text = String::from(
-        "| what | seeds, or cycles | faults | transactions acknowledged | hours | failed |\n|---|---|---|---|---|---|\n",
+        "| what | seeds, cycles or inputs | faults | transactions acknowledged | hours | failed |\n|---|---|---|---|---|---|\n",
     );
     for ((program, played), sum) in sums {
         let what = match (program, played) {
             (Program::Simulator, "") => "**seeds of the simulator**",
             (Program::Nemesis, "") => "**cycles of the nemesis**",
+            (Program::Fuzzer, "") => "**inputs of the fuzzer**",
             (_, played) => played,
         };
         let _ = writeln!(
@@ -234,19 +239,22 @@ mod tests {
             .unwrap();
         evidence.add(run(Program::Simulator, "purges", 2)).unwrap();
         evidence.add(run(Program::Nemesis, "mixed", 5)).unwrap();
+        evidence.add(run(Program::Fuzzer, "event", 6)).unwrap();
 
-        assert_eq!(read("evidence.jsonl").lines().count(), 4);
+        assert_eq!(read("evidence.jsonl").lines().count(), 5);
         assert_eq!(
             read("evidence.md"),
             format!(
                 "# Evidence\n\n{BEGIN}\
-                | what | seeds, or cycles | faults | transactions acknowledged | hours | failed |\n\
+                | what | seeds, cycles or inputs | faults | transactions acknowledged | hours | failed |\n\
                 |---|---|---|---|---|---|\n\
                 | **seeds of the simulator** | 1,000,009 | 2,000,018 | 10,000,090 | 0.4 | 1 |\n\
                 | mixed | 1,000,007 | 2,000,014 | 10,000,070 | 0.3 | 1 |\n\
                 | purges | 2 | 4 | 20 | 0.1 | 0 |\n\
                 | **cycles of the nemesis** | 5 | 10 | 50 | 0.1 | 0 |\n\
                 | mixed | 5 | 10 | 50 | 0.1 | 0 |\n\
+                | **inputs of the fuzzer** | 6 | 12 | 60 | 0.1 | 0 |\n\
+                | event | 6 | 12 | 60 | 0.1 | 0 |\n\
                 {END}\nbehind\n"
             )
         );

@@ -1,6 +1,6 @@
 //! `cargo xtask`: the tasks of the workspace that cargo has no word for.
 //!
-//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `nemesis` does faults to a ring with real mysqlds, `nightly` does both for a night, `compare` measures against stock MySQL, `dist` builds packages, `packages` and `containers` use them. What tests share with these tasks is
+//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `nemesis` does faults to a ring with real mysqlds, `nightly` does both for a night, `fuzz` hands parsers what nobody has seen, `compare` measures against stock MySQL, `dist` builds packages, `packages` and `containers` use them. What tests share with these tasks is
 //! in `testkit`.
 
 mod compare;
@@ -10,6 +10,7 @@ mod debian;
 mod dist;
 mod docker;
 mod evidence;
+mod fuzz;
 mod kept_seeds;
 mod mysql;
 mod nemesis;
@@ -44,6 +45,8 @@ enum Task {
     Nemesis(nemesis::Options),
     /// Seeds and faults that nobody has seen, for as long as it is told; counts go to docs/evidence.md
     Nightly(nightly::Options),
+    /// Inputs that nobody has seen for everything that reads from a socket or a file, by libFuzzer
+    Fuzz(fuzz::Options),
     /// Build the tarball and the Debian packages that users install
     Dist(dist::Options),
     /// Install, use and remove the packages in a clean Debian, in a container
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Task::Sim(options) => sim::run(&options),
         Task::Nemesis(options) => nemesis::run(&options),
         Task::Nightly(options) => nightly::run(&options),
+        Task::Fuzz(options) => fuzz::run(&options),
         Task::Dist(options) => dist::run(&options),
         Task::Packages(options) => packages::run(&options),
         Task::Containers(options) => containers::run(&options),

@@ -213,6 +213,7 @@ fn told(run: &Run) -> String {
     let program = match run.program {
         Program::Simulator => "simulator",
         Program::Nemesis => "nemesis",
+        Program::Fuzzer => "fuzzer",
     };
     let ended = match run.failures.as_slice() {
         [] => "nothing failed".to_owned(),

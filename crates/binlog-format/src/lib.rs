@@ -10,6 +10,8 @@ pub mod event;
 mod event_type;
 pub mod events;
 pub mod framing;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gtid;
 pub mod row_image;
 #[cfg(feature = "synthesis")]

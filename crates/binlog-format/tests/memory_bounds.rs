@@ -1,19 +1,19 @@
 //! Readers of untrusted bytes take memory in proportion to them, or up to the limit that they were
 //! told, whatever the bytes claim. One test, because the measure is of the whole process.
 
-mod every_decoder;
+mod golden_events;
 
 use std::borrow::Cow;
 
 use binlog_format::DecodeError;
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::events::{Compression, TransactionPayload};
+use binlog_format::fuzzing::{
+    MAX_TRANSACTION_BYTES, MAX_UNCOMPRESSED_BYTES, event_of, read_as_everything, read_as_stream,
+};
 use peak_alloc::PeakAlloc;
 
-use every_decoder::{
-    MAX_TRANSACTION_BYTES, MAX_UNCOMPRESSED_BYTES, event_of, golden_events, read_as_everything,
-    read_as_stream,
-};
+use golden_events::golden_events;
 
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;

@@ -9,6 +9,8 @@ mod answers;
 mod committed_files;
 mod consumers;
 mod dump;
+#[doc(hidden)]
+pub mod fuzzing;
 mod options;
 mod server;
 mod session;

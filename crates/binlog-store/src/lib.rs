@@ -13,6 +13,8 @@ mod file_handles;
 mod file_starts;
 mod file_system;
 mod format;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handle;
 mod log;
 mod meta;

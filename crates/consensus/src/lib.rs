@@ -10,6 +10,8 @@ pub(crate) mod calls;
 mod election;
 mod engine;
 mod formats;
+#[doc(hidden)]
+pub mod fuzzing;
 mod history;
 mod lease;
 pub mod log_probe;

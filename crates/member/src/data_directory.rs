@@ -182,19 +182,36 @@ impl IdentityRecord {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(IdentityFileError::Io { path, source }),
         };
-        let damaged = |reason| IdentityFileError::Damaged {
-            path: path.clone(),
-            reason,
+        Self::read(&bytes, &path, speaks).map(Some)
+    }
+
+    /// Reads the content of the file.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub(crate) fn read(
+        bytes: &[u8],
+        path: &Path,
+        speaks: FormatRange,
+    ) -> Result<Self, IdentityFileError> {
+        let damaged = |error: serde_json::Error| IdentityFileError::Damaged {
+            path: path.to_owned(),
+            reason: error.to_string(),
         };
-        let Reached { reached } =
-            serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+        let Reached { reached } = serde_json::from_slice(bytes).map_err(damaged)?;
         let readable = speaks.check(reached);
         readable.map_err(|mismatch| IdentityFileError::Format {
-            path: path.clone(),
+            path: path.to_owned(),
             mismatch,
         })?;
-        let record = serde_json::from_slice(&bytes);
-        record.map(Some).map_err(|error| damaged(error.to_string()))
+        serde_json::from_slice(bytes).map_err(damaged)
+    }
+
+    /// The content of the file.
+    pub(crate) fn written(&self) -> serde_json::Result<Vec<u8>> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        Ok(text)
     }
 
     fn fresh(claim: &Claim, reached: FormatVersion) -> Self {
@@ -224,9 +241,7 @@ impl IdentityRecord {
 
     /// Replaces the file. Durable when it returns: a crash leaves the old content or the new one.
     fn store(&self, data_dir: &Path) -> io::Result<()> {
-        let mut text = serde_json::to_vec_pretty(self)?;
-        text.push(b'\n');
-        durable_file::replace(&data_dir.join(FILE_NAME), &text)
+        durable_file::replace(&data_dir.join(FILE_NAME), &self.written()?)
     }
 }
 

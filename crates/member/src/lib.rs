@@ -18,6 +18,8 @@ mod commands;
 mod credentials;
 mod data_directory;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hooks;
 mod log_keeping;
 mod mysqld;

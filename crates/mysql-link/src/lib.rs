@@ -6,6 +6,8 @@
 
 pub mod client;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod replication;
 pub mod tls;
 mod versions;

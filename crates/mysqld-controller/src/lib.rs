@@ -15,6 +15,8 @@ pub mod conversion;
 pub mod durable_file;
 pub mod events;
 mod executor;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod ingest;
 mod leading;
 pub mod plan;

@@ -495,6 +495,18 @@ mod payload_tests {
     }
 
     #[test]
+    fn numbers_of_a_later_version_stay_the_same() {
+        // Read by the shorter way, it is another one each time.
+        let member = serde_json::to_string(&MemberRecord::default()).unwrap();
+        let member = member.replacen('{', r#"{"later":6.6666666e81,"#, 1);
+        let json = format!(r#"{{"configs":[[1]],"nodes":{{"1":{member}}}}}"#);
+        let read = MembershipPayload::read(json.into()).unwrap();
+        let proposed = MembershipPayload::seal(read.membership().clone());
+        let text = String::from_utf8_lossy(proposed.json());
+        assert!(text.contains(r#""later":6.6666666e+81"#), "{text}");
+    }
+
+    #[test]
     fn the_engine_gets_what_it_gave() {
         let membership = Membership::new_with_defaults(vec![[MemberId(1)].into()], []);
         let payload = EntryPayload::membership(membership.clone());

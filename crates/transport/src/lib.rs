@@ -14,6 +14,8 @@ mod client;
 mod compression;
 mod config;
 mod envelope;
+#[doc(hidden)]
+pub mod fuzzing;
 mod local_member;
 mod schema;
 mod server;

@@ -5,6 +5,8 @@ pub mod cli;
 pub mod config;
 #[cfg(feature = "demo")]
 pub mod demo;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod http;
 mod openmetrics;
 pub mod operator;

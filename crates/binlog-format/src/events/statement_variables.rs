@@ -189,7 +189,7 @@ impl<'a> UserVar<'a> {
                 value_type,
                 collation,
                 bytes,
-                unsigned: flags & UNSIGNED != 0,
+                unsigned: value_type == UserVarType::Int && flags & UNSIGNED != 0,
             }),
         })
     }

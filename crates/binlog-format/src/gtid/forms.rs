@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::cursor;
 use crate::cursor::Cursor;
 use crate::decode_error::DecodeError;
+use crate::gtid::set::UnsortedIntervals;
 use crate::gtid::{Gno, Gtid, GtidSet, Interval, SourceId, Tag};
 
 /// Text that is no GTID set.
@@ -67,20 +68,20 @@ impl FromStr for GtidSet {
     type Err = ParseGtidError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut set = Self::new();
+        let mut intervals = UnsortedIntervals::default();
         for item in text
             .split(',')
             .map(str::trim)
             .filter(|item| !item.is_empty())
         {
-            add_item(&mut set, item)?;
+            add_item(&mut intervals, item)?;
         }
-        Ok(set)
+        Ok(intervals.into_set())
     }
 }
 
 /// One source with what belongs to it. A source or a tag without intervals adds nothing, as in MySQL.
-fn add_item(set: &mut GtidSet, item: &str) -> Result<(), ParseGtidError> {
+fn add_item(intervals: &mut UnsortedIntervals, item: &str) -> Result<(), ParseGtidError> {
     let refuse = |reason| ParseGtidError::new(item, reason);
     let mut fields = item.split(':').map(str::trim);
     let source = fields
@@ -93,7 +94,7 @@ fn add_item(set: &mut GtidSet, item: &str) -> Result<(), ParseGtidError> {
             let interval = parse_interval(field)
                 .ok_or_else(|| refuse("an interval is malformed or out of range"))?;
             if let Some(interval) = interval {
-                set.add_interval(source, tag, interval);
+                intervals.add(source, tag, interval);
             }
         } else if field.is_empty() {
             return Err(refuse("an interval is missing behind a colon"));
@@ -213,7 +214,7 @@ impl GtidSet {
             1 => (true, head << 8 >> 16),
             _ => return Err(DecodeError::invalid("GTID set head", "an unknown format")),
         };
-        let mut set = Self::new();
+        let mut intervals = UnsortedIntervals::default();
         for _ in 0..pairs {
             let source = SourceId::from_bytes(cursor.array("GTID source")?);
             let tag = if tagged {
@@ -222,11 +223,11 @@ impl GtidSet {
                 Tag::NONE
             };
             decode_intervals(&mut cursor, |interval| {
-                set.add_interval(source, tag, interval);
+                intervals.add(source, tag, interval);
             })?;
         }
         cursor.finish("the GTID set")?;
-        Ok(set)
+        Ok(intervals.into_set())
     }
 }
 
@@ -276,7 +277,33 @@ pub fn parse_gtid_owned(text: &str) -> Result<GtidSet, ParseGtidError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+    use std::time::{Duration, Instant};
+
     use super::*;
+
+    #[test]
+    fn a_set_that_comes_backwards_takes_no_longer() {
+        // Added one at a time, each of these moves all the others: 600 gigabytes in all.
+        const INTERVALS: u64 = 300_000;
+        let source = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
+        let numbers = || (1..=INTERVALS).rev().map(|number| 3 * number);
+        let mut text = source.to_owned();
+        let mut binary = INTERVALS.to_le_bytes().to_vec();
+        for number in numbers() {
+            let _ = write!(text, ":{number}");
+            binary.extend([0xaa; 16]);
+            binary.extend([1, number, number + 1].map(u64::to_le_bytes).concat());
+        }
+        let began = Instant::now();
+        let of_text: GtidSet = text.parse().unwrap();
+        let of_binary = GtidSet::decode(&binary).unwrap();
+        assert!(began.elapsed() < Duration::from_secs(10));
+        assert_eq!(of_text, of_binary);
+        assert_eq!(of_text.count(), u128::from(INTERVALS));
+        let first = of_text.iter().next().map(|gtid| gtid.gno.get());
+        assert_eq!(first, Some(3));
+    }
 
     #[test]
     fn owners_are_left_out() {

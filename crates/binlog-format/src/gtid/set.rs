@@ -166,6 +166,26 @@ impl GtidSet {
     }
 }
 
+/// Intervals in the order in which they come. They become a set together: where they come backwards, to add one after the other
+/// would move all the others each time, and a long set keeps a processor busy for minutes.
+#[derive(Debug, Default)]
+pub(crate) struct UnsortedIntervals {
+    parts: BTreeMap<(SourceId, Tag), Vec<Interval>>,
+}
+
+impl UnsortedIntervals {
+    pub(crate) fn add(&mut self, source: SourceId, tag: Tag, interval: Interval) {
+        self.parts.entry((source, tag)).or_default().push(interval);
+    }
+
+    pub(crate) fn into_set(self) -> GtidSet {
+        let part = |(key, intervals)| (key, Arc::new(IntervalSet::of_unsorted(intervals)));
+        GtidSet {
+            parts: self.parts.into_iter().map(part).collect(),
+        }
+    }
+}
+
 impl FromIterator<Gtid> for GtidSet {
     fn from_iter<I: IntoIterator<Item = Gtid>>(gtids: I) -> Self {
         let mut set = Self::new();
@@ -239,6 +259,19 @@ pub(crate) struct IntervalSet {
 }
 
 impl IntervalSet {
+    fn of_unsorted(mut intervals: Vec<Interval>) -> Self {
+        intervals.sort_unstable_by_key(|interval| interval.first);
+        intervals.dedup_by(|next, last| {
+            let touches = next.first.get() <= last.last.get() + 1;
+            if touches {
+                last.last = last.last.max(next.last);
+            }
+            touches
+        });
+        intervals.shrink_to_fit();
+        Self { intervals }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.intervals.is_empty()
     }

@@ -2,10 +2,10 @@
 //! measures memory is a program of its own.
 
 mod canonical_form;
-#[path = "../every_decoder/mod.rs"]
-mod every_decoder;
 mod framing;
 mod golden;
+#[path = "../golden_events/mod.rs"]
+mod golden_events;
 mod malformed_bytes;
 mod properties;
 mod row_images;

@@ -1,5 +1,6 @@
 //! The commands that replicas and other consumers send, read with care. Pure.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
@@ -199,13 +200,13 @@ async fn check_not_ahead(
 
 /// The GTIDs of `have` that are of a source in `log` and not in it.
 fn errant(have: &GtidSet, log: &GtidSet) -> GtidSet {
-    let mut errant = have.difference(log);
-    let foreign: Vec<_> = errant
-        .intervals()
-        .filter(|(source, ..)| !log.parts().any(|(own, ..)| own == *source))
-        .collect();
-    for (source, tag, interval) in foreign {
-        errant.remove_interval(source, tag, interval);
+    let sources: BTreeSet<_> = log.parts().map(|(source, ..)| source).collect();
+    let mut errant = GtidSet::new();
+    // In their order each is added at the end; to take others out of a long set would move what is behind each of them.
+    for (source, tag, interval) in have.difference(log).intervals() {
+        if sources.contains(&source) {
+            errant.add_interval(source, tag, interval);
+        }
     }
     errant
 }
@@ -365,6 +366,8 @@ mod tests {
 
 #[cfg(test)]
 mod beginning_tests {
+    use std::time::Instant;
+
     use super::*;
 
     const RING: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
@@ -381,6 +384,17 @@ mod beginning_tests {
         assert!(errant(&have, &log).is_empty());
         let ahead = set(&format!("{RING}:1-50:101:blue:1,{FOREIGN}:1-7"));
         assert_eq!(errant(&ahead, &log), set(&format!("{RING}:101:blue:1")));
+    }
+
+    #[test]
+    fn a_long_set_of_a_foreign_source_is_passed_over_at_once() {
+        // Taken out one at a time, each of these moves all that are behind it: 600 gigabytes in all.
+        const INTERVALS: u64 = 300_000;
+        let numbers: String = (1..=INTERVALS).map(|at| format!(":{}", 3 * at)).collect();
+        let have = set(&format!("{FOREIGN}{numbers}"));
+        let began = Instant::now();
+        assert!(errant(&have, &set(&format!("{RING}:1-100"))).is_empty());
+        assert!(began.elapsed() < Duration::from_secs(10));
     }
 
     #[test]

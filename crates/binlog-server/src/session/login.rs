@@ -309,6 +309,11 @@ pub(super) fn parse(payload: &[u8], tls_offered: bool) -> Result<ClientGreeting,
 
 const SSL_REQUEST_LEN: usize = 32;
 
+/// Whether a client's first packet can be read, where TLS is offered.
+pub(crate) fn is_read(payload: &[u8]) -> bool {
+    parse(payload, true).is_ok()
+}
+
 // Whether a client knows the password. Pure.
 //
 // The server knows the password, so the short way of `caching_sha2_password` is always open: an answer to the

@@ -153,8 +153,7 @@ impl FileHeaderBody {
         let ring = Uuid::from_slice(ring).map_err(|error| error.to_string())?;
         let mut number_bytes = [0; 8];
         number_bytes.copy_from_slice(number);
-        let number =
-            FileNumber::new(u64::from_le_bytes(number_bytes)).ok_or("the file number is 0")?;
+        let number = FileNumber::try_from(u64::from_le_bytes(number_bytes))?;
         let membership = if rest.is_empty() {
             None
         } else {

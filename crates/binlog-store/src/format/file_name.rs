@@ -13,22 +13,21 @@ pub(crate) const INDEX_NAME: &str = "binlog.index";
 /// The name under which a new index is written before it replaces the old one.
 pub(crate) const INDEX_TEMPORARY_NAME: &str = "binlog.index.new";
 
-/// The number in a log file's name. The first file of a ring's log is 1.
+/// The number in a log file's name. The first file of a ring's log is 1, and there is always a next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "u64", into = "u64")]
 pub struct FileNumber(u64);
 
 impl FileNumber {
     /// The file that every log begins with: `binlog.000001`.
     pub const FIRST: Self = Self(1);
 
-    /// The file of this number; none has number 0.
+    /// The file of this number; none has number 0, or `u64::MAX`, behind which there would be no other.
     #[must_use]
     pub const fn new(number: u64) -> Option<Self> {
-        if number == 0 {
-            None
-        } else {
-            Some(Self(number))
+        match number {
+            0 | u64::MAX => None,
+            _ => Some(Self(number)),
         }
     }
 
@@ -59,6 +58,20 @@ impl FileNumber {
         }
         let number = Self::new(digits.parse().ok()?)?;
         (number.name() == name).then_some(number)
+    }
+}
+
+impl TryFrom<u64> for FileNumber {
+    type Error = String;
+
+    fn try_from(number: u64) -> Result<Self, Self::Error> {
+        Self::new(number).ok_or_else(|| format!("no log file has the number {number}"))
+    }
+}
+
+impl From<FileNumber> for u64 {
+    fn from(number: FileNumber) -> Self {
+        number.0
     }
 }
 
@@ -154,9 +167,24 @@ mod tests {
             "binlog.00000a",
             "relay.000001",
             "binlog.",
+            "binlog.18446744073709551615",
         ] {
             assert_eq!(FileNumber::from_name(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn there_is_a_file_behind_each() {
+        let last = file(u64::MAX - 1);
+        assert_eq!(FileNumber::new(last.get() + 1), None);
+        let index = format!("./{last}\n./{last}\n");
+        let damage = IndexDamage::OutOfOrder { line: 2 };
+        assert_eq!(parse_index(index.as_bytes()), Err(damage));
+        for number in [0, u64::MAX] {
+            let read = serde_json::from_str::<FileNumber>(&number.to_string());
+            assert!(read.is_err(), "{number}");
+        }
+        assert_eq!(serde_json::to_string(&last).unwrap(), last.0.to_string());
     }
 
     #[test]

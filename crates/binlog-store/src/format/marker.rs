@@ -197,6 +197,8 @@ impl Marker {
             Some("an entry has no op id")
         } else if self.op_id.is_none() && op_id != OpId::default() {
             Some("an op id that does not count is not zero")
+        } else if op_id.index == u64::MAX {
+            Some("no entry can follow its index")
         } else if self.kind.has_events() != (self.event_count > 0) {
             Some("the number of events is not one of its kind")
         } else if !self.kind.has_events() && self.payload_len != payload.len() as u64 {
@@ -287,6 +289,19 @@ mod tests {
         ];
         assert_eq!(transaction().encode(), golden);
         assert_eq!(Marker::decode(&golden), Ok((transaction(), &[][..])));
+    }
+
+    #[test]
+    fn an_index_that_nothing_can_follow_is_refused() {
+        let last = |index| Marker {
+            op_id: Some(OpId::new(3, index)),
+            ..transaction()
+        };
+        assert!(Marker::decode(&last(u64::MAX - 1).encode()).is_ok());
+        assert_eq!(
+            Marker::decode(&last(u64::MAX).encode()),
+            Err(MarkerError::Contradiction("no entry can follow its index"))
+        );
     }
 
     #[test]

@@ -145,6 +145,9 @@ pub(crate) struct HardState {
 }
 
 impl HardState {
+    /// Under which keys the records are.
+    pub(crate) const KEYS: [&str; 8] = [LOG, VOTE, COMMITTED, FLOOR, DURABLE, START, DOUBT, SCRUB];
+
     pub(crate) fn new(meta: Arc<dyn MetaStore>) -> Self {
         Self { meta }
     }

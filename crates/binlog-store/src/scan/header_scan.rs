@@ -123,7 +123,7 @@ fn read_header(window: &mut Window, expected: Option<FileNumber>) -> Result<File
 }
 
 /// Bytes that are read as a file.
-struct InMemory(Bytes);
+pub(crate) struct InMemory(pub(crate) Bytes);
 
 impl StorageFile for InMemory {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

@@ -342,13 +342,13 @@ impl<'a> Negotiation<'a> {
 
 /// The product that a greeting's version names, if nothing here was made for it. Read by itself, since the rest of such a
 /// greeting may be of another shape.
-fn foreign_in(greeting: &[u8]) -> Option<&'static str> {
+pub(crate) fn foreign_in(greeting: &[u8]) -> Option<&'static str> {
     let version = greeting.get(1..)?.split(|byte| *byte == 0).next()?;
     let product = crate::product(&String::from_utf8_lossy(version), "")?;
     (!product.replicates_as_mysql).then_some(product.name)
 }
 
-fn parse_switch(payload: &[u8]) -> Result<AuthSwitchRequest<'_>, ProtocolError> {
+pub(crate) fn parse_switch(payload: &[u8]) -> Result<AuthSwitchRequest<'_>, ProtocolError> {
     ParseBuf(payload).parse(()).map_err(|error| {
         ProtocolError::malformed("the request to switch the authentication plugin", error)
     })

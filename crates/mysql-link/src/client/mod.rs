@@ -7,10 +7,14 @@ mod options;
 mod result_set;
 mod statements;
 
-pub(crate) use crate::client::connect::wire_error;
+pub(crate) use crate::client::authentication::check as check_public_key;
+pub(crate) use crate::client::connect::{foreign_in, parse_greeting, parse_switch, wire_error};
 pub use crate::client::connection::{Connection, Ran, literal};
 pub use crate::client::options::{
     ConnectOptions, Dial, Dialer, Endpoint, EndpointParseError, PublicKeySource, Secret, Timeouts,
+};
+pub(crate) use crate::client::result_set::{
+    Answer, RowPacket, parse_answer, parse_column_name, parse_row,
 };
 pub use crate::client::result_set::{QueryResult, Row};
 pub use crate::client::statements::Statements;

@@ -83,7 +83,7 @@ impl FromStr for Endpoint {
             None if host.contains(':') => return Err(refused()),
             None => host,
         };
-        if host.is_empty() {
+        if host.is_empty() || host.contains(['[', ']']) {
             Err(refused())
         } else {
             Ok(Self::tcp(host, port))
@@ -295,6 +295,8 @@ mod tests {
             "[::1:3306",
             ":3306",
             "a.sock",
+            "[[]:3306",
+            "a]:3306",
         ] {
             assert!(text.parse::<Endpoint>().is_err(), "{text}");
         }

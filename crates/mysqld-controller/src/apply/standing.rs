@@ -22,7 +22,7 @@ const FILE: &str = "mysqld-standing.json";
 /// What a server is in its ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
-pub(super) enum Standing {
+pub(crate) enum Standing {
     /// The ring's log is applied to it, or is going to be.
     Following,
     /// It was found to have all of the log and nothing else when this leadership began.

@@ -17,11 +17,11 @@ pub enum EventsWanted {
 
 /// What was found on the server before the member switched its scheduler off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct FoundScheduler {
+pub(crate) struct FoundScheduler {
     /// Whether events were to run.
-    pub(super) on: bool,
+    pub(crate) on: bool,
     /// Whether that was persisted (`SET PERSIST`).
-    pub(super) persisted: bool,
+    pub(crate) persisted: bool,
 }
 
 /// What one look at the server saw.

@@ -11,5 +11,6 @@ mod configured;
 mod scheduler;
 
 pub use crate::events::configured::EventsWanted;
+pub(crate) use crate::events::configured::FoundScheduler;
 pub use crate::events::scheduler::EventScheduler;
 pub(crate) use crate::events::scheduler::{enable_replicated, stop_events};

@@ -73,9 +73,9 @@ pub(super) fn encrypted_flags(path: &Path) -> io::Result<Option<u8>> {
 }
 
 /// A file that is read.
-pub(super) struct LastFile {
+pub(super) struct LastFile<R = File> {
     name: String,
-    input: BufReader<File>,
+    input: BufReader<R>,
     size: u64,
     at: FileOffset,
 }
@@ -91,12 +91,20 @@ enum Next {
 impl LastFile {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
-        Ok(Self {
-            name: path.display().to_string(),
-            size: file.metadata()?.len(),
-            input: BufReader::with_capacity(READ_BYTES, file),
+        let size = file.metadata()?.len();
+        Ok(Self::of(path.display().to_string(), file, size))
+    }
+}
+
+impl<R: Read + Seek> LastFile<R> {
+    /// The file of this name and size that `input` is at the beginning of.
+    pub(super) fn of(name: String, input: R, size: u64) -> Self {
+        Self {
+            name,
+            size,
+            input: BufReader::with_capacity(READ_BYTES, input),
             at: FileOffset(0),
-        })
+        }
     }
 
     pub(super) fn beginning(&mut self) -> io::Result<Beginning> {

@@ -5,6 +5,7 @@
 //! proved right, nothing is cut.
 
 mod cut;
+pub(crate) mod fuzzing;
 mod guard;
 mod history;
 mod last_file;

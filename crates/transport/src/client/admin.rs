@@ -284,7 +284,7 @@ fn is_refusal(status: &Status) -> bool {
     )
 }
 
-fn introduction(answer: &schema::IdentifyAnswer) -> Option<Introduction> {
+pub(crate) fn introduction(answer: &schema::IdentifyAnswer) -> Option<Introduction> {
     let ring = || answer.ring.parse::<RingId>().ok();
     let ring = match answer.ring_state() {
         schema::RingState::Fresh => RingState::Fresh,

@@ -204,9 +204,11 @@ impl AnswerWriter {
                 let advance = matching
                     .filter(|_| answered.report.is_none())
                     .filter(|matching| matching.leader_id.term == self.held.term)
-                    .and_then(|matching| (matching.index + 1).checked_sub(self.held.behind));
+                    .and_then(|matching| matching.index.checked_add(1))
+                    .and_then(|behind| behind.checked_sub(self.held.behind));
                 if let Some(matching) = matching {
-                    self.held.behind = matching.index + 1;
+                    // As the reader does: nothing stops a member from naming the last index that there is.
+                    self.held.behind = matching.index.saturating_add(1);
                 }
                 match advance {
                     Some(advance) => Answer::Advance(advance),

@@ -30,6 +30,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 pub use crate::cli::config_args::ConfigArgs;
+pub(crate) use crate::cli::conversion::journal_written_again;
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// Consensus for MySQL as it ships: a ring of members keeps a replicaset's binlog.

@@ -21,6 +21,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::http::access::Access;
+use crate::http::questions::milliseconds;
 use crate::http::reports::RingReports;
 use crate::operator::history::{leaderships, moment};
 
@@ -348,6 +349,20 @@ fn send_on(response: &mut Response, api_url: Option<String>, path: &str) {
     if let Some(there) = there {
         *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
         response.headers_mut().insert(header::LOCATION, there);
+    }
+}
+
+/// Whether the body of an order, or what a question is asked with, can be read; of which kind, `kind` says.
+pub(crate) fn is_read(kind: u8, body: &[u8]) -> bool {
+    match kind % 5 {
+        0 => read::<PauseBody>(body).is_ok(),
+        1 => read::<SwitchoverBody>(body).is_ok_and(|body| {
+            let at = body.scheduled_at.as_deref();
+            at.map(moment).transpose().is_ok()
+        }),
+        2 => read::<ReinitializeBody>(body).is_ok(),
+        3 => read::<RestartBody>(body).is_ok(),
+        _ => std::str::from_utf8(body).is_ok_and(|lag| milliseconds(lag).is_some()),
     }
 }
 

@@ -103,7 +103,7 @@ fn fresh_enough(
     endpoints.answer(of(most_behind_ms)).into_response()
 }
 
-fn milliseconds(text: &str) -> Option<u64> {
+pub(super) fn milliseconds(text: &str) -> Option<u64> {
     let with_unit = || {
         humantime::parse_duration(text)
             .ok()?

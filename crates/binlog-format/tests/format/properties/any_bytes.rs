@@ -6,9 +6,10 @@ use binlog_format::canonical::{stamp_payload, unstamp};
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventType, RawEvent};
 use binlog_format::events::{EncodeEvent, EventOrigin, FormatDescription};
+use binlog_format::fuzzing::{read_as_everything, read_as_stream, read_through_views};
 use proptest::prelude::*;
 
-use crate::every_decoder::{golden_events, read_as_everything, read_as_stream, read_through_views};
+use crate::golden_events::golden_events;
 
 static GOLDEN: LazyLock<Vec<RawEvent>> = LazyLock::new(golden_events);
 

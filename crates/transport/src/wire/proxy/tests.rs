@@ -74,6 +74,22 @@ fn requests_arrive_as_they_were_sent() {
 }
 
 #[test]
+fn an_answer_with_the_last_index_there_is_arrives() {
+    let (mut writer, mut reader) = (AnswerWriter::new(9, &vote()), AnswerReader::new(&vote()));
+    for index in [4, u64::MAX, 5] {
+        let answer = ProxyAnswer::Answered(Answered {
+            result: Ok(Some(id(TERM, index))),
+            report: None,
+        });
+        let read = reader.read(writer.write(answer)).unwrap();
+        let Some(ProxyAnswer::Answered(answered)) = read else {
+            panic!("{read:?}");
+        };
+        assert_eq!(answered.result, Ok(Some(id(TERM, index))));
+    }
+}
+
+#[test]
 fn an_entry_in_the_stream_of_a_leadership_takes_eight_bytes_both_ways() {
     let mut writer = RequestWriter::new(3, vec![MemberId(2)]);
     let mut answers = AnswerWriter::new(3, &vote());

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 pub(crate) use crate::cli::conversion::disable::{DisableArgs, run as disable};
 pub(crate) use crate::cli::conversion::enable::{EnableArgs, run as enable};
+pub(crate) use crate::cli::conversion::steps::written_again as journal_written_again;
 
 /// Between two questions; the pause is known to about this.
 const AGAIN: Duration = Duration::from_millis(2);

@@ -1,0 +1,165 @@
+//! What this crate reads from disks and from other members, for fuzzing. Nothing of the product calls it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use binlog_format::event::{EventFlags, EventRef};
+use bytes::Bytes;
+
+use crate::file_system::StorageFile;
+use crate::format::{
+    FileHeader, FileNumber, HeaderSource, encode_file_header, parse_index, render_index,
+};
+use crate::meta::hard_state::HardState;
+use crate::meta::store::MetaStore;
+use crate::scan::{
+    Depth, EntryScanner, InMemory, ScanError, Scanned, Window, find_entry_after, scan_header,
+    scan_noted_start,
+};
+
+/// Reads the header of a file, which nothing follows, writes what it says, and reads that; whether it is one.
+pub fn file_header(bytes: &[u8]) -> bool {
+    let Ok(start) = scan_noted_start(Bytes::copy_from_slice(bytes)) else {
+        return false;
+    };
+    let description = EventRef::new(&start.header.format_description);
+    let flags = description.expect("it was read").header().flags;
+    if flags.contains(EventFlags::BINLOG_IN_USE) {
+        // None of the log says so, and what is written leaves that bit out of the checksum.
+        return true;
+    }
+    let written = written_again(&start.header);
+    let again = scan_noted_start(written).expect("what was written is read");
+    let end = again.header.end;
+    assert_eq!(
+        again.header,
+        FileHeader {
+            end,
+            ..start.header
+        }
+    );
+    true
+}
+
+fn written_again(header: &FileHeader) -> Bytes {
+    let (bytes, _) = encode_file_header(&HeaderSource {
+        number: header.number,
+        ring: header.ring,
+        before: header.before,
+        membership: header.membership.as_ref(),
+        previous_gtids: &header.previous_gtids,
+        format_description: &header.format_description,
+        timestamp: header.timestamp,
+    });
+    bytes.into()
+}
+
+/// Reads a file of the log at every depth, and looks for entries behind places in it; how many entries it has where the header
+/// can be read, up to the first fault.
+pub fn log_file(bytes: &[u8]) -> Option<usize> {
+    let file: Arc<dyn StorageFile> = Arc::new(InMemory(Bytes::copy_from_slice(bytes)));
+    let end = bytes.len() as u64;
+    let window = || Window::new(&file, end, Window::LOOKUP_BYTES);
+    for offset in [0, end / 2] {
+        let found = find_entry_after(&file, end, FileNumber::FIRST, offset);
+        if let Some(found) = found.expect("a file in memory is read") {
+            assert!(found.offset > offset && found.end <= end);
+        }
+    }
+    // Of which file it is, the header says.
+    let number = (1..=2).filter_map(FileNumber::new);
+    let mut headers = number.filter_map(|number| scan_header(&mut window(), number).ok());
+    let header = headers.next()?;
+    let scanner = || EntryScanner::new(window(), header.number, header.end, header.before);
+
+    let mut with_payloads = scanner();
+    let whole = entries(|| Ok(with_payloads.next_entry()?.map(|(scanned, _)| scanned)));
+    for depth in [Depth::Full, Depth::FirstEvent, Depth::Marker] {
+        let mut scanner = scanner();
+        let seen = entries(|| scanner.next(depth));
+        // What is good when every byte is looked at is the same when it is stepped over.
+        assert!(seen.len() >= whole.len());
+        assert!(depth != Depth::Full || seen == whole);
+        assert_eq!(seen[..whole.len()], whole);
+    }
+    Some(whole.len())
+}
+
+/// The places of entries up to the first fault.
+fn entries(
+    mut next: impl FnMut() -> Result<Option<Scanned>, ScanError>,
+) -> Vec<(u64, u64, raft_types::OpId)> {
+    let mut entries = Vec::new();
+    while let Ok(Some(scanned)) = next() {
+        entries.push((scanned.offset, scanned.end, scanned.op_id));
+    }
+    entries
+}
+
+/// Reads an index, and writes it.
+pub fn index(bytes: &[u8]) -> Option<Vec<u8>> {
+    Some(render_index(parse_index(bytes).ok()?))
+}
+
+/// How many records the hard state has.
+pub const RECORDS: usize = HardState::KEYS.len();
+
+/// Reads one of the records of the hard state, and writes it.
+pub fn record(which: usize, value: &[u8]) -> Option<Vec<u8>> {
+    let key = HardState::KEYS[which % RECORDS];
+    let meta = Arc::new(MemoryMeta::default());
+    meta.lock().insert(key.to_owned(), value.to_vec());
+    let state = HardState::new(meta.clone());
+    let saved = state.read().ok()?;
+    meta.lock().clear();
+    let puts = [
+        saved.log.map(|record| state.put_log(&record)),
+        saved.vote.map(|record| state.put_vote(&record)),
+        saved.committed.map(|mark| state.put_committed(Some(mark))),
+        saved.floor.map(|floor| state.put_floor(&floor)),
+        saved.durable.map(|mark| state.put_durable(Some(mark))),
+        saved.start.map(|start| state.put_start(Some(&start))),
+        saved.doubt.map(|doubt| state.put_doubt(Some(&doubt))),
+        Some(state.put_scrub(&saved.scrub)),
+    ];
+    for put in puts.into_iter().flatten() {
+        put.expect("it is written to memory");
+    }
+    let written = meta.lock().get(key).cloned();
+    Some(written.expect("what was read is written"))
+}
+
+/// The hard state's store, in memory.
+#[derive(Default)]
+struct MemoryMeta(Mutex<BTreeMap<String, Vec<u8>>>);
+
+impl MemoryMeta {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MetaStore for MemoryMeta {
+    fn get(&self, key: &str) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.lock().get(key).cloned())
+    }
+
+    fn reserve(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn put(&self, key: &str, value: &[u8]) -> io::Result<()> {
+        self.lock().insert(key.to_owned(), value.to_vec());
+        Ok(())
+    }
+
+    fn remove(&self, key: &str) -> io::Result<()> {
+        self.lock().remove(key);
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,216 @@
+//! What this crate reads from other members, for fuzzing. Nothing of the product calls it.
+
+use bytes::Bytes;
+use consensus::log_probe::Asked;
+use openraft::raft::AppendEntriesRequest;
+use prost::Message;
+use raft_types::{AppEntry, EntryPayload, MemberId, TypeConfig, Vote};
+use tonic::metadata::{MetadataKey, MetadataMap, MetadataValue};
+
+use crate::callers::{Holder, NamedRoles};
+use crate::client::introduction;
+use crate::envelope;
+use crate::schema;
+use crate::wire::{self, AnswerReader, AnswerWriter, RequestReader, RequestWriter};
+
+/// Reads the messages of a stream of entries, each behind its length, and sends what they say once more: in messages of every
+/// size it has to arrive as it is. How many requests they are, up to the first fault. With `mended`, the checksum of each entry
+/// that is here as a whole is made right first.
+pub fn append_stream(mut bytes: &[u8], mended: bool) -> usize {
+    let mut assembly = wire::Assembly::default();
+    let mut requests = 0;
+    while !bytes.is_empty() {
+        let Ok(mut part) = schema::AppendPart::decode_length_delimited(&mut bytes) else {
+            break;
+        };
+        if mended {
+            for entry in &mut part.entries {
+                entry.crc32c = crc32c::crc32c(&entry.body);
+                entry.body_length = entry.body.len() as u64;
+            }
+        }
+        match assembly.push(part) {
+            Ok(None) => {}
+            Ok(Some(request)) => {
+                requests += 1;
+                sent_again(&request);
+            }
+            Err(_) => break,
+        }
+    }
+    requests
+}
+
+fn sent_again(request: &AppendEntriesRequest<TypeConfig>) {
+    // Only transactions travel in pieces.
+    let in_pieces = request.entries.iter().all(|entry| match &entry.payload {
+        EntryPayload::Blank | EntryPayload::Normal(AppEntry::Transaction(_)) => true,
+        EntryPayload::Normal(AppEntry::Rotate(_)) | EntryPayload::Membership(_) => false,
+    });
+    let small = in_pieces.then_some(2 * wire::ENTRY_OVERHEAD);
+    for most in small.into_iter().chain([wire::PART_BYTES]) {
+        let asked = Asked {
+            request: request.clone(),
+            wants_report: false,
+        };
+        let mut splitter = wire::Splitter::new(asked.into(), most);
+        let mut assembly = wire::Assembly::default();
+        let mut arrived = Vec::new();
+        while let Some(part) = splitter.next_part().expect("it can be written") {
+            let pushed = assembly.push(part.message);
+            arrived.extend(pushed.expect("what was written is read"));
+        }
+        let entries = arrived.iter().flat_map(|request| &request.entries);
+        assert!(entries.eq(&request.entries));
+        assert!(arrived.iter().all(|part| part.vote == request.vote));
+    }
+}
+
+/// Reads one of the small messages, which the first byte says, and writes it.
+pub fn message(bytes: &[u8]) -> Option<Vec<u8>> {
+    let (kind, mut body) = bytes.split_first()?;
+    let written = match kind % 11 {
+        0 => {
+            let read = wire::vote_request_from(decoded(&mut body)?).ok()?;
+            wire::vote_request(&read).encode_to_vec()
+        }
+        1 => {
+            let read = wire::vote_response(decoded(&mut body)?).ok()?;
+            wire::vote_answer(&read).encode_to_vec()
+        }
+        2 => {
+            let read = wire::transfer_request_from(decoded(&mut body)?).ok()?;
+            wire::transfer_request(&read).encode_to_vec()
+        }
+        3 => {
+            let read = wire::transfer_response(decoded(&mut body)?).ok()?;
+            wire::transfer_answer(read).encode_to_vec()
+        }
+        4 => {
+            let (vote, start) = wire::begin_request_from(decoded(&mut body)?).ok()?;
+            wire::begin_request(&vote, &start).ok()?.encode_to_vec()
+        }
+        5 => {
+            let read = wire::begin_answer_from(decoded(&mut body)?).ok()?;
+            wire::begin_answer(&read).encode_to_vec()
+        }
+        6 => {
+            let read = wire::answered_from(decoded(&mut body)?).ok()?;
+            wire::reported_answer(read.result, read.report.as_ref()).encode_to_vec()
+        }
+        7 => {
+            let read = wire::heartbeat_request(decoded(&mut body)?).ok()?;
+            wire::head_of(&read.vote, read.prev_log_id, read.leader_commit).encode_to_vec()
+        }
+        8 => {
+            let read = wire::question_from(&schema::Question { json: held(body) }).ok()?;
+            wire::question(&read).json.to_vec()
+        }
+        9 => {
+            let read = wire::answer_from(&schema::Answer { json: held(body) }).ok()?;
+            wire::answer(&read).json.to_vec()
+        }
+        _ => {
+            let answer: schema::IdentifyAnswer = decoded(&mut body)?;
+            introduction(&answer)?;
+            answer.encode_to_vec()
+        }
+    };
+    Some([&[*kind], written.as_slice()].concat())
+}
+
+fn held(body: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(body)
+}
+
+fn decoded<T: Message + Default>(body: &mut &[u8]) -> Option<T> {
+    T::decode(body).ok()
+}
+
+/// Reads what a leader says to a proxy in one session, and writes it: whoever reads that has to understand the same. How many
+/// requests there are, up to the first fault.
+pub fn proxy_requests(bytes: &[u8]) -> usize {
+    let parts = schema::ProxyFrame::decode(bytes).map(|frame| frame.parts);
+    let parts = parts.unwrap_or_default();
+    let open = parts.first().and_then(|part| part.open.as_ref());
+    let Some(Ok((mut reader, onward))) = open.map(RequestReader::open) else {
+        return 0;
+    };
+    let mut writer = RequestWriter::new(7, onward.clone());
+    let mut again: Option<RequestReader> = None;
+    let requests = parts.iter().map_while(|part| reader.read(part).ok());
+    let mut count = 0;
+    for request in requests {
+        let part = writer.write(&request).expect("it is of the session's vote");
+        let again = again.get_or_insert_with(|| {
+            let open = part.open.as_ref().expect("the first part opens");
+            let (again, onward_again) = RequestReader::open(open).expect("it was written");
+            assert_eq!(onward_again, onward);
+            again
+        });
+        let read = again.read(&part).expect("what was written is read");
+        assert_eq!(read, request);
+        count += 1;
+    }
+    count
+}
+
+/// The same of what a proxy answers.
+pub fn proxy_answers(bytes: &[u8]) -> usize {
+    let parts = schema::ProxyAnswerFrame::decode(bytes).map(|frame| frame.parts);
+    let vote = Vote::new_committed(3, MemberId(1));
+    let (mut reader, mut again) = (AnswerReader::new(&vote), AnswerReader::new(&vote));
+    let mut writer = AnswerWriter::new(7, &vote);
+    let mut count = 0;
+    for part in parts.unwrap_or_default() {
+        let Ok(Some(answer)) = reader.read(part) else {
+            break;
+        };
+        let written = writer.write(answer.clone());
+        let read = again.read(written).expect("what was written is read");
+        assert_eq!(format!("{read:?}"), format!("{:?}", Some(answer)));
+        count += 1;
+    }
+    count
+}
+
+/// Reads what stands in a call's metadata, a line `name: value` for each, and writes it; whether it is an envelope, or says which
+/// connection of a stream it is.
+pub fn call_metadata(bytes: &[u8]) -> bool {
+    let mut metadata = MetadataMap::new();
+    for line in bytes.split(|byte| *byte == b'\n') {
+        let Some(at) = line.iter().position(|byte| *byte == b':') else {
+            continue;
+        };
+        let (name, value) = (&line[..at], line[at + 1..].trim_ascii());
+        if let (Ok(name), Ok(value)) = (
+            MetadataKey::from_bytes(name),
+            MetadataValue::try_from(value),
+        ) {
+            metadata.insert(name, value);
+        }
+    }
+    let opened = envelope::open(&metadata).ok();
+    if let Some(envelope) = &opened {
+        let mut sealed = MetadataMap::new();
+        envelope::seal(envelope, &mut sealed);
+        assert_eq!(envelope::open(&sealed).as_ref(), Ok(envelope));
+    }
+    let stripes = envelope::stripes(&metadata).ok();
+    if let Some(stripes) = stripes {
+        let mut sealed = MetadataMap::new();
+        envelope::seal_stripe(stripes, &mut sealed);
+        assert_eq!(envelope::stripes(&sealed), Ok(stripes));
+    }
+    opened.is_some() || stripes.is_some()
+}
+
+/// Reads a certificate, in DER; whether it says a role that its holder may have anything by.
+pub fn certificate(bytes: &[u8]) -> bool {
+    let named = NamedRoles {
+        members: vec!["witness".to_owned()],
+        ..NamedRoles::default()
+    };
+    let holder = Holder::of(bytes, &named);
+    holder.may(crate::Right::Read).is_ok()
+}

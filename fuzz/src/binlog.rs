@@ -1,0 +1,164 @@
+//! MySQL's binlog: events, streams of them, sets of GTIDs, and what the applier makes of them.
+
+use applier::decode::Decoder;
+use binlog_format::canonical::CanonicalEvents;
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::event::{EventRef, EventType};
+use binlog_format::events::{
+    EncodeEvent, EventOrigin, FormatDescription, GtidEvent, Heartbeat, Ignorable, IntVar,
+    PreviousGtids, Query, Rand, Rotate, Rows, RowsQuery, TableMap, TransactionPayload, UserVar,
+    XaPrepare, Xid, summary,
+};
+use binlog_format::framing::{StreamItem, TransactionFramer};
+use binlog_format::fuzzing::{
+    MAX_TRANSACTION_BYTES, MAX_UNCOMPRESSED_BYTES, read_as_stream, read_through_views,
+};
+use binlog_format::gtid::{Gtid, GtidSet, GtidSetFormat};
+use bytes::Bytes;
+
+use crate::{Target, mend};
+
+/// A compressed payload becomes at most this, and two images of the widest row there can be are held.
+const INFLATED: usize = MAX_UNCOMPRESSED_BYTES as usize + (320 << 10) + (64 << 10);
+
+pub(crate) const TARGETS: &[Target] = &[
+    Target::new(
+        "event",
+        "one event with its header, from a mysqld, a file or another member",
+        event,
+    )
+    .within(INFLATED, 32),
+    Target::new(
+        "event-stream",
+        "events one after the other, as a dump sends them and a payload has them",
+        event_stream,
+    )
+    .within(INFLATED + MAX_TRANSACTION_BYTES as usize, 32),
+    Target::new(
+        "gtid-set",
+        "a set of GTIDs in its binary form, from events, replicas and clients",
+        gtid_set,
+    )
+    .within(32 << 10, 64),
+    Target::new(
+        "gtid-text",
+        "GTIDs in words, from mysqld, operators and documents",
+        gtid_text,
+    )
+    .within(32 << 10, 64),
+];
+
+/// What was read of a view and written is read the same.
+macro_rules! written_the_same {
+    ($event:expr, $($view:ty),+) => {
+        [$(match <$view>::decode($event) {
+            Ok(view) => {
+                let written = view.encode(EventOrigin::from($event.header()));
+                let again = EventRef::new(&written).and_then(<$view>::decode);
+                assert_eq!(again.as_ref(), Ok(&view), "{}", stringify!($view));
+                true
+            }
+            Err(_) => false,
+        }),+].contains(&true)
+    };
+}
+
+fn event(bytes: &[u8]) -> bool {
+    let whole = mend::event(bytes);
+    let Ok(event) = EventRef::new(&whole) else {
+        return false;
+    };
+    read_through_views(event);
+    let _line = summary(event);
+    match event.event_type() {
+        EventType::FormatDescription => written_the_same!(event, FormatDescription),
+        _ => written_the_same!(
+            event,
+            GtidEvent,
+            Heartbeat,
+            Ignorable,
+            IntVar,
+            PreviousGtids,
+            Query,
+            Rand,
+            Rotate,
+            Rows,
+            RowsQuery,
+            TableMap,
+            TransactionPayload,
+            UserVar,
+            XaPrepare,
+            Xid
+        ),
+    }
+}
+
+fn event_stream(bytes: &[u8]) -> bool {
+    let checksums = [ChecksumAlgorithm::None, ChecksumAlgorithm::Crc32];
+    let mut transactions = 0;
+    for checksum in checksums {
+        read_as_stream(bytes, checksum);
+        transactions += applied(bytes, checksum);
+    }
+    transactions > 0
+}
+
+/// Hands the transactions of a stream to the applier's decoder; how many there are up to the first fault.
+fn applied(bytes: &[u8], checksum: ChecksumAlgorithm) -> usize {
+    let mut framer = TransactionFramer::new(checksum, MAX_TRANSACTION_BYTES);
+    let decoder = Decoder::new(MAX_TRANSACTION_BYTES);
+    let mut transactions = 0;
+    for event in CanonicalEvents::new(Bytes::copy_from_slice(bytes)) {
+        let Ok(event) = event else { break };
+        match framer.push(&event) {
+            Ok(Some(StreamItem::Transaction(framed))) => {
+                transactions += 1;
+                if let Ok(parsed) = decoder.parse(&framed) {
+                    let _ = parsed.finish(|_| None);
+                }
+            }
+            Ok(_) => {}
+            Err(_) => break,
+        }
+    }
+    transactions
+}
+
+fn gtid_set(bytes: &[u8]) -> bool {
+    match GtidSet::decode(bytes) {
+        Ok(set) => {
+            means_the_same(&set);
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+fn gtid_text(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return false;
+    };
+    if let Ok(gtid) = text.parse::<Gtid>() {
+        assert_eq!(gtid.to_string().parse(), Ok(gtid));
+        let set: GtidSet = text.parse().expect("a GTID is a set of one");
+        assert!(set.contains(&gtid) && set.count() == 1);
+    }
+    match text.parse::<GtidSet>() {
+        Ok(set) => {
+            means_the_same(&set);
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// Each form of a set means the same set.
+fn means_the_same(set: &GtidSet) {
+    assert_eq!(set.to_string().parse().as_ref(), Ok(set));
+    for format in [GtidSetFormat::Automatic, GtidSetFormat::Tagged] {
+        assert_eq!(GtidSet::decode(&set.encode(format)).as_ref(), Ok(set));
+    }
+    assert!(set.contains_set(set) && set.difference(set).is_empty());
+    assert_eq!(&set.union(set), set);
+    assert_eq!(&set.intersection(set), set);
+}

@@ -1,0 +1,89 @@
+//! What a member keeps of the ring's log: files, their index, the hard state, tails that were cut off.
+
+use binlog_store::{CutTail, FileNumber, Marker, fuzzing};
+
+use crate::{Target, document, is_written_the_same, mend};
+
+/// Windows over a file: three scanners have one each, and a search has two.
+const WINDOWS: usize = 2 << 20;
+
+pub(crate) const TARGETS: &[Target] = &[
+    Target::new(
+        "log-file",
+        "a file of the ring's log, from the disk",
+        log_file,
+    )
+    .within(WINDOWS, 64),
+    Target::new(
+        "log-file-header",
+        "the header of such a file, which a leader sends to a member whose entries are purged",
+        log_file_header,
+    )
+    .within(WINDOWS, 64),
+    Target::new("log-index", "the list of the log's files", log_index),
+    Target::new(
+        "log-marker",
+        "what stands before each entry of the log",
+        log_marker,
+    ),
+    Target::new(
+        "hard-state",
+        "a record of vote, commit mark, purge floor and the like",
+        hard_state,
+    ),
+    Target::new(
+        "cut-tail",
+        "the document of a tail that was cut off the log",
+        cut_tail,
+    ),
+];
+
+fn log_file(bytes: &[u8]) -> bool {
+    let as_it_is = fuzzing::log_file(bytes);
+    let mended = fuzzing::log_file(&mend::binlog_file(bytes));
+    as_it_is.max(mended).is_some_and(|entries| entries > 0)
+}
+
+fn log_file_header(bytes: &[u8]) -> bool {
+    fuzzing::file_header(bytes) | fuzzing::file_header(&mend::binlog_file(bytes))
+}
+
+fn log_index(bytes: &[u8]) -> bool {
+    if let Ok(name) = std::str::from_utf8(bytes)
+        && let Some(number) = FileNumber::from_name(name)
+    {
+        assert_eq!(number.name(), name);
+        return true;
+    }
+    let Some(written) = fuzzing::index(bytes) else {
+        return false;
+    };
+    assert_eq!(written, bytes);
+    true
+}
+
+fn log_marker(bytes: &[u8]) -> bool {
+    let Ok((marker, held)) = Marker::decode(bytes) else {
+        return false;
+    };
+    assert_eq!([&marker.encode(), held].concat(), bytes);
+    true
+}
+
+/// The first byte says which record it is.
+fn hard_state(bytes: &[u8]) -> bool {
+    let Some((which, json)) = bytes.split_first() else {
+        return false;
+    };
+    let which = usize::from(*which) % fuzzing::RECORDS;
+    assert!(fuzzing::record(which, json).is_none() || json.starts_with(&[1]));
+    is_written_the_same(&mend::record(json), |record| fuzzing::record(which, record))
+}
+
+fn cut_tail(bytes: &[u8]) -> bool {
+    is_written_the_same(bytes, |bytes| {
+        let tail: CutTail = serde_json::from_slice(bytes).ok()?;
+        let _set = tail.gtid_set();
+        document::<CutTail>(bytes)
+    })
+}

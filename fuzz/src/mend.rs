@@ -1,0 +1,81 @@
+//! Makes the checksums of an input right, so that what is behind them is reached as well.
+
+use binlog_format::event::HEADER_LEN;
+use binlog_store::{MARKER_BODY_LEN, MARKER_MAGIC};
+
+const CHECKSUM: usize = 4;
+const SIZE: std::ops::Range<usize> = 9..13;
+const POSITION: std::ops::Range<usize> = 13..17;
+const TRANSACTION: u8 = 4;
+
+/// A binlog file whose events say where they end and have the right CRC32, as far as their sizes lead; the markers of a ring's log
+/// in it fit what follows them.
+pub(crate) fn binlog_file(bytes: &[u8]) -> Vec<u8> {
+    let mut file = bytes.to_vec();
+    let mut events = Vec::new();
+    let mut at = binlog_format::MAGIC.len();
+    while let Some(header) = file.get(at..at + HEADER_LEN) {
+        let size = u32_at(header, SIZE.start) as usize;
+        if size < HEADER_LEN + CHECKSUM || size > file.len() - at {
+            break;
+        }
+        events.push(at..at + size);
+        at += size;
+    }
+    for event in &events {
+        let position = (event.end as u32).to_le_bytes();
+        file[event.clone()][POSITION].copy_from_slice(&position);
+    }
+    for (place, event) in events.iter().enumerate() {
+        let body = event.start + HEADER_LEN..event.end - CHECKSUM;
+        if file[body.clone()].starts_with(&MARKER_MAGIC) && body.len() >= MARKER_BODY_LEN {
+            let (fixed, held) = file[body.clone()].split_at(MARKER_BODY_LEN);
+            let payload = match fixed[5] {
+                TRANSACTION => {
+                    let count = u32_at(fixed, 36) as usize;
+                    let followers = events.iter().skip(place + 1).take(count);
+                    followers
+                        .flat_map(|event| canonical(&file[event.clone()]))
+                        .collect()
+                }
+                _ => held.to_vec(),
+            };
+            let marker = &mut file[body][..MARKER_BODY_LEN];
+            marker[24..32].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+            marker[32..36].copy_from_slice(&crc32c::crc32c(&payload).to_le_bytes());
+        }
+        let (covered, checksum) = file[event.clone()].split_at_mut(event.len() - CHECKSUM);
+        checksum.copy_from_slice(&crc32fast::hash(covered).to_le_bytes());
+    }
+    file
+}
+
+/// An event as it is in a payload: without its checksum and its place.
+fn canonical(event: &[u8]) -> Vec<u8> {
+    let mut event = event[..event.len() - CHECKSUM].to_vec();
+    let size = (event.len() as u32).to_le_bytes();
+    event[SIZE].copy_from_slice(&size);
+    event[POSITION].fill(0);
+    event
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let four = bytes.get(at..at + 4).and_then(|four| four.try_into().ok());
+    u32::from_le_bytes(four.unwrap_or_default())
+}
+
+/// A record of the hard state with this JSON.
+pub(crate) fn record(json: &[u8]) -> Vec<u8> {
+    [&[1], &crc32c::crc32c(json).to_le_bytes()[..], json].concat()
+}
+
+/// A whole event in canonical form: its header says its size, and no place.
+pub(crate) fn event(bytes: &[u8]) -> Vec<u8> {
+    let mut event = bytes.to_vec();
+    let size = (event.len() as u32).to_le_bytes();
+    if let Some(header) = event.get_mut(..HEADER_LEN) {
+        header[SIZE].copy_from_slice(&size);
+        header[POSITION].fill(0);
+    }
+    event
+}

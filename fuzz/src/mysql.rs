@@ -1,0 +1,129 @@
+//! MySQL's protocol on both of its ends, and the files of a mysqld.
+
+use binlog_format::event::RawEvent;
+use binlog_server::fuzzing as server;
+use bytes::Bytes;
+use mysql_link::wire::{Packet, PacketDecoder, encode_packet};
+use mysql_link::{Endpoint, ServerVersion, fuzzing as client, version_support};
+use mysqld_controller::fuzzing as controller;
+use mysqld_controller::settings::Grants;
+
+use crate::{Target, mend};
+
+/// The file is read ahead by this much, three times at once.
+const READ_AHEAD: usize = 5 << 20;
+
+/// The patterns by which a key is found in its PEM, which are made once.
+const PATTERNS: usize = 1 << 20;
+
+pub(crate) const TARGETS: &[Target] = &[
+    Target::new(
+        "packets",
+        "bytes of a connection, in packets of one chunk or several",
+        packets,
+    ),
+    Target::new("greeting", "the first packet of a mysqld", client::greeting),
+    Target::new(
+        "login-answer",
+        "what a mysqld says during a login: another plugin, its public key, an error",
+        client::login_answer,
+    )
+    .within(PATTERNS, 128),
+    Target::new(
+        "statement-answer",
+        "a mysqld's answer to a statement, with columns and rows",
+        |bytes| client::answer(bytes).is_some(),
+    )
+    .within(512 << 10, 256),
+    Target::new(
+        "dump-event",
+        "an event of a dump, behind what semi-sync puts in front of it",
+        dump_event,
+    ),
+    Target::new(
+        "server-words",
+        "a mysqld's version, its address, and the lines of SHOW GRANTS",
+        server_words,
+    ),
+    Target::new(
+        "client-login",
+        "the first packet of a client of the binlog server",
+        server::login,
+    ),
+    Target::new(
+        "dump-request",
+        "what a replica registers with, and asks for",
+        server::dump_request,
+    ),
+    Target::new(
+        "binlog-server-sql",
+        "a statement to the binlog server",
+        server::statement,
+    ),
+    Target::new(
+        "mysqld-binlog",
+        "the last binlog file of a mysqld that has ended, of which a tail may have to go",
+        mysqld_binlog,
+    )
+    .within(READ_AHEAD, 64),
+];
+
+/// At most so many bytes of a packet are taken.
+const MOST: usize = 1 << 16;
+
+/// However the bytes come, the packets are the same.
+fn packets(bytes: &[u8]) -> bool {
+    let whole = decoded(bytes, bytes.len().max(1));
+    let in_pieces = decoded(bytes, 3);
+    assert_eq!(whole, in_pieces);
+    let mut written = Vec::new();
+    for packet in &whole {
+        encode_packet(packet.first_sequence, &packet.payload, &mut written);
+    }
+    assert!(bytes.starts_with(&written));
+    !whole.is_empty()
+}
+
+/// The packets up to the first fault.
+fn decoded(bytes: &[u8], piece: usize) -> Vec<Packet> {
+    let mut decoder = PacketDecoder::new(MOST);
+    let mut packets = Vec::new();
+    for piece in bytes.chunks(piece) {
+        decoder.buffer_mut().extend_from_slice(piece);
+        loop {
+            match decoder.next_packet() {
+                Ok(Some(packet)) => packets.push(packet),
+                Ok(None) => break,
+                Err(_) => return packets,
+            }
+        }
+        assert!(decoder.missing() > 0);
+    }
+    packets
+}
+
+fn dump_event(bytes: &[u8]) -> bool {
+    let event = &bytes[client::dump_prefix(bytes)..];
+    RawEvent::new(Bytes::copy_from_slice(event)).is_ok()
+}
+
+fn server_words(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return false;
+    };
+    let version = text.parse::<ServerVersion>();
+    if let Ok(version) = &version {
+        assert_eq!(version.to_string().parse().as_ref(), Ok(version));
+        let _support = version_support(*version, text, text);
+    }
+    let endpoint = text.parse::<Endpoint>();
+    if let Ok(endpoint) = &endpoint {
+        assert_eq!(endpoint.to_string().parse().as_ref(), Ok(endpoint));
+    }
+    let grants = Grants::parse("w@%", text.lines());
+    version.is_ok() || endpoint.is_ok() || grants != Grants::parse("w@%", [])
+}
+
+fn mysqld_binlog(bytes: &[u8]) -> bool {
+    controller::last_binlog(bytes) | controller::last_binlog(&mend::binlog_file(bytes))
+}

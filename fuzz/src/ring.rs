@@ -1,0 +1,68 @@
+//! What members of a ring say to each other, and what the log says of them.
+
+use bytes::Bytes;
+use raft_types::MembershipPayload;
+use transport::fuzzing;
+
+use crate::{Target, is_written_the_same};
+
+/// A reservation for a payload that comes in pieces, and what a frame of zstd may unpack to without pieces.
+const PAYLOAD: usize = 16 << 20;
+
+pub(crate) const TARGETS: &[Target] = &[
+    Target::new(
+        "append-stream",
+        "a leader's entries, in messages, whole and in pieces, packed or not",
+        append_stream,
+    )
+    .within(PAYLOAD, 128),
+    Target::new(
+        "ring-message",
+        "votes, transfers, heartbeats, reports, questions and their answers, and who a member is",
+        ring_message,
+    ),
+    Target::new(
+        "proxy-requests",
+        "what a leader asks of a proxy in a session",
+        |bytes| fuzzing::proxy_requests(bytes) > 0,
+    ),
+    Target::new(
+        "proxy-answers",
+        "what a proxy answers in a session",
+        |bytes| fuzzing::proxy_answers(bytes) > 0,
+    ),
+    Target::new(
+        "call-metadata",
+        "the metadata of a call, with ring, caller and addressed member",
+        fuzzing::call_metadata,
+    ),
+    Target::new(
+        "certificate",
+        "a caller's certificate, which says what it may do",
+        fuzzing::certificate,
+    ),
+    Target::new(
+        "membership",
+        "the membership of an entry, with all that its records carry for the ring",
+        membership,
+    ),
+];
+
+fn append_stream(bytes: &[u8]) -> bool {
+    let requests = fuzzing::append_stream(bytes, false);
+    requests.max(fuzzing::append_stream(bytes, true)) > 0
+}
+
+fn ring_message(bytes: &[u8]) -> bool {
+    is_written_the_same(bytes, fuzzing::message)
+}
+
+fn membership(bytes: &[u8]) -> bool {
+    is_written_the_same(bytes, |json| {
+        let read = MembershipPayload::read(Bytes::copy_from_slice(json)).ok()?;
+        assert_eq!(read.json(), json);
+        consensus::fuzzing::carried(read.membership());
+        let sealed = MembershipPayload::seal(read.membership().clone());
+        Some(sealed.json().to_vec())
+    })
+}
