@@ -334,15 +334,18 @@ fn executed(printed: &str) -> u64 {
 /// What an input did, in one line: what the panic says, or libFuzzer.
 fn words(printed: &str) -> String {
     let mut lines = printed.lines();
-    let panicked = lines.find(|line| line.contains(" panicked at "));
+    let panicked = lines.find_map(|line| Some(line.split_once(" panicked at ")?.1));
     let words = match panicked {
-        Some(place) => format!("{} {}", place, lines.next().unwrap_or_default()),
+        Some(place) => format!("{place} {}", lines.next().unwrap_or_default()),
         None => {
             let mut lines = printed.lines();
             let error = lines.find(|line| line.contains("ERROR: libFuzzer"));
             error.unwrap_or("it failed").to_owned()
         }
     };
+    // Where the checkout is concerns this machine alone.
+    let checkout = format!("{}/", testkit::checkout().display());
+    let words = words.replace(&checkout, "");
     words.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -374,10 +377,7 @@ mod tests {
         let printed = "INFO: Seed: 1\nthread '<unnamed>' (7) panicked at src/x.rs:3:5:\nno  such\nnote: y\n\
                        ==7== ERROR: libFuzzer: deadly signal\nstat::number_of_executed_units: 4711\n";
         assert_eq!(executed(printed), 4711);
-        assert_eq!(
-            words(printed),
-            "thread '<unnamed>' (7) panicked at src/x.rs:3:5: no such"
-        );
+        assert_eq!(words(printed), "src/x.rs:3:5: no such");
         let slow = "==7== ERROR: libFuzzer: timeout after 11 seconds\n";
         assert_eq!(words(slow), slow.trim());
         assert_eq!(executed(slow), 0);
