@@ -55,6 +55,12 @@ fn what_members_do_is_what_the_model_allows() {
 }
 
 #[test]
+fn what_fewer_voters_agree_on_is_what_the_model_allows() {
+    let sums = all_held(5..6, &["--scenario", "removals"]);
+    assert!(sums.contains_key("memberships"), "{sums:?}");
+}
+
+#[test]
 fn repairs_and_who_comes_back_are_what_the_model_allows() {
     let sums = all_held(1..9, &["--scenario", "lost-quorum"]);
     for what in ["repairs", "logs cut back"] {

@@ -431,8 +431,10 @@ impl Replay {
         leader.log.push(entry.clone());
         self.ring.members[id].log.push(entry);
         reign.taken_by(id, &self.ring.members[id]);
+        // By fewer voters more of it may be committed.
+        self.count_on(id, term);
         self.held("proposals");
-        Ok(())
+        self.verdict_on_commits()
     }
 
     /// A follower takes its leader's next entry.
