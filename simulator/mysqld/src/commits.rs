@@ -142,6 +142,7 @@ impl Server {
         let Some(session) = commits.flushes.pop_front() else {
             return;
         };
+        self.engine.force();
         let rotated = running.binlog.rotate(seconds);
         self.finish(session, rotated.map(|()| Answer::Done(0)).map_err(broken));
     }

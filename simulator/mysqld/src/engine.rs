@@ -69,6 +69,11 @@ impl Engine {
         true
     }
 
+    /// Forces the redo log: no commit so far can be lost any more. A rotation does, since recovery looks into the last file alone.
+    pub(crate) fn force(&mut self) {
+        self.unforced.clear();
+    }
+
     /// Rolls back what the binlog does not name.
     pub(crate) fn roll_back_prepared(&mut self) {
         self.prepared.clear();
