@@ -294,7 +294,9 @@ pub(crate) fn choose(view: &View, intensity: Intensity, dice: &mut Rng) -> Optio
             crash: match dice.u32(0..8) {
                 0 => Crash::Stop,
                 1..=3 => Crash::Kill,
-                _ => power_cut(dice),
+                4 => Crash::PowerCut(Survival::Nothing),
+                5 => Crash::PowerCut(Survival::Everything),
+                _ => Crash::PowerCut(Survival::Seeded(dice.u64(..))),
             },
             after_calls: dice.u64(0..12),
             down: match dice.bool() {

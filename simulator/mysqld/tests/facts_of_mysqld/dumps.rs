@@ -106,7 +106,7 @@ async fn a_mysqld_that_is_stopped_in_its_tracks_keeps_its_connections() -> Resul
         stage.pause()?;
         replica.ack(&framed).await?;
         waiting.waits().await?;
-        ensure!(!member.ping().await);
+        ensure!(member.is_silent().await);
         while tokio::time::timeout(Duration::from_millis(300), replica.next())
             .await
             .is_ok()

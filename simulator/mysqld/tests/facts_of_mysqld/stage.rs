@@ -380,7 +380,16 @@ impl Player {
     }
 
     pub(crate) async fn ping(&mut self) -> bool {
-        tokio::time::timeout(A_WHILE, self.0.ping())
+        self.answers_within(LIMIT).await
+    }
+
+    /// Whether a ping is not answered for a while. The session is of no use afterwards.
+    pub(crate) async fn is_silent(&mut self) -> bool {
+        !self.answers_within(A_WHILE).await
+    }
+
+    async fn answers_within(&mut self, limit: Duration) -> bool {
+        tokio::time::timeout(limit, self.0.ping())
             .await
             .is_ok_and(|told| told.is_ok())
     }
