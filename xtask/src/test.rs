@@ -28,7 +28,7 @@ const PLAYED: u64 = 8;
 /// How many that nobody has seen before, and in which each of the scenarios is played.
 const FRESH: u64 = 50;
 const FRESH_PLAYED: u64 = 4;
-/// The scenario of which a seed fails whose cause is not known: see docs/evidence.md.
+/// A scenario of which a seed has failed whose cause is not proven: see docs/evidence.md.
 const UNCURED: &str = "mysqlds";
 
 /// The package of the whole-system tests, which all use a mysqld.
@@ -358,7 +358,7 @@ fn built_seeds(range: Range<u64>, scenario: Option<&str>, mutation: Option<&str>
 fn run_fresh_seeds() -> Result<()> {
     let simulator = sim::program(Build::Dev, "simulator");
     let first = sim::fresh_seed();
-    // Where a seed is known that fails and has no cure yet, fresh ones would fail for the same cause.
+    // Where the cause of a failure is not proven, fresh seeds might fail for it again.
     let scenarios = sim::SCENARIOS
         .into_iter()
         .filter(|one| *one != UNCURED)
