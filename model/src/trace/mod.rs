@@ -2,7 +2,7 @@
 //! ([`format`](crate::trace::Line)), a replay takes it step by step ([`Replay`]).
 //!
 //! The model's members take a leader's entries as they are now; real ones take what it sent a while ago. So the replay has, beside
-//! each member, every leadership as the others may still hear of it ([`reign`]), and calls the model's rules with that.
+//! each member, every leadership as the others may still hear of it (`reign`), and calls the model's rules with that.
 
 mod format;
 mod reign;
