@@ -123,6 +123,21 @@ impl fmt::Display for Anomaly {
     }
 }
 
+/// Everything that [`check`] finds, in words: each anomaly with the transactions that it is about, of each of which `shown` characters
+/// at most.
+#[must_use]
+pub fn check_in_words(transactions: &[Transaction], shown: usize) -> Vec<String> {
+    let shortened = |at: usize| {
+        let words = format!("{at}: {:?}", transactions[at]);
+        words.chars().take(shown).collect::<String>()
+    };
+    let words = check(transactions).into_iter().map(|anomaly| {
+        let named: Vec<String> = anomaly.transactions().into_iter().map(shortened).collect();
+        format!("{anomaly}; {}", named.join("; "))
+    });
+    words.collect()
+}
+
 /// What no serial order explains; transactions are named by their place. Empty: the promises were kept, as far as what was read
 /// says.
 ///

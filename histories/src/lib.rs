@@ -13,5 +13,5 @@ mod check;
 mod graph;
 mod history;
 
-pub use crate::check::{Anomaly, Circle, check};
+pub use crate::check::{Anomaly, Circle, check, check_in_words};
 pub use crate::history::{Access, List, Operation, Outcome, Transaction, Value};

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use fastrand::Rng;
-use histories::{Access, Operation, Outcome, Transaction, check};
+use histories::{Access, Operation, Outcome, Transaction, check_in_words};
 use mysql_link::Connection;
 use testkit::mysqld::MysqlClient;
 
@@ -22,7 +22,7 @@ const REACHES_BACK: u64 = 5;
 /// What readers look at: the lists of now and of so many times before.
 const LOOKS_BACK: u64 = 2;
 
-/// Characters of a transaction in a finding.
+/// Characters of a transaction in a finding: a look at all lists is long.
 const SHOWN: usize = 1_000;
 
 /// Everything that was seen. Clones are the same.
@@ -123,17 +123,7 @@ impl History {
 
     /// Everything that no order of the transactions explains, in words.
     pub(crate) fn judge(&self) -> Vec<String> {
-        let seen = self.seen();
-        let in_words = check(&seen).into_iter().map(|anomaly| {
-            // A look at all lists is long.
-            let shortened = |at: usize| {
-                let words = format!("{at}: {:?}", seen[at]);
-                words.chars().take(SHOWN).collect::<String>()
-            };
-            let named = anomaly.transactions().into_iter().map(shortened);
-            format!("{anomaly}; {}", named.collect::<Vec<_>>().join("; "))
-        });
-        in_words.collect()
+        check_in_words(&self.seen(), SHOWN)
     }
 
     /// How many transactions and looks there were.

@@ -158,17 +158,13 @@ pub(crate) fn strike(
             stage.member_disk(victim)?.fill()?;
             struck.cure = Cure::MakeRoomForLog(victim);
         }
-        Kind::Restart => {
+        Kind::Restart | Kind::ChangeVersion => {
             stage.wait_for_start(victim);
             let status = stage.ring.stop(victim)?;
             ensure!(status.success(), "{name} stopped with {status}");
-            stage.ring.start(victim)?;
-        }
-        Kind::ChangeVersion => {
-            stage.wait_for_start(victim);
-            let status = stage.ring.stop(victim)?;
-            ensure!(status.success(), "{name} stopped with {status}");
-            struck.words = format!("{name} to {}", stage.change_version(victim)?);
+            if fault.kind == Kind::ChangeVersion {
+                struck.words = format!("{name} to {}", stage.change_version(victim)?);
+            }
             stage.ring.start(victim)?;
         }
         Kind::Promote => {

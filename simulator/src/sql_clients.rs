@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fastrand::Rng;
-use histories::{Access, Operation, Outcome, Transaction, check};
+use histories::{Access, Operation, Outcome, Transaction, check_in_words};
 use mysqld_model::{ClientSession, Mysqld, Reads, SqlError};
 use raft_types::MemberId;
 
@@ -33,6 +33,7 @@ pub(crate) type Servers = BTreeMap<MemberId, Mysqld>;
 
 /// See the module.
 pub(crate) struct SqlClients {
+    servers: Servers,
     dice: Rng,
     record: Record,
     /// The longest pause between two transactions of a writer.
@@ -67,7 +68,7 @@ struct Busy {
 }
 
 impl SqlClients {
-    pub(crate) fn new(servers: &Servers, pause: Duration, dice: Rng, record: Record) -> Self {
+    pub(crate) fn new(servers: Servers, pause: Duration, dice: Rng, record: Record) -> Self {
         let all: Vec<MemberId> = servers.keys().copied().collect();
         let client = |number: usize, at: MemberId| Client {
             number,
@@ -79,12 +80,14 @@ impl SqlClients {
         };
         let writers = (0..WRITERS).map(|number| client(number, all[number % all.len()]));
         let readers = (0..all.len()).map(|number| client(WRITERS + number, all[number]));
+        let (writers, readers) = (writers.collect(), readers.collect());
         Self {
+            servers,
             dice,
             record,
             pause,
-            writers: writers.collect(),
-            readers: readers.collect(),
+            writers,
+            readers,
             history: Vec::new(),
             begun: 0,
             sessions: 0,
@@ -103,24 +106,24 @@ impl SqlClients {
     }
 
     /// One step of all of them.
-    pub(crate) fn step(&mut self, now: Tick, servers: &Servers) {
+    pub(crate) fn step(&mut self, now: Tick) {
         for place in 0..self.writers.len() {
-            self.hear_writer(place, now, servers);
+            self.hear_writer(place, now);
             let writer = &self.writers[place];
             if writer.busy.is_none() && writer.next <= now && !self.rest {
-                self.write(place, now, servers);
+                self.write(place, now);
             }
         }
         for place in 0..self.readers.len() {
             self.hear_reader(place, now);
             let reader = &self.readers[place];
             if reader.busy.is_none() && reader.next <= now {
-                self.read(place, now, servers);
+                self.read(place, now);
             }
         }
     }
 
-    fn hear_writer(&mut self, place: usize, now: Tick, servers: &Servers) {
+    fn hear_writer(&mut self, place: usize, now: Tick) {
         let writer = &mut self.writers[place];
         let Some(busy) = &writer.busy else {
             return;
@@ -143,7 +146,7 @@ impl SqlClients {
         let (number, at) = (writer.number, writer.at);
         if outcome != Outcome::Committed {
             writer.session = None;
-            writer.at = another(at, servers, &mut self.dice);
+            writer.at = another(at, &self.servers, &mut self.dice);
         }
         self.record.saw(&Event::Told {
             client: number,
@@ -159,13 +162,17 @@ impl SqlClients {
         });
     }
 
-    fn write(&mut self, place: usize, now: Tick, servers: &Servers) {
+    fn write(&mut self, place: usize, now: Tick) {
         let writer = &mut self.writers[place];
         if writer.session.is_none() {
-            match servers.get(&writer.at).map(|server| server.log_in(ACCOUNT)) {
+            match self
+                .servers
+                .get(&writer.at)
+                .map(|server| server.log_in(ACCOUNT))
+            {
                 Some(Ok(session)) => writer.session = Some(session),
                 _ => {
-                    writer.at = another(writer.at, servers, &mut self.dice);
+                    writer.at = another(writer.at, &self.servers, &mut self.dice);
                     writer.next = now.after(ELSEWHERE);
                     return;
                 }
@@ -210,10 +217,14 @@ impl SqlClients {
         });
     }
 
-    fn read(&mut self, place: usize, now: Tick, servers: &Servers) {
+    fn read(&mut self, place: usize, now: Tick) {
         let reader = &mut self.readers[place];
         if reader.session.is_none() {
-            match servers.get(&reader.at).map(|server| server.log_in(ACCOUNT)) {
+            match self
+                .servers
+                .get(&reader.at)
+                .map(|server| server.log_in(ACCOUNT))
+            {
                 Some(Ok(session)) => {
                     reader.session = Some(session);
                     self.sessions += 1;
@@ -255,15 +266,7 @@ impl SqlClients {
 
     /// Everything that no order of the transactions explains, in words.
     pub(crate) fn judge(&self) -> Vec<String> {
-        let in_words = check(&self.history).into_iter().map(|anomaly| {
-            let shortened = |at: usize| {
-                let words = format!("{at}: {:?}", self.history[at]);
-                words.chars().take(SHOWN).collect::<String>()
-            };
-            let named: Vec<String> = anomaly.transactions().into_iter().map(shortened).collect();
-            format!("{anomaly}; {}", named.join("; "))
-        });
-        in_words.collect()
+        check_in_words(&self.history, SHOWN)
     }
 }
 

@@ -74,6 +74,6 @@ fn compile(sources: &Path, target: &Path, arguments: &[&str]) -> Result<()> {
 
 fn git(arguments: &[&str]) -> Result<String> {
     let mut git = Command::new("git");
-    git.args(arguments);
+    git.arg("-C").arg(testkit::checkout()).args(arguments);
     bounded_run::run("git", git, Vec::new(), GIT_LIMIT)?.into_text("git")
 }

@@ -1,58 +1,12 @@
 //! What the server says, in MySQL's packets. Pure: bytes are put together here and sent elsewhere.
 
 use bytes::BytesMut;
-use mysql_link::wire::encode_packet;
+use mysql_link::wire::{Outgoing, put_integer, put_string};
 
 // Packets on their way out, one behind the other with their numbers.
 
 /// `SERVER_STATUS_AUTOCOMMIT`: there are no transactions here.
 const STATUS: u16 = 2;
-
-/// Encoded packets that wait to be written.
-#[derive(Debug, Default)]
-pub(crate) struct Outgoing {
-    pub(crate) bytes: Vec<u8>,
-    /// The number of the next packet.
-    pub(crate) sequence: u8,
-}
-
-impl Outgoing {
-    /// For the answer to a packet of this number.
-    pub(crate) fn answer_to(sequence: u8) -> Self {
-        Self {
-            bytes: Vec::new(),
-            sequence: sequence.wrapping_add(1),
-        }
-    }
-
-    /// Appends a packet with the next sequence number.
-    pub(crate) fn push(&mut self, payload: &[u8]) {
-        self.sequence = encode_packet(self.sequence, payload, &mut self.bytes);
-    }
-}
-
-fn put_integer(out: &mut Vec<u8>, value: u64) {
-    match value {
-        0..=0xfa => out.push(value as u8),
-        0xfb..=0xffff => {
-            out.push(0xfc);
-            out.extend_from_slice(&(value as u16).to_le_bytes());
-        }
-        0x1_0000..=0xff_ffff => {
-            out.push(0xfd);
-            out.extend_from_slice(&(value as u32).to_le_bytes()[..3]);
-        }
-        _ => {
-            out.push(0xfe);
-            out.extend_from_slice(&value.to_le_bytes());
-        }
-    }
-}
-
-pub(super) fn put_text(out: &mut Vec<u8>, text: &[u8]) {
-    put_integer(out, text.len() as u64);
-    out.extend_from_slice(text);
-}
 
 /// An OK packet; `info` is shown to people. With `header` 0xfe it ends a result set.
 pub(crate) fn ok_packet(header: u8, info: &str) -> Vec<u8> {
@@ -257,7 +211,7 @@ impl ResultSet {
         for value in values {
             match value.text() {
                 None => row.push(NULL),
-                Some(text) => put_text(&mut row, text.as_bytes()),
+                Some(text) => put_string(&mut row, text.as_bytes()),
             }
         }
         out.push(&row);
@@ -287,9 +241,9 @@ impl ResultSet {
 
 fn column_packet(name: &str, kind: ColumnKind) -> Vec<u8> {
     let mut packet = Vec::new();
-    put_text(&mut packet, b"def");
+    put_string(&mut packet, b"def");
     for part in ["", "", "", name, ""] {
-        put_text(&mut packet, part.as_bytes());
+        put_string(&mut packet, part.as_bytes());
     }
     packet.push(0x0c);
     let (charset, length, code, flags) = match kind {

@@ -37,8 +37,7 @@ pub use commands::Commands;
 pub use data_directory::{IdentityFileError, LockError};
 pub use error::MemberError;
 pub use mysqld::{
-    Child, GUARD, GUARDS, GuardCommand, MysqldBeside, RELOAD, Reached, connect_options,
-    guarded_server,
+    GUARD, GUARDS, GuardCommand, MysqldBeside, RELOAD, Reached, connect_options, guarded_server,
 };
 pub use phases::{Joined, Opened, Running, Surroundings};
 pub use reload::{Reload, Renewed};

@@ -1,6 +1,6 @@
 //! Answers to statements, and their packets.
 
-use mysql_link::wire::encode_packet;
+use mysql_link::wire::{Outgoing, put_integer, put_string};
 use thiserror::Error;
 
 /// An error as the server tells it, or as a client's library does when the server is gone.
@@ -163,54 +163,38 @@ impl From<u64> for Cell {
 const STATUS: u16 = 2;
 const NULL: u8 = 0xfb;
 
-/// Packets that wait to be written, one behind the other with their numbers.
-#[derive(Debug, Default)]
-pub(crate) struct Outgoing {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) sequence: u8,
-}
-
-impl Outgoing {
-    /// For the answer to a packet of this number.
-    pub(crate) fn answer_to(sequence: u8) -> Self {
-        Self {
-            bytes: Vec::new(),
-            sequence: sequence.wrapping_add(1),
-        }
-    }
-
-    pub(crate) fn push(&mut self, payload: &[u8]) {
-        self.sequence = encode_packet(self.sequence, payload, &mut self.bytes);
-    }
-
-    pub(crate) fn answer(&mut self, answer: &Result<Answer, SqlError>, deprecate_eof: bool) {
-        match answer {
-            Err(error) => self.push(&error.packet()),
-            Ok(Answer::Done(affected)) => self.push(&ok_packet(0, *affected)),
-            Ok(Answer::Rows(rows)) => {
-                let mut count = Vec::new();
-                put_integer(&mut count, rows.columns.len() as u64);
-                self.push(&count);
-                for column in &rows.columns {
-                    self.push(&column_packet(column));
-                }
-                if !deprecate_eof {
-                    self.push(&eof_packet());
-                }
-                for row in &rows.rows {
-                    let mut packet = Vec::new();
-                    for value in row {
-                        match value {
-                            None => packet.push(NULL),
-                            Some(text) => put_text(&mut packet, text.as_bytes()),
-                        }
+/// Appends what a statement came to.
+pub(crate) fn put_answer(
+    out: &mut Outgoing,
+    answer: &Result<Answer, SqlError>,
+    deprecate_eof: bool,
+) {
+    match answer {
+        Err(error) => out.push(&error.packet()),
+        Ok(Answer::Done(affected)) => out.push(&ok_packet(0, *affected)),
+        Ok(Answer::Rows(rows)) => {
+            let mut count = Vec::new();
+            put_integer(&mut count, rows.columns.len() as u64);
+            out.push(&count);
+            for column in &rows.columns {
+                out.push(&column_packet(column));
+            }
+            if !deprecate_eof {
+                out.push(&eof_packet());
+            }
+            for row in &rows.rows {
+                let mut packet = Vec::new();
+                for value in row {
+                    match value {
+                        None => packet.push(NULL),
+                        Some(text) => put_string(&mut packet, text.as_bytes()),
                     }
-                    self.push(&packet);
                 }
-                match deprecate_eof {
-                    true => self.push(&ok_packet(0xfe, 0)),
-                    false => self.push(&eof_packet()),
-                }
+                out.push(&packet);
+            }
+            match deprecate_eof {
+                true => out.push(&ok_packet(0xfe, 0)),
+                false => out.push(&eof_packet()),
             }
         }
     }
@@ -232,37 +216,14 @@ pub(crate) fn eof_packet() -> Vec<u8> {
     packet
 }
 
-fn put_integer(out: &mut Vec<u8>, value: u64) {
-    match value {
-        0..=0xfa => out.push(value as u8),
-        0xfb..=0xffff => {
-            out.push(0xfc);
-            out.extend_from_slice(&(value as u16).to_le_bytes());
-        }
-        0x1_0000..=0xff_ffff => {
-            out.push(0xfd);
-            out.extend_from_slice(&(value as u32).to_le_bytes()[..3]);
-        }
-        _ => {
-            out.push(0xfe);
-            out.extend_from_slice(&value.to_le_bytes());
-        }
-    }
-}
-
-fn put_text(out: &mut Vec<u8>, text: &[u8]) {
-    put_integer(out, text.len() as u64);
-    out.extend_from_slice(text);
-}
-
 /// Every column is a text in utf8mb4: clients of the text protocol read values by their own knowledge.
 fn column_packet(name: &str) -> Vec<u8> {
     const UTF8MB4: u16 = 45;
     const VAR_STRING: u8 = 0xfd;
     let mut packet = Vec::new();
-    put_text(&mut packet, b"def");
+    put_string(&mut packet, b"def");
     for part in ["", "", "", name, ""] {
-        put_text(&mut packet, part.as_bytes());
+        put_string(&mut packet, part.as_bytes());
     }
     packet.push(0x0c);
     packet.extend_from_slice(&UTF8MB4.to_le_bytes());

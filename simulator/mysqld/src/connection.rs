@@ -8,11 +8,11 @@ use mysql_common::constants::{CapabilityFlags, StatusFlags};
 use mysql_common::io::ParseBuf;
 use mysql_common::packets::{HandshakePacket, HandshakeResponse};
 use mysql_common::proto::MySerialize;
-use mysql_link::wire::{Packet, PacketReader, WireError};
+use mysql_link::wire::{Outgoing, Packet, PacketReader, WireError};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 
-use crate::answers::{Answer, Outgoing, SqlError, code, eof_packet, ok_packet};
+use crate::answers::{Answer, SqlError, code, eof_packet, ok_packet, put_answer};
 use crate::client::{denied, too_many};
 use crate::options::Rights;
 use crate::process::Mysqld;
@@ -334,7 +334,7 @@ where
                 command::QUIT => return Err(Over::Left),
                 command::QUERY => {
                     let answer = self.query(&body).await?;
-                    out.answer(&answer, self.deprecate_eof);
+                    put_answer(&mut out, &answer, self.deprecate_eof);
                 }
                 command::PING => out.push(&ok_packet(0, 0)),
                 command::SET_OPTION => out.push(&eof_packet()),

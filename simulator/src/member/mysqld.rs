@@ -125,6 +125,10 @@ impl Host {
         self.folder.path().join("mysqld")
     }
 
+    fn log_bin(&self) -> String {
+        self.data_dir().join("binlog").display().to_string()
+    }
+
     /// The process of its member runs on this clock from now on, or on none.
     pub(super) fn runs_on(&self, clock: Option<Clock>) {
         self.clock.runs_on(clock);
@@ -173,10 +177,7 @@ impl Host {
             port: Some(3306),
             pid_file: self.member_dir().join("mysqld.pid"),
             error_log: self.member_dir().join("mysqld.err"),
-            extra_args: vec![format!(
-                "--log-bin={}",
-                self.data_dir().join("binlog").display()
-            )],
+            extra_args: vec![format!("--log-bin={}", self.log_bin())],
         };
         command.words(ServerVersion::new(9, 7, 4))
     }
@@ -200,7 +201,7 @@ impl Host {
                 start: Vec::new(),
                 stop: Vec::new(),
                 kill: Vec::new(),
-                log_bin: self.data_dir().join("binlog").display().to_string(),
+                log_bin: self.log_bin(),
                 pid_file: None,
             }),
             initialize: false,

@@ -401,11 +401,8 @@ impl World {
         self.switch_off_removed();
         self.hang_up();
         self.restart_fallen();
-        if self.clients.is_some() {
-            let servers = self.servers();
-            if let Some(clients) = &mut self.clients {
-                clients.step(self.now, &servers);
-            }
+        if let Some(clients) = &mut self.clients {
+            clients.step(self.now);
         }
     }
 

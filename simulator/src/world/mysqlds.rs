@@ -59,9 +59,9 @@ impl World {
 
     /// Clients begin, and things go wrong.
     pub(super) fn mysqlds(&mut self) {
-        let servers = self.servers();
         let (pause, dice) = (self.workload.write_pause, self.dice.fork());
-        self.clients = Some(SqlClients::new(&servers, pause, dice, self.record.clone()));
+        let clients = SqlClients::new(self.servers(), pause, dice, self.record.clone());
+        self.clients = Some(clients);
         self.steps(Duration::from_secs(4));
         let chaos = Duration::from_millis(self.dice.u64(CHAOS));
         self.go_wrong(chaos);

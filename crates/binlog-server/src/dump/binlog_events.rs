@@ -3,8 +3,9 @@
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventHeader, EventRef, EventType, HEADER_LEN};
 use binlog_format::events::{Ignorable, summary};
+use mysql_link::wire::Outgoing;
 
-use crate::answers::{ColumnKind, ErrorAnswer, Outgoing, ResultSet, Value, code};
+use crate::answers::{ColumnKind, ErrorAnswer, ResultSet, Value, code};
 use crate::committed_files::{CommittedFiles, LogFile, Position, ReadError};
 use crate::dump::request::FIRST_EVENT;
 use crate::session::{Client, Ended};

@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 
 use connection_limit::Place;
-use mysql_link::wire::PacketReader;
+use mysql_link::wire::{Outgoing, PacketReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::answers::{ErrorAnswer, Outgoing, code, eof_packet, ok_packet};
+use crate::answers::{ErrorAnswer, code, eof_packet, ok_packet};
 use crate::dump;
 use crate::session::Shared;
 use crate::session::client::{Client, Ended};

@@ -1,11 +1,12 @@
 //! Answers to statements.
 
 use bytes::Bytes;
+use mysql_link::wire::Outgoing;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
-use crate::answers::{ErrorAnswer, Outgoing, ResultSet, Value, code, ok_packet};
+use crate::answers::{ErrorAnswer, ResultSet, Value, code, ok_packet};
 use crate::committed_files::PurgeTo;
 use crate::session::client::{Client, Ended};
 use crate::session::values::Surroundings;

@@ -14,7 +14,6 @@ use tokio::sync::watch;
 
 use super::connection::requirements;
 use super::management::{Given, MysqldManagement};
-use super::tasks::Child;
 use crate::ring_handle::RingHandle;
 use crate::settings::{MysqlSettings, Settings};
 use crate::status::MysqlView;
@@ -70,10 +69,5 @@ impl MysqldBeside {
     /// What is to be said of it now.
     pub fn view(&self) -> MysqlView {
         self.0.view()
-    }
-
-    /// Stops acting on it, because the member ends.
-    pub async fn end(&self, child: Child) {
-        self.0.end(child).await;
     }
 }

@@ -131,10 +131,9 @@ fn unfit(
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::Instant;
-
     use binlog_format::gtid::GtidSet;
     use mysqld_controller::LeaderTerm;
+    use tokio::time::Instant;
 
     use super::*;
 

@@ -93,7 +93,7 @@ struct Supervised {
 
 /// What becomes of a child when its member ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Child {
+pub(crate) enum Child {
     /// It is stopped, once no commit waits.
     Stops,
     /// It goes on without its member; its commits wait for it to come back, and readers are kept off.

@@ -1,4 +1,4 @@
-//! Fields inside a packet, read with every length checked.
+//! Fields inside a packet: read with every length checked, and written.
 
 use bytes::{Buf, Bytes};
 
@@ -95,6 +95,31 @@ impl FieldReader {
     }
 }
 
+/// Appends a length-encoded integer.
+pub fn put_integer(out: &mut Vec<u8>, value: u64) {
+    match value {
+        0..=0xfa => out.push(value as u8),
+        0xfb..=0xffff => {
+            out.push(0xfc);
+            out.extend_from_slice(&(value as u16).to_le_bytes());
+        }
+        0x1_0000..=0xff_ffff => {
+            out.push(0xfd);
+            out.extend_from_slice(&(value as u32).to_le_bytes()[..3]);
+        }
+        _ => {
+            out.push(0xfe);
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+    }
+}
+
+/// Appends a length-encoded string.
+pub fn put_string(out: &mut Vec<u8>, text: &[u8]) {
+    put_integer(out, text.len() as u64);
+    out.extend_from_slice(text);
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -130,6 +155,17 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_is_written_is_read(number in any::<u64>(), bits in 0..64_u32, text in ".{0,300}") {
+            let mut out = Vec::new();
+            put_integer(&mut out, number >> bits);
+            put_string(&mut out, text.as_bytes());
+            let mut fields = reader(&out);
+            prop_assert_eq!(fields.integer(), Ok(number >> bits));
+            prop_assert_eq!(fields.string(), Ok(Bytes::from(text)));
+            prop_assert!(fields.is_empty());
+        }
+
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             let mut fields = reader(&bytes);

@@ -11,9 +11,10 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, ReadHalf, WriteHal
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 use tokio_rustls::TlsStream;
 
-pub use crate::wire::lenenc::FieldReader;
+pub use crate::wire::lenenc::{FieldReader, put_integer, put_string};
 pub use crate::wire::packets::{
-    MAX_CHUNK, Packet, PacketDecoder, PacketReader, PacketWriter, WireError, encode_packet,
+    MAX_CHUNK, Outgoing, Packet, PacketDecoder, PacketReader, PacketWriter, WireError,
+    encode_packet,
 };
 
 // The transports: TCP, TCP with TLS, unix socket, memory. One enum, no dynamic dispatch on the hot path.

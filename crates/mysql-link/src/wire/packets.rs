@@ -168,6 +168,30 @@ pub fn encode_packet(mut sequence: u8, mut payload: &[u8], out: &mut Vec<u8>) ->
     }
 }
 
+/// Encoded packets that wait to be written, one behind the other with their numbers.
+#[derive(Debug, Default)]
+pub struct Outgoing {
+    /// The packets so far.
+    pub bytes: Vec<u8>,
+    /// The number of the next packet.
+    pub sequence: u8,
+}
+
+impl Outgoing {
+    /// For the answer to a packet of this number.
+    pub fn answer_to(sequence: u8) -> Self {
+        Self {
+            bytes: Vec::new(),
+            sequence: sequence.wrapping_add(1),
+        }
+    }
+
+    /// Appends a packet with the next sequence number.
+    pub fn push(&mut self, payload: &[u8]) {
+        self.sequence = encode_packet(self.sequence, payload, &mut self.bytes);
+    }
+}
+
 // Packets over an asynchronous byte stream. Reading is safe to cancel: what was read stays in the
 // decoder. Writing is not: a cancelled write leaves half a packet behind, so whoever cancels one
 // gives the connection up.
