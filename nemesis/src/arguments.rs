@@ -22,6 +22,10 @@ pub(crate) struct Arguments {
     /// Stop after so many faults
     #[arg(long)]
     pub(crate) cycles: Option<u32>,
+    /// Begin a fault every so many seconds, and not before everybody has recovered; in between, leadership, memory and descriptors have
+    /// to stay as they are
+    #[arg(long)]
+    pub(crate) every: Option<f64>,
     /// Faults of these kinds only
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) only: Vec<Kind>,

@@ -21,6 +21,7 @@ use crate::guide::Guide;
 use crate::ledger::Ledger;
 use crate::lists::History;
 use crate::readers::Readers;
+use crate::soak::{BETWEEN_LOOKS, CALMS_DOWN, Footprints};
 use crate::stage::Stage;
 use crate::strike::{cure, last, strike};
 use crate::summary::{Cycle, CycleLog, Findings, Summary, name};
@@ -56,6 +57,9 @@ struct Campaign {
     /// Whether everybody had recovered, and nothing happened since.
     calm: bool,
     cycles: Vec<Cycle>,
+    /// What members take of their machines, where that is looked at.
+    footprints: Footprints,
+    began: Instant,
 }
 
 /// Runs it, prints the table and writes the figures.
@@ -154,6 +158,8 @@ impl Campaign {
             log,
             calm: false,
             cycles: Vec::new(),
+            footprints: Footprints::default(),
+            began: Instant::now(),
         };
         campaign.settle()?;
         Ok(campaign)
@@ -176,7 +182,13 @@ impl Campaign {
             if over(number) {
                 break;
             }
+            let next = arguments
+                .every
+                .map(|every| Instant::now() + Duration::from_secs_f64(every));
             self.cycle(number + 1, &fault)?;
+            if let Some(next) = next {
+                self.rest_until(next)?;
+            }
             if let (Some(until), None) = (until, arguments.cycles) {
                 let left = until.saturating_duration_since(Instant::now());
                 bar.set_position(bar.length().unwrap_or(0).saturating_sub(left.as_secs()));
@@ -187,7 +199,8 @@ impl Campaign {
                 self.audit()?;
             }
         }
-        self.audit()
+        self.audit()?;
+        self.judge_footprints()
     }
 
     /// The kinds that were asked for, or all; without those that cannot be had on this machine, which is said.
@@ -328,6 +341,42 @@ impl Campaign {
             );
             thread::sleep(LOOK * 8);
         }
+    }
+
+    /// Nothing happens until then, but for the load: who leads stays, and what members take of their machines is looked at.
+    fn rest_until(&mut self, next: Instant) -> Result<()> {
+        let primary = self.settle()?;
+        let calm_from = Instant::now() + CALMS_DOWN;
+        let mut led = None;
+        while Instant::now() < next {
+            ensure_goes_on(&self.stop)?;
+            let ring = &mut self.stage.ring;
+            ring.look_after()?;
+            self.footprints.look(ring, self.began.elapsed())?;
+            if Instant::now() >= calm_from {
+                let now = (ring.primary_now(), ring.term(primary)?);
+                let before = *led.get_or_insert(now);
+                ensure!(
+                    before == now,
+                    "the leadership moved although nothing had happened: primary and term were {before:?} and are {now:?}"
+                );
+            }
+            let left = next.saturating_duration_since(Instant::now());
+            thread::sleep(BETWEEN_LOOKS.min(left));
+        }
+        Ok(())
+    }
+
+    /// What members took of their machines has not grown.
+    fn judge_footprints(&mut self) -> Result<()> {
+        for (index, taken) in self.footprints.judged() {
+            let name = self.stage.ring.name(index);
+            self.log.line(&format!("{name} took {taken:?}"))?;
+            if let Some(words) = taken.grew() {
+                bail!("{name}: {words}");
+            }
+        }
+        Ok(())
     }
 
     /// Checks everything while the clients rest.

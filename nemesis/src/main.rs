@@ -12,6 +12,7 @@ mod guide;
 mod ledger;
 mod lists;
 mod readers;
+mod soak;
 mod stage;
 mod strike;
 mod summary;

@@ -81,6 +81,11 @@ pub(crate) enum Fault {
         both: bool,
         time: Duration,
     },
+    /// What is between two members forgets the connections that they have, and lets nothing of these through any more.
+    ForgetConnections {
+        one: MemberId,
+        other: MemberId,
+    },
     Weather {
         weather: Weather,
         time: Duration,
@@ -397,6 +402,16 @@ pub(crate) fn power_cut(dice: &mut Rng) -> Crash {
         1 => Survival::Everything,
         _ => Survival::Seeded(dice.u64(..)),
     })
+}
+
+/// Connections of two members are forgotten between them; half of the times those of the leader.
+pub(crate) fn forget_connections(view: &View, dice: &mut Rng) -> Option<Fault> {
+    let mut members = view.members.clone();
+    dice.shuffle(&mut members);
+    let leader = view.leader.filter(|_| dice.bool());
+    let one = leader.or(members.first().copied())?;
+    let other = members.into_iter().find(|member| *member != one)?;
+    Some(Fault::ForgetConnections { one, other })
 }
 
 /// Voters forget a lease, if they do.

@@ -62,6 +62,8 @@ pub(crate) enum Mutation {
     AnswerBeforeTheAck,
     /// What a server's binlog has beyond the ring stays there when the server is started again.
     KeepTheTail,
+    /// Nobody asks whether the other end of an open connection is still there.
+    TrustOpenConnections,
 }
 
 impl Mutation {
@@ -100,6 +102,7 @@ impl Mutation {
                 | Self::BelieveTheFile
                 | Self::WaitInTheLoop
                 | Self::KeepTheTail
+                | Self::TrustOpenConnections
         )
     }
 
@@ -114,6 +117,7 @@ impl Mutation {
             Self::BelieveTheFile => Some(Scenario::Policies),
             Self::WaitInTheLoop => Some(Scenario::SlowDisk),
             Self::AnswerBeforeTheAck | Self::KeepTheTail => Some(Scenario::Mysqlds),
+            Self::TrustOpenConnections => Some(Scenario::Transport),
             _ => None,
         }
     }

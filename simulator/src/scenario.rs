@@ -22,6 +22,8 @@ pub(crate) enum Scenario {
     LostQuorum,
     /// A leader is left with members that have no vote, and loses its power.
     Learners,
+    /// Members call each other over the real transport, gRPC on simulated connections; the seed draws what goes wrong.
+    Transport,
     /// A region is cut off while the others purge their logs; then it catches up.
     Purges,
     /// Members die for good, and an operator lets others go; whatever the ring allows, it commits behind it.

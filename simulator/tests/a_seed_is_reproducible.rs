@@ -33,6 +33,13 @@ fn a_seed_with_simulated_servers_repeats_itself() {
 }
 
 #[test]
+fn a_seed_over_the_real_transport_repeats_itself() {
+    let seed = |seed| hash_of(&["--scenario", "transport", "--seed", seed]);
+    assert_eq!(seed("1"), seed("1"));
+    assert_ne!(seed("1"), seed("2"));
+}
+
+#[test]
 fn many_seeds_repeat_themselves() {
     for seed in 100..110 {
         assert_eq!(hash(seed), hash(seed), "seed {seed}");

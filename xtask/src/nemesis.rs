@@ -23,6 +23,9 @@ pub(crate) struct Options {
     /// The faults of this seed; another one every time without it
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// A soak: a fault every so many seconds, and in between nothing may move or grow
+    #[arg(long)]
+    every: Option<f64>,
     /// Faults of these kinds only: `help` names them
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
@@ -45,6 +48,7 @@ const SHORT: Options = Options {
     minutes: None,
     cycles: Some(16),
     seed: 1,
+    every: None,
     only: Vec::new(),
     longest_stop: 12.0,
     mutate: None,
@@ -113,6 +117,7 @@ fn arguments(options: &Options, witness: PathBuf) -> Vec<String> {
             .map(|minutes| format!("--minutes={minutes}")),
     );
     arguments.extend(options.cycles.map(|cycles| format!("--cycles={cycles}")));
+    arguments.extend(options.every.map(|seconds| format!("--every={seconds}")));
     arguments.extend(options.only.iter().map(|kind| format!("--only={kind}")));
     let mutate = options.mutate.iter();
     arguments.extend(mutate.map(|what| format!("--mutate={what}")));
@@ -129,6 +134,7 @@ mod tests {
             minutes: Some(1.5),
             cycles: Some(3),
             seed: 7,
+            every: Some(60.0),
             only: vec!["restart".to_owned(), "promote".to_owned()],
             longest_stop: 30.0,
             mutate: Some("no-fence".to_owned()),
@@ -143,6 +149,7 @@ mod tests {
                 "--longest-stop=30",
                 "--minutes=1.5",
                 "--cycles=3",
+                "--every=60",
                 "--only=restart",
                 "--only=promote",
                 "--mutate=no-fence"

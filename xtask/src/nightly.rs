@@ -46,7 +46,10 @@ const NEMESIS_LIMIT: Duration = Duration::from_secs(1800);
 pub(crate) fn run(options: &Options) -> Result<()> {
     let stop = stop_on_interrupt()?;
     let mut evidence = Evidence::of_the_checkout()?;
-    let simulator = sim::build(Build::Dev)?;
+    let simulator = match options.only {
+        Some(Program::Nemesis) => None,
+        _ => Some(sim::build(Build::Dev)?),
+    };
     let programs = match options.only {
         Some(Program::Simulator) => None,
         _ => Some((witness_binary(Profile::Dev)?, nemesis_binary(Profile::Dev)?)),
@@ -56,16 +59,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut turns = turns(options.only);
     while Instant::now() < until && !stop.load(Ordering::Relaxed) {
         let (program, scenario) = turns.next().context("turns have no end")?;
-        let done = match (program, &programs) {
-            (Program::Nemesis, Some((witness, nemesis))) => {
+        let done = match (program, &programs, &simulator) {
+            (Program::Nemesis, Some((witness, nemesis)), _) => {
                 faults(witness, nemesis, options.fault.as_deref())
             }
-            _ => seeds(
-                &simulator,
-                scenario,
-                until.min(Instant::now() + TURN),
-                options.jobs,
-            ),
+            (Program::Simulator, _, Some(simulator)) => {
+                let until = until.min(Instant::now() + TURN);
+                seeds(simulator, scenario, until, options.jobs)
+            }
+            (program, ..) => bail!("{program:?} was not built"),
         };
         if stop.load(Ordering::Relaxed) {
             // Ctrl-C reaches what runs as well: it has come to nothing.

@@ -71,7 +71,7 @@ impl Build {
 }
 
 /// What can be played beside what the seeds draw.
-pub(crate) const SCENARIOS: [&str; 10] = [
+pub(crate) const SCENARIOS: [&str; 11] = [
     "cold-damage",
     "failovers",
     "full-disks",
@@ -82,6 +82,7 @@ pub(crate) const SCENARIOS: [&str; 10] = [
     "purges",
     "removals",
     "slow-disk",
+    "transport",
 ];
 
 /// A seed that needs longer hangs.

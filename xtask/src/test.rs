@@ -218,6 +218,7 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         "mysqlds",
         "policies",
         "slow-disk",
+        "transport",
     ] {
         let seeds = 1..1 + PLAYED;
         steps.push(simulate(scenario, seeds, Some(scenario), None));
@@ -253,6 +254,7 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         ("broken queue", 1, "wait-in-the-loop"),
         ("broken answer", 1, "answer-before-the-ack"),
         ("broken trim", 1, "keep-the-tail"),
+        ("broken connections", 3, "trust-open-connections"),
     ] {
         let seeds = first..first + FOUND_WITHIN;
         steps.push(simulate(name, seeds, None, Some(mutation)));
@@ -463,6 +465,7 @@ mod tests {
                 "mysqlds",
                 "policies",
                 "slow-disk",
+                "transport",
                 "kept seeds",
                 "fresh seeds",
                 "broken barrier",
@@ -488,6 +491,7 @@ mod tests {
                 "broken queue",
                 "broken answer",
                 "broken trim",
+                "broken connections",
                 "nemesis",
                 "packages",
                 "containers",

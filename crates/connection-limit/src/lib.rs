@@ -74,8 +74,9 @@ impl ConnectionLimit {
         }
     }
 
-    /// `None`: everybody keeps theirs.
-    fn take(&self, address: IpAddr) -> Option<Place> {
+    /// A place for a connection that was made in another way, as [`ConnectionLimit::accept`] gives one; `None`: there is none, since
+    /// everybody keeps theirs.
+    pub fn take(&self, address: IpAddr) -> Option<Place> {
         let source = source(address);
         let lost = CancellationToken::new();
         let mut taken = self.lock();

@@ -13,7 +13,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use thiserror::Error;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
@@ -151,19 +151,19 @@ impl TlsMaterial {
     }
 
     /// The accepting end of a connection.
-    pub(crate) async fn accept(
+    pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
-        stream: TcpStream,
-    ) -> io::Result<server::TlsStream<TcpStream>> {
+        stream: S,
+    ) -> io::Result<server::TlsStream<S>> {
         self.now().accepting.accept(stream).await
     }
 
     /// The calling end of a connection to `host`.
-    pub(crate) async fn connect(
+    pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         host: &str,
-        stream: TcpStream,
-    ) -> io::Result<client::TlsStream<TcpStream>> {
+        stream: S,
+    ) -> io::Result<client::TlsStream<S>> {
         let now = self.now();
         let name = now.peer_name.as_deref();
         // An IPv6 address stands in brackets there.

@@ -19,6 +19,7 @@ pub mod fuzzing;
 mod local_member;
 mod schema;
 mod server;
+mod streams;
 mod together;
 mod wire;
 
@@ -31,4 +32,5 @@ pub use crate::client::{
 pub use crate::compression::{Compression, CompressionFigures};
 pub use crate::config::{TlsError, TlsFiles, TlsMaterial, TransportConfig, https_server};
 pub use crate::local_member::{CommandSource, LocalMember, LogPiece, LogSource, StatusSource};
-pub use crate::server::{RunningServer, ServeError, serve};
+pub use crate::server::{RunningServer, ServeError, serve, serve_streams};
+pub use crate::streams::{ByteStream, Duplex, Listening, Streams};

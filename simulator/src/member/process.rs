@@ -7,13 +7,14 @@ use std::time::Duration;
 use binlog_store::{
     BinlogStore, Durability, LogHandle, MetaStore, OpenError, StoreOptions, WriterMode,
 };
-use consensus::log_probe::LogProbe;
-use consensus::{AppliedFloor, Fault, Leadership, Member, MemberConfig, StartError};
+use consensus::log_probe::{LogProbe, ReportingNetwork};
+use consensus::{AppliedFloor, Fault, Leadership, Member, MemberCalls, MemberConfig, StartError};
 use member::status::MysqlView;
 use member::{MysqldBeside, RingHandle};
 use openraft::RaftLogReader;
+use openraft::network::RaftNetworkFactory;
 use proxy::{Counted, Proxying, RouteTable};
-use raft_types::{LogId, MemberId, OpId, OwnLog};
+use raft_types::{LogId, MemberId, OfferedStart, OpId, OwnLog, TypeConfig};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -248,19 +249,18 @@ impl Process {
             setup.proxies.clone(),
             setup.timers.lease,
         );
-        let network = Proxying::new(outbound.port(), outbound.clone(), routes.clone());
         let own: Arc<dyn OwnLog> = Arc::new(log.clone());
-        let config = MemberConfig {
-            timers: setup.timers,
-            rules: setup.rules.clone(),
-            ..MemberConfig::new(setup.ring, setup.id, setup.record.kind)
+        let transport = setup.transport.as_ref();
+        let ends = transport.map(|transport| transport.begin(&setup, own.clone()));
+        let calls: Arc<dyn MemberCalls> = match &ends {
+            Some(ends) => Arc::new(ends.network.clone()),
+            None => Arc::new(outbound.port()),
         };
         let watch = Watch {
             member: setup.id,
             record,
             disk: setup.disk.clone(),
         };
-        let calls = Arc::new(outbound.port());
         let returning = match setup.returns {
             true => {
                 let back = asking::come_back(&mut store, calls.clone(), &watch).await;
@@ -268,27 +268,29 @@ impl Process {
             }
             false => None,
         };
-        let (last_applied, membership) = log.applied_at_open();
-        let floor = AppliedFloor {
-            last_applied: last_applied.map(LogId::from),
-            membership,
+        let over = Over {
+            setup: &setup,
+            store,
+            watch,
+            calls,
         };
-        let work = DiskWork::new(log.clone(), setup.pace.clone());
-        let starts = Arc::new(WatchedStarts::new(
-            log.clone(),
-            watch.clone(),
-            work.clone(),
-            setup.mutation,
-        ));
-        let watched = WatchedLog::new(store, watch, work, setup.mutation);
-        let member = match setup.searches_itself {
-            true => {
-                let network = LogProbe::new(network, own.clone(), &setup.timers);
-                Member::start(config, watched, network, calls, floor, starts).await
+        let started = match &ends {
+            Some(ends) => {
+                let network = ends.network.clone();
+                let sessions = ends.network.clone();
+                over.start(Proxying::new(network, sessions, routes.clone()))
+                    .await
             }
-            false => Member::start(config, watched, network, calls, floor, starts).await,
+            None => {
+                let sessions = outbound.clone();
+                over.start(Proxying::new(outbound.port(), sessions, routes.clone()))
+                    .await
+            }
         };
-        let member = member.map_err(|error| off_or(start_failure(&error)))?;
+        let member = started.map_err(|error| off_or(start_failure(&error)))?;
+        if let Some(ends) = ends {
+            ends.take_calls(&setup, &member, own.clone(), routes.clone());
+        }
         let waits_in_front = !matches!(
             setup.mutation,
             Some(Mutation::ProposeWithoutRoom | Mutation::WaitInTheLoop)
@@ -451,6 +453,55 @@ impl Drop for Process {
         let (bad_reads, repaired) = (self.log.stats(), self.log.scrub_progress());
         self.record
             .read_badly(bad_reads.read_failures, repaired.repaired);
+    }
+}
+
+/// What a member is started over.
+struct Over<'a> {
+    setup: &'a ProcessSetup,
+    store: BinlogStore,
+    watch: Watch,
+    calls: Arc<dyn MemberCalls>,
+}
+
+impl Over<'_> {
+    async fn start<N>(self, network: N) -> Result<Member, StartError>
+    where
+        N: RaftNetworkFactory<TypeConfig>,
+        N::Network: ReportingNetwork<SnapshotData = OfferedStart>,
+    {
+        let Self {
+            setup,
+            store,
+            watch,
+            calls,
+        } = self;
+        let log = store.handle();
+        let config = MemberConfig {
+            timers: setup.timers,
+            rules: setup.rules.clone(),
+            ..MemberConfig::new(setup.ring, setup.id, setup.record.kind)
+        };
+        let (last_applied, membership) = log.applied_at_open();
+        let floor = AppliedFloor {
+            last_applied: last_applied.map(LogId::from),
+            membership,
+        };
+        let work = DiskWork::new(log.clone(), setup.pace.clone());
+        let starts = Arc::new(WatchedStarts::new(
+            log.clone(),
+            watch.clone(),
+            work.clone(),
+            setup.mutation,
+        ));
+        let watched = WatchedLog::new(store, watch, work, setup.mutation);
+        match setup.searches_itself {
+            true => {
+                let network = LogProbe::new(network, Arc::new(log), &setup.timers);
+                Member::start(config, watched, network, calls, floor, starts).await
+            }
+            false => Member::start(config, watched, network, calls, floor, starts).await,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use super::clock::ClockRate;
 use super::disk_pace::DiskPace;
 use super::file_repair::FileRepair;
 use super::mysqld::Host;
+use super::real_transport::RealTransport;
 use crate::mutation::Mutation;
 use crate::workload::Workload;
 
@@ -37,6 +38,8 @@ pub(crate) struct ProcessSetup {
     pub(crate) workload: Workload,
     /// The server beside it, where that is simulated too: then clients write there.
     pub(crate) host: Option<Host>,
+    /// What its calls go over in the place of the messages, where that is the real thing.
+    pub(crate) transport: Option<RealTransport>,
     pub(crate) mutation: Option<Mutation>,
 }
 

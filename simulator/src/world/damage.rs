@@ -14,7 +14,7 @@ use testkit::disk::{FaultyDisk, Survival};
 
 use crate::event::{Damage, Event};
 use crate::faults::Crash;
-use crate::member::{DiskPace, ProcessSetup};
+use crate::member::{DiskPace, ProcessSetup, RealTransport};
 use crate::mutation::Mutation;
 use crate::record::Record;
 use crate::world::World;
@@ -131,6 +131,10 @@ impl World {
             record: shape.record.clone(),
             disk,
             pace: DiskPace::new(self.usual_sync),
+            transport: self
+                .streams
+                .clone()
+                .map(|streams| RealTransport::new(streams, lost.ring, id, &shape.record)),
             ..lost.clone()
         };
         let (record, region) = (shape.record.clone(), shape.record.region.clone());

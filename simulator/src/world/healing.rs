@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use proxy::ProxyMode;
 use raft_types::MemberId;
+use transport::TransportConfig;
 
 use crate::event::Event;
 use crate::network::dead_after;
@@ -62,6 +63,15 @@ const LONGEST_RECONNECT: Duration = Duration::from_millis(500);
 /// before it takes part.
 const LONGEST_QUESTION: Duration = Duration::from_secs(11);
 
+/// How long connections of the real transport may take to be there again: what was sent before is sent again, and what comes behind
+/// it waits for that.
+const TIME_FOR_CONNECTIONS: Duration = Duration::from_secs(4);
+
+/// How long a connection to another region is believed in that carries nothing any more.
+fn given_up_after(shape: &Shape) -> Duration {
+    TransportConfig::for_timers(&shape.timers).far_deadline
+}
+
 /// How long everybody may take after that to have what the first commit has.
 const TIME_TO_CATCH_UP: Duration = Duration::from_secs(20);
 
@@ -104,7 +114,11 @@ impl World {
             true => TIME_FOR_SERVERS,
             false => Duration::ZERO,
         };
-        let allowed = time_to_commit(&self.shape) + known + servers;
+        let connections = match self.streams.is_some() {
+            true => TIME_FOR_CONNECTIONS + given_up_after(&self.shape),
+            false => Duration::ZERO,
+        };
+        let allowed = time_to_commit(&self.shape) + known + servers + connections;
         let start = self.now;
         while self.goes_on() && self.record.counts().acknowledged == before {
             if self.now - start > allowed {

@@ -26,11 +26,12 @@ use fastrand::Rng;
 use raft_types::{MemberId, MemberKind, Region, RingId};
 
 use crate::dice::pick;
+use crate::event::Event;
 use crate::faults;
 use crate::faults::{Fault, Intensity, Stress, View};
-use crate::member::{DiskPace, FileRepair, Host, Process, ProcessSetup};
+use crate::member::{DiskPace, FileRepair, Host, Process, ProcessSetup, RealTransport};
 use crate::mutation::Mutation;
-use crate::network::{Body, Links, Message, MessageQueue, Relayed};
+use crate::network::{Body, ByteStreams, Links, Machine, Message, MessageQueue, Relayed};
 use crate::record::{Record, Trace};
 use crate::scenario::Scenario;
 use crate::shape::Shape;
@@ -56,6 +57,8 @@ const BETWEEN_WRITES: Duration = Duration::from_millis(600);
 pub(crate) struct World {
     record: Record,
     queue: MessageQueue,
+    /// The connections of the real transport, where that is used.
+    streams: Option<ByteStreams>,
     dice: Rng,
     now: Tick,
     shape: Shape,
@@ -101,7 +104,7 @@ impl World {
         let mut intensity = Intensity::choose(&mut dice);
         let needed = mutation.and_then(Mutation::stress);
         // Regions in which several members vote.
-        let needed = needed.or(scenario.map(|scenario| match scenario {
+        let needed = needed.or(scenario.and_then(|scenario| match scenario {
             Scenario::ColdDamage
             | Scenario::Failovers
             | Scenario::FullDisks
@@ -110,8 +113,9 @@ impl World {
             | Scenario::Policies
             | Scenario::Purges
             | Scenario::Removals
-            | Scenario::SlowDisk => Stress::Moves,
-            Scenario::LostQuorum => Stress::Lost,
+            | Scenario::SlowDisk => Some(Stress::Moves),
+            Scenario::LostQuorum => Some(Stress::Lost),
+            Scenario::Transport => None,
         }));
         if let Some(stress) = needed {
             intensity = Intensity::of(stress, &mut dice);
@@ -169,6 +173,8 @@ impl World {
         let ring = RingId::random();
         let usual = Duration::from_micros(*pick(&mut dice, &[0, 300, 2_000, 8_000, 20_000]));
         record.note(&format!("a sync takes {usual:?}"));
+        let streams = (scenario == Some(Scenario::Transport))
+            .then(|| ByteStreams::new(queue.clone(), dice.fork(), record.clone()));
         let founder = shape.members.keys().next().copied();
         let slots = shape.members.iter().map(|(&id, member)| {
             let disk = testkit::disk::FaultyDisk::new();
@@ -201,6 +207,9 @@ impl World {
                         Host::new(id.0, member.rate, start_takes, mutation, &record)
                             .unwrap_or_else(|error| panic!("no folder for a server: {error}"))
                     }),
+                transport: streams
+                    .clone()
+                    .map(|streams| RealTransport::new(streams, ring, id, &member.record)),
                 mutation,
             };
             let mut slot = Slot::new(setup);
@@ -211,6 +220,7 @@ impl World {
             slots: slots.collect(),
             record,
             queue,
+            streams,
             dice,
             now: Tick(0),
             shape,
@@ -244,7 +254,7 @@ impl World {
             Some(Scenario::Removals) => self.removals(),
             Some(Scenario::ColdDamage) => self.cold_damage(),
             Some(Scenario::SlowDisk) => self.slow_disk(),
-            Some(Scenario::LostQuorum | Scenario::Policies) | None => {
+            Some(Scenario::LostQuorum | Scenario::Policies | Scenario::Transport) | None => {
                 let chaos = Duration::from_millis(self.dice.u64(4_000..14_000));
                 self.go_wrong(chaos);
             }
@@ -321,7 +331,11 @@ impl World {
         if self.scenario == Some(Scenario::Mysqlds) && self.dice.bool() {
             return self.fault_of_a_server();
         }
-        faults::choose(&self.view(), self.intensity, &mut self.dice)
+        let view = self.view();
+        if self.streams.is_some() && self.dice.u32(0..4) == 0 {
+            return faults::forget_connections(&view, &mut self.dice);
+        }
+        faults::choose(&view, self.intensity, &mut self.dice)
     }
 
     fn view(&self) -> View {
@@ -390,6 +404,7 @@ impl World {
             slots.get(&to).is_some_and(Slot::takes_messages)
         });
         self.alarm();
+        self.connect();
         for message in due {
             if let Some(slot) = self.slots.get(&message.to) {
                 slot.deliver(message, &self.queue);
@@ -420,8 +435,32 @@ impl World {
         }
     }
 
+    /// What is under way on connections arrives.
+    fn connect(&mut self) {
+        let Some(streams) = &self.streams else {
+            return;
+        };
+        let slots = &self.slots;
+        streams.step(self.now, |member| {
+            slots.get(&member).map_or(Machine::IsOff, Slot::machine)
+        });
+        for (&leader, slot) in slots {
+            let led = slot.process().map(Process::outline);
+            if let Some(term) = led.and_then(|outline| outline.leadership.leading_term()) {
+                self.record.saw(&Event::Led {
+                    term: term.0,
+                    leader,
+                });
+            }
+        }
+    }
+
     /// The machines of processes that ended close their connections.
     fn hang_up(&mut self) {
+        if self.streams.is_some() {
+            // They do, and nobody has to be told.
+            return;
+        }
         let members = self.there();
         for (from, slot) in &mut self.slots {
             if std::mem::take(&mut slot.hung_up) {

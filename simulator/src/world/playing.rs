@@ -56,6 +56,11 @@ impl World {
                     .links(|links| pairs.iter().for_each(|(from, to)| links.cut(*from, *to)));
                 self.later(time, Undo::Mend(pairs));
             }
+            Fault::ForgetConnections { one, other } => {
+                if let Some(streams) = &self.streams {
+                    streams.forget(one, other);
+                }
+            }
             Fault::Weather { weather, time } => {
                 self.queue.links(|links| links.weather = weather);
                 self.later(time, Undo::ClearWeather);

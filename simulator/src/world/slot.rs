@@ -12,7 +12,7 @@ use crate::event::{Damage, Event};
 use crate::faults::Crash;
 use crate::member::{Asking, OpenFailure, Process, ProcessSetup, Started};
 use crate::mutation::Mutation;
-use crate::network::{Body, Message, MessageQueue, SessionPart};
+use crate::network::{Body, Machine, Message, MessageQueue, SessionPart};
 use crate::panics;
 use crate::record::Record;
 use crate::tick::Tick;
@@ -178,6 +178,14 @@ impl Slot {
         }
     }
 
+    /// What becomes of what arrives at its machine.
+    pub(super) fn machine(&self) -> Machine {
+        match &self.state {
+            State::Down { refuses: false } | State::Lost => Machine::IsOff,
+            _ => Machine::Runs,
+        }
+    }
+
     /// Whether messages reach it or its machine; those for a stopped process wait.
     pub(super) fn takes_messages(&self) -> bool {
         !matches!(self.state, State::Paused(_))
@@ -269,6 +277,9 @@ impl Slot {
         if crash != Crash::Stop {
             let disk = &self.setup.disk;
             disk.cut_power_after(disk.calls());
+        }
+        if let (Crash::PowerCut(_), Some(transport)) = (crash, &self.setup.transport) {
+            transport.switch_off(self.setup.id);
         }
         let before = std::mem::replace(&mut self.state, State::Down { refuses: true });
         match (before, crash) {

@@ -83,7 +83,7 @@ impl FromStr for Endpoint {
             None if host.contains(':') => return Err(refused()),
             None => host,
         };
-        if host.is_empty() || host.contains(['[', ']']) {
+        if host.is_empty() || host.contains(['[', ']', '/']) {
             Err(refused())
         } else {
             Ok(Self::tcp(host, port))
@@ -297,6 +297,7 @@ mod tests {
             "a.sock",
             "[[]:3306",
             "a]:3306",
+            "a/b:3306",
         ] {
             assert!(text.parse::<Endpoint>().is_err(), "{text}");
         }

@@ -8,7 +8,7 @@ use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 
 use crate::client::peers;
-use crate::client::peers::AddressError;
+use crate::client::peers::{AddressError, Connector};
 use crate::config::{TlsMaterial, TransportConfig};
 use crate::local_member::LogPiece;
 use crate::schema;
@@ -76,7 +76,11 @@ impl AdminClient {
         tls: Option<&TlsMaterial>,
         config: TransportConfig,
     ) -> Result<Self, AdminError> {
-        let channel = peers::lazy(address, tls, None, &config)?;
+        let connector = Connector {
+            tls: tls.cloned(),
+            ..Connector::default()
+        };
+        let channel = peers::lazy(address, connector, &config)?;
         Ok(Self {
             client: admin_client::AdminClient::new(channel),
             address: address.to_owned(),

@@ -1,7 +1,7 @@
 //! Whether anything listens at an address: a connection of its own, which is dropped before a word is said. Those that calls are made
 //! over do not tell how their connecting failed.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 use consensus::Knock;
 use tokio::net::{TcpStream, lookup_host};
@@ -14,16 +14,23 @@ pub(super) async fn knock(address: &str) -> Knock {
     };
     let mut knocked = Knock::Silent;
     for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(_) => return Knock::Answers,
-            Err(error) => match error.kind() {
-                ErrorKind::ConnectionRefused => knocked = Knock::Refused,
-                ErrorKind::NetworkUnreachable | ErrorKind::AddrNotAvailable => {}
-                _ => return Knock::Silent,
-            },
+        match self::knocked(TcpStream::connect(address).await.err()) {
+            Some(Knock::Refused) => knocked = Knock::Refused,
+            Some(answer) => return answer,
+            None => {}
         }
     }
     knocked
+}
+
+/// What the end of connecting says, an error or none; `None`: there is no way to the address from here.
+pub(super) fn knocked(error: Option<io::Error>) -> Option<Knock> {
+    match error.map(|error| error.kind()) {
+        None => Some(Knock::Answers),
+        Some(ErrorKind::ConnectionRefused) => Some(Knock::Refused),
+        Some(ErrorKind::NetworkUnreachable | ErrorKind::AddrNotAvailable) => None,
+        Some(_) => Some(Knock::Silent),
+    }
 }
 
 #[cfg(test)]

@@ -27,7 +27,6 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::client::append_stream::{Answers, Packing, Parts, Window};
 use crate::client::far::{FAR_PART_BYTES, FAR_WINDOW_BYTES, Far, FarOptions, MUCH_BYTES};
-use crate::client::knocking::knock;
 use crate::client::link_bytes::LinkBytes;
 use crate::client::peers::{Peer, PeerTrouble, Peers};
 use crate::client::stripes::{Deal, Stripe, new_session};
@@ -36,6 +35,7 @@ use crate::config::{TlsMaterial, TransportConfig};
 use crate::envelope::Stripes;
 use crate::schema::AppendPart;
 use crate::schema::raft_client::RaftClient;
+use crate::streams::Streams;
 use crate::{envelope, schema, wire};
 use spilling_bytes::SpillFolder;
 
@@ -46,7 +46,7 @@ pub struct GrpcNetworkFactory(Arc<Peers>);
 impl GrpcNetworkFactory {
     /// Calls in the name of the member whose identity is in `book`. All members are near.
     pub fn new(book: Arc<IdentityBook>, tls: Option<TlsMaterial>, config: TransportConfig) -> Self {
-        Self(Arc::new(Peers::new(book, tls, config, None)))
+        Self(Arc::new(Peers::new(book, tls, config, None, None)))
     }
 
     /// The same, with what is different on the way to other regions than `own`, and large packed payloads in files of `spill`.
@@ -59,7 +59,20 @@ impl GrpcNetworkFactory {
         spill: SpillFolder,
     ) -> Self {
         let far = Some(Far::new(own, options, spill));
-        Self(Arc::new(Peers::new(book, tls, config, far)))
+        Self(Arc::new(Peers::new(book, tls, config, far, None)))
+    }
+
+    /// The same without TLS, over `streams` in the place of the system's sockets.
+    pub fn over_streams(
+        book: Arc<IdentityBook>,
+        config: TransportConfig,
+        own: Region,
+        options: FarOptions,
+        spill: SpillFolder,
+        streams: Arc<dyn Streams>,
+    ) -> Self {
+        let far = Some(Far::new(own, options, spill));
+        Self(Arc::new(Peers::new(book, None, config, far, Some(streams))))
     }
 
     /// What was sent to each member so far.
@@ -141,7 +154,8 @@ impl MemberCalls for GrpcNetworkFactory {
         deadline: Duration,
     ) -> BoxFuture<'a, Knock> {
         async move {
-            let knocked = tokio::time::timeout(deadline, knock(&record.address));
+            let knocking = self.0.knock(&record.address);
+            let knocked = tokio::time::timeout(deadline, knocking);
             knocked.await.unwrap_or(Knock::Silent)
         }
         .boxed()

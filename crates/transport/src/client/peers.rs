@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, iter};
 
-use consensus::{Envelope, IdentityBook, Party};
+use consensus::{Envelope, IdentityBook, Knock, Party};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use raft_types::{MemberId, MemberRecord, Region};
@@ -20,6 +20,7 @@ use tonic::{Code, Request, Status};
 use tower::service_fn;
 
 use crate::client::far::{FURTHER_STRIPES, Far, FarLine};
+use crate::client::knocking::{knock, knocked};
 use crate::client::link_bytes::{LinkBytes, LinkCounters};
 use crate::client::proxy_line::ProxyLine;
 use crate::compression::{CompressionFigures, Packer};
@@ -28,6 +29,7 @@ use crate::config::{
 };
 use crate::envelope;
 use crate::schema::raft_client::RaftClient;
+use crate::streams::{ByteStream, Streams};
 
 /// All members that this one calls.
 pub(crate) struct Peers {
@@ -35,6 +37,8 @@ pub(crate) struct Peers {
     tls: Option<TlsMaterial>,
     config: TransportConfig,
     far: Option<Far>,
+    /// In the place of the system's sockets.
+    streams: Option<Arc<dyn Streams>>,
     known: Mutex<BTreeMap<MemberId, Arc<Peer>>>,
     counters: Mutex<BTreeMap<MemberId, Arc<LinkCounters>>>,
 }
@@ -45,12 +49,14 @@ impl Peers {
         tls: Option<TlsMaterial>,
         config: TransportConfig,
         far: Option<Far>,
+        streams: Option<Arc<dyn Streams>>,
     ) -> Self {
         Self {
             book,
             tls,
             config,
             far,
+            streams,
             known: Mutex::default(),
             counters: Mutex::default(),
         }
@@ -79,8 +85,12 @@ impl Peers {
         let far = self.far.as_ref();
         let line = far.and_then(|far| far.line(record));
         let connect = |line: Option<FarLine>| {
-            let channel = lazy(&record.address, self.tls.as_ref(), line, &self.config);
-            channel.map(raft_client)
+            let connector = Connector {
+                tls: self.tls.clone(),
+                line,
+                streams: self.streams.clone(),
+            };
+            lazy(&record.address, connector, &self.config).map(raft_client)
         };
         let for_entries = line.as_ref().map(FarLine::for_entries);
         let further = for_entries.iter().flat_map(|line| [line; FURTHER_STRIPES]);
@@ -103,6 +113,16 @@ impl Peers {
             proxy_line: ProxyLine::default(),
             troubled: AtomicBool::new(false),
             trouble: Mutex::default(),
+        }
+    }
+
+    /// Whether anything listens at an address.
+    pub(crate) async fn knock(&self, address: &str) -> Knock {
+        match &self.streams {
+            Some(streams) => {
+                knocked(streams.connect(address, None).await.err()).unwrap_or(Knock::Silent)
+            }
+            None => knock(address).await,
         }
     }
 
@@ -331,8 +351,7 @@ pub struct AddressError {
 /// within the runtime that carries it.
 pub(crate) fn lazy(
     address: &str,
-    tls: Option<&TlsMaterial>,
-    line: Option<FarLine>,
+    connector: Connector,
     config: &TransportConfig,
 ) -> Result<Channel, AddressError> {
     let refused = |reason: &dyn Error| AddressError {
@@ -347,39 +366,72 @@ pub(crate) fn lazy(
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES);
-    if !line.as_ref().is_some_and(|line| line.carries_entries) {
+    if !connector
+        .line
+        .as_ref()
+        .is_some_and(|line| line.carries_entries)
+    {
         endpoint = endpoint
             .http2_keep_alive_interval(config.keepalive)
             .keep_alive_timeout(config.keepalive_deadline);
     }
-    let far_deadline = config.far_deadline;
     let mut tcp = HttpConnector::new();
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(config.connect_deadline));
-    let mut connect = move |address: Uri| {
-        let (connecting, line) = (tcp.call(address), line.clone());
-        async move {
-            let stream = connecting.await?.into_inner();
-            if let Some(line) = line {
-                line.tell(&stream, far_deadline)?;
-            }
-            Ok::<_, BoxError>(stream)
-        }
-    };
-    Ok(match tls.cloned() {
-        None => endpoint.connect_with_connector_lazy(service_fn(move |address: Uri| {
-            let connecting = connect(address);
-            async move { Ok::<_, BoxError>(TokioIo::new(connecting.await?)) }
+    let far_deadline = config.far_deadline;
+    Ok(
+        endpoint.connect_with_connector_lazy(service_fn(move |address: Uri| {
+            let connecting = connector
+                .clone()
+                .connect(address, tcp.clone(), far_deadline);
+            async move { connecting.await.map(TokioIo::new) }
         })),
-        Some(tls) => endpoint.connect_with_connector_lazy(service_fn(move |address: Uri| {
-            let (tls, connecting) = (tls.clone(), connect(address.clone()));
-            async move {
-                let stream = connecting.await?;
+    )
+}
+
+/// How a connection comes up.
+#[derive(Clone, Default)]
+pub(crate) struct Connector {
+    pub(crate) tls: Option<TlsMaterial>,
+    /// What is different on the way to another region.
+    pub(crate) line: Option<FarLine>,
+    /// In the place of the system's sockets.
+    pub(crate) streams: Option<Arc<dyn Streams>>,
+}
+
+impl Connector {
+    async fn connect(
+        self,
+        address: Uri,
+        mut tcp: HttpConnector,
+        far_deadline: Duration,
+    ) -> Result<ByteStream, BoxError> {
+        let stream: ByteStream = match &self.streams {
+            Some(streams) => {
+                let authority = address
+                    .authority()
+                    .map_or("", |authority| authority.as_str());
+                let carries_entries = |line: &&FarLine| line.carries_entries;
+                let given_up_after = self.line.as_ref().filter(carries_entries);
+                let given_up_after = given_up_after.map(|_| far_deadline);
+                streams.connect(authority, given_up_after).await?
+            }
+            None => {
+                let stream = tcp.call(address.clone()).await?.into_inner();
+                if let Some(line) = &self.line {
+                    line.tell(&stream, far_deadline)?;
+                }
+                Box::new(stream)
+            }
+        };
+        Ok(match &self.tls {
+            None => stream,
+            Some(tls) => {
                 let host = address.host().unwrap_or_default();
-                Ok::<_, BoxError>(TokioIo::new(tls.connect(host, stream).await?))
+                Box::new(tls.connect(host, stream).await?)
             }
-        })),
-    })
+        })
+    }
 }
 
 type BoxError = Box<dyn Error + Send + Sync>;

@@ -103,7 +103,7 @@ impl Admin for AdminService {
         &self,
         request: Request<schema::CommandRequest>,
     ) -> Result<Response<Self::CommandStream>, Status> {
-        let caller = called_over(&request).and_then(|over| over.address);
+        let caller = called_over(&request).map(|over| over.address);
         let commands = self.local.commands().ok_or_else(|| {
             Status::unavailable("this member is still starting; try again in a moment")
         })?;

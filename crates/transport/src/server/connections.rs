@@ -13,12 +13,12 @@ use connection_limit::Place;
 use raft_types::MemberId;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 
 use crate::local_member::LocalMember;
+use crate::streams::ByteStream;
 
 /// One of them; numbers are not used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,6 +84,7 @@ impl Connections {
 /// A connection, until it is closed.
 pub(super) struct Connection<S> {
     stream: S,
+    from: SocketAddr,
     id: ConnectionId,
     local: Arc<LocalMember>,
     place: Arc<Place>,
@@ -92,11 +93,12 @@ pub(super) struct Connection<S> {
 }
 
 impl<S> Connection<S> {
-    pub(super) fn new(stream: S, place: Place, local: Arc<LocalMember>) -> Self {
+    pub(super) fn new(stream: S, from: SocketAddr, place: Place, local: Arc<LocalMember>) -> Self {
         let id = local.connections.opens();
         let lost = Some(Box::pin(place.lost()));
         Self {
             stream,
+            from,
             id,
             local,
             place: Arc::new(place),
@@ -129,7 +131,7 @@ impl<S> Drop for Connection<S> {
 #[derive(Debug, Clone)]
 pub(super) struct CalledOver {
     pub(super) connection: ConnectionId,
-    pub(super) address: Option<SocketAddr>,
+    pub(super) address: SocketAddr,
     /// The caller's own first; none without TLS.
     pub(super) certificates: Arc<[CertificateDer<'static>]>,
     /// A member keeps its place when it has called.
@@ -138,25 +140,16 @@ pub(super) struct CalledOver {
 
 /// A stream, by what it knows of its other end.
 pub(super) trait OtherEnd {
-    fn address(&self) -> Option<SocketAddr>;
     fn certificates(&self) -> Arc<[CertificateDer<'static>]>;
 }
 
-impl OtherEnd for TcpStream {
-    fn address(&self) -> Option<SocketAddr> {
-        self.peer_addr().ok()
-    }
-
+impl OtherEnd for ByteStream {
     fn certificates(&self) -> Arc<[CertificateDer<'static>]> {
         Arc::default()
     }
 }
 
-impl OtherEnd for TlsStream<TcpStream> {
-    fn address(&self) -> Option<SocketAddr> {
-        self.get_ref().0.address()
-    }
-
+impl OtherEnd for TlsStream<ByteStream> {
     fn certificates(&self) -> Arc<[CertificateDer<'static>]> {
         self.get_ref()
             .1
@@ -172,7 +165,7 @@ impl<S: OtherEnd> Connected for Connection<S> {
     fn connect_info(&self) -> CalledOver {
         CalledOver {
             connection: self.id,
-            address: self.stream.address(),
+            address: self.from,
             certificates: self.stream.certificates(),
             place: self.place.clone(),
         }

@@ -2,67 +2,102 @@
 //! within a deadline. Whoever opens connections and says nothing holds nobody else up, and costs a bounded number of them.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use connection_limit::{ConnectionLimit, Place};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio_rustls::server::TlsStream;
 
 use crate::config::TlsMaterial;
 use crate::local_member::LocalMember;
 use crate::server::connections::Connection;
+use crate::streams::{ByteStream, Listening};
 
 /// Each member calls over a handful, so that a ring of thirty needs some two hundred.
 const MOST_CONNECTIONS: usize = 512;
 
+/// Somebody who has connected.
+pub(super) struct Caller {
+    stream: ByteStream,
+    from: SocketAddr,
+    place: Place,
+}
+
+/// Everybody who connects to a port of the system.
+pub(super) fn at_the_port(listener: TcpListener) -> BoxStream<'static, Caller> {
+    let callers = stream::unfold((listener, limit()), |(listener, limit)| async move {
+        let (stream, from, place) = limit.accept(&listener).await;
+        let caller = Caller {
+            stream: Box::new(stream),
+            from,
+            place,
+        };
+        Some((caller, (listener, limit)))
+    });
+    callers.boxed()
+}
+
+/// Everybody who opens a stream.
+pub(super) fn at_the_place(listening: Listening) -> BoxStream<'static, Caller> {
+    let limit = limit();
+    let callers = listening.callers.filter_map(move |(stream, from)| {
+        let place = limit.take(from.ip());
+        std::future::ready(place.map(|place| Caller {
+            stream,
+            from,
+            place,
+        }))
+    });
+    callers.boxed()
+}
+
+fn limit() -> ConnectionLimit {
+    ConnectionLimit::new("the port for members", MOST_CONNECTIONS)
+}
+
 /// The connections of whoever calls.
 pub(super) fn plain(
-    listener: TcpListener,
+    callers: impl Stream<Item = Caller>,
     local: Arc<LocalMember>,
-) -> BoxStream<'static, io::Result<Connection<TcpStream>>> {
-    let callers = callers(listener);
-    callers
-        .map(move |(stream, place)| Ok(Connection::new(stream, place, local.clone())))
-        .boxed()
+) -> impl Stream<Item = io::Result<Connection<ByteStream>>> {
+    callers.map(move |caller| {
+        let Caller {
+            stream,
+            from,
+            place,
+        } = caller;
+        Ok(Connection::new(stream, from, place, local.clone()))
+    })
 }
 
 /// The connections of callers that have a certificate of the authority. A handshake takes `limit` at most, and holds no other one up.
 pub(super) fn secured(
-    listener: TcpListener,
+    callers: impl Stream<Item = Caller>,
     local: Arc<LocalMember>,
     tls: TlsMaterial,
     limit: Duration,
-) -> BoxStream<'static, io::Result<Connection<TlsStream<TcpStream>>>> {
-    let handshake = move |(stream, place)| secure(stream, place, tls.clone(), limit);
+) -> impl Stream<Item = io::Result<Connection<TlsStream<ByteStream>>>> {
+    let handshake = move |caller| secure(caller, local.clone(), tls.clone(), limit);
     // Their number is that of the places.
-    let handshakes = callers(listener)
-        .map(handshake)
-        .buffer_unordered(usize::MAX);
-    let secured = handshakes.filter_map(std::future::ready);
-    secured
-        .map(move |(stream, place)| Ok(Connection::new(stream, place, local.clone())))
-        .boxed()
-}
-
-/// Everybody who connects.
-fn callers(listener: TcpListener) -> impl Stream<Item = (TcpStream, Place)> {
-    let limit = ConnectionLimit::new("the port for members", MOST_CONNECTIONS);
-    stream::unfold((listener, limit), |(listener, limit)| async move {
-        let (stream, _, place) = limit.accept(&listener).await;
-        Some(((stream, place), (listener, limit)))
-    })
+    let handshakes = callers.map(handshake).buffer_unordered(usize::MAX);
+    handshakes.filter_map(|secured| std::future::ready(secured.map(Ok)))
 }
 
 async fn secure(
-    stream: TcpStream,
-    place: Place,
+    caller: Caller,
+    local: Arc<LocalMember>,
     tls: TlsMaterial,
     limit: Duration,
-) -> Option<(TlsStream<TcpStream>, Place)> {
-    let caller = stream.peer_addr();
+) -> Option<Connection<TlsStream<ByteStream>>> {
+    let Caller {
+        stream,
+        from,
+        place,
+    } = caller;
     let secured = tokio::select! {
         secured = tokio::time::timeout(limit, tls.accept(stream)) => {
             secured.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -70,9 +105,9 @@ async fn secure(
         () = place.lost() => Err(io::Error::other("others needed its place")),
     };
     match secured {
-        Ok(secured) => Some((secured, place)),
+        Ok(secured) => Some(Connection::new(secured, from, place, local)),
         Err(error) => {
-            tracing::debug!(?caller, %error, "a caller was turned away by the TLS handshake");
+            tracing::debug!(caller = %from, %error, "a caller was turned away by the TLS handshake");
             None
         }
     }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::stream::BoxStream;
 use raft_types::MAX_MESSAGE_BYTES;
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -30,8 +31,10 @@ use crate::schema::admin_server::AdminServer;
 use crate::schema::raft_server::RaftServer;
 use crate::server::admin_service::AdminService;
 use crate::server::connections::CalledOver;
+use crate::server::incoming::Caller;
 use crate::server::raft_service::RaftService;
 use crate::server::stripes::Expected;
+use crate::streams::Listening;
 
 // Serves both services on one listener, and stops in good order: nothing new is taken, calls under
 // way are answered, streams end with a word, and after a short grace whatever is left is dropped.
@@ -89,6 +92,28 @@ pub fn serve(
     config: &TransportConfig,
 ) -> Result<RunningServer, ServeError> {
     let address = listener.local_addr()?;
+    let callers = incoming::at_the_port(listener);
+    Ok(serve_callers(address, callers, local, tls, config))
+}
+
+/// Serves the calls to `local` over streams that others open to it, without TLS.
+pub fn serve_streams(
+    listening: Listening,
+    local: Arc<LocalMember>,
+    config: &TransportConfig,
+) -> RunningServer {
+    let address = listening.address;
+    let callers = incoming::at_the_place(listening);
+    serve_callers(address, callers, local, None, config)
+}
+
+fn serve_callers(
+    address: SocketAddr,
+    arriving: BoxStream<'static, Caller>,
+    local: Arc<LocalMember>,
+    tls: Option<&TlsMaterial>,
+    config: &TransportConfig,
+) -> RunningServer {
     let shutdown = CancellationToken::new();
     let callers = Callers(tls.cloned());
     let raft = RaftServer::new(RaftService {
@@ -115,20 +140,20 @@ pub fn serve(
     let until = shutdown.clone().cancelled_owned();
     let serve = match tls {
         None => {
-            let incoming = incoming::plain(listener, local);
+            let incoming = incoming::plain(arriving, local);
             router.serve_with_incoming_shutdown(incoming, until).boxed()
         }
         Some(tls) => {
-            let incoming = incoming::secured(listener, local, tls.clone(), config.call_deadline);
+            let incoming = incoming::secured(arriving, local, tls.clone(), config.call_deadline);
             router.serve_with_incoming_shutdown(incoming, until).boxed()
         }
     };
     let serving = tokio::spawn(in_good_order(serve, shutdown.clone()));
-    Ok(RunningServer {
+    RunningServer {
         address,
         shutdown,
         serving,
-    })
+    }
 }
 
 /// Decides who may call what: with TLS by their certificates, without by nothing.
@@ -142,7 +167,7 @@ impl Callers {
         let first = over.and_then(|over| over.certificates.first());
         let holder = tls.holder(first.map_or(&[], |certificate| certificate.as_ref()));
         holder.may(right).map_err(|refusal| {
-            let caller = over.and_then(|over| over.address);
+            let caller = over.map(|over| over.address);
             tracing::warn!(target: "audit", ?caller, %refusal, "a call is refused");
             Status::permission_denied(refusal.to_string())
         })

@@ -1,0 +1,756 @@
+//! Connections of the real transport: streams of bytes in both directions, as TCP makes them of the links. What is sent arrives in its
+//! order or not at all. What a link loses is sent again, later each time; what is sent to a process that is gone is answered by its
+//! machine with a reset; a machine that is switched off, or cut off, answers nothing, and the other end does not notice. Nor does it
+//! where something between them forgets a connection: nothing arrives on it any more.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use fastrand::Rng;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
+use raft_types::MemberId;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{mpsc, oneshot};
+use transport::{ByteStream, Listening, Streams};
+
+use crate::dice::pick;
+use crate::network::links::{Fate, Links};
+use crate::network::message_queue::MessageQueue;
+use crate::record::Record;
+use crate::tick::Tick;
+
+/// What is sent again waits so many steps at first, and twice as many each time.
+const FIRST_RETRY: u64 = 40;
+/// And so many at most: a mended link is found within this time.
+const LONGEST_RETRY: u64 = 320;
+
+/// What a machine does with what arrives for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Machine {
+    /// It runs; whatever its process does, its system takes part in connections.
+    Runs,
+    /// It is switched off.
+    IsOff,
+}
+
+/// Clones are the same connections.
+#[derive(Clone)]
+pub(crate) struct ByteStreams {
+    state: Arc<Mutex<State>>,
+    queue: MessageQueue,
+    record: Record,
+}
+
+struct State {
+    dice: Rng,
+    /// Bytes of one direction that may be under way, or unread.
+    window: usize,
+    next: u64,
+    connections: BTreeMap<u64, Connection>,
+    /// Those that are not there yet.
+    connecting: Vec<Connecting>,
+    /// Who listens.
+    listeners: BTreeMap<MemberId, mpsc::UnboundedSender<(ByteStream, SocketAddr)>>,
+}
+
+/// An attempt, on its way there or back.
+struct Connecting {
+    from: MemberId,
+    to: MemberId,
+    at: Tick,
+    tries: u32,
+    answer: Option<io::Result<ByteStream>>,
+    caller: oneshot::Sender<io::Result<ByteStream>>,
+    given_up_after: Option<Duration>,
+}
+
+/// The two directions: from the caller, and to it.
+struct Connection {
+    directions: [Direction; 2],
+    /// Something on the way that has to know of it does not any more, and lets nothing through.
+    forgotten: bool,
+}
+
+/// What one end sends to the other.
+struct Direction {
+    from: MemberId,
+    to: MemberId,
+    /// The sending end is gone.
+    abandoned: bool,
+    under_way: VecDeque<Segment>,
+    /// When what is under way last made progress, or began to be.
+    moved: Tick,
+    given_up_after: Option<Duration>,
+    arrived: BytesMut,
+    /// Nothing comes behind what has arrived.
+    over: Option<Over>,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+struct Segment {
+    at: Tick,
+    tries: u32,
+    content: Content,
+}
+
+enum Content {
+    Bytes(Bytes),
+    End,
+    Reset,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Ended,
+    Failed(io::ErrorKind),
+}
+
+impl Direction {
+    fn new(from: MemberId, to: MemberId, given_up_after: Option<Duration>) -> Self {
+        Self {
+            from,
+            to,
+            abandoned: false,
+            under_way: VecDeque::new(),
+            moved: Tick::default(),
+            given_up_after,
+            arrived: BytesMut::new(),
+            over: None,
+            reader: None,
+            writer: None,
+        }
+    }
+
+    /// Bytes that take room.
+    fn held(&self) -> usize {
+        let under_way = self.under_way.iter().map(|segment| match &segment.content {
+            Content::Bytes(bytes) => bytes.len(),
+            Content::End | Content::Reset => 0,
+        });
+        under_way.sum::<usize>() + self.arrived.len()
+    }
+
+    fn ends(&mut self, over: Over, woken: &mut Vec<Waker>) {
+        self.over.get_or_insert(over);
+        woken.extend(self.reader.take());
+        woken.extend(self.writer.take());
+    }
+}
+
+impl ByteStreams {
+    pub(crate) fn new(queue: MessageQueue, mut dice: Rng, record: Record) -> Self {
+        let window = *pick(&mut dice, &[16 << 10, 128 << 10, 4 << 20]);
+        record.note(&format!("a connection holds {window} bytes"));
+        Self {
+            state: Arc::new(Mutex::new(State {
+                dice,
+                window,
+                next: 1,
+                connections: BTreeMap::new(),
+                connecting: Vec::new(),
+                listeners: BTreeMap::new(),
+            })),
+            queue,
+            record,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a member's process listens with, until it drops that.
+    pub(crate) fn listen(&self, member: MemberId) -> Listening {
+        let (listener, callers) = mpsc::unbounded_channel();
+        self.state().listeners.insert(member, listener);
+        let callers = stream::unfold(callers, |mut callers| async {
+            Some((callers.recv().await?, callers))
+        });
+        Listening {
+            address: address(member),
+            callers: callers.boxed(),
+        }
+    }
+
+    /// What a member's process calls with.
+    pub(crate) fn of(&self, member: MemberId) -> Arc<dyn Streams> {
+        Arc::new(OfOne {
+            member,
+            streams: self.clone(),
+        })
+    }
+
+    /// A machine is switched off: its ends are gone, and nobody is told.
+    pub(crate) fn switch_off(&self, member: MemberId) {
+        let mut state = self.state();
+        state.listeners.remove(&member);
+        for connection in state.connections.values_mut() {
+            for direction in &mut connection.directions {
+                if direction.from == member {
+                    direction.abandoned = true;
+                    direction.under_way.clear();
+                }
+            }
+        }
+    }
+
+    /// What is between two members, as a firewall, forgets the connections that they have. Both go on believing in them.
+    pub(crate) fn forget(&self, one: MemberId, other: MemberId) {
+        for connection in self.state().connections.values_mut() {
+            let [to_called, _] = &connection.directions;
+            let ends = [to_called.from, to_called.to];
+            connection.forgotten |= ends == [one, other] || ends == [other, one];
+        }
+    }
+
+    /// Hands over what arrives now.
+    pub(crate) fn step(&self, now: Tick, machine: impl Fn(MemberId) -> Machine) {
+        let mut woken = Vec::new();
+        let mut answered = Vec::new();
+        self.queue.links(|links| {
+            let mut state = self.state();
+            self.step_connecting(&mut state, links, now, &machine, &mut answered);
+            let state = &mut *state;
+            for (&id, connection) in &mut state.connections {
+                for side in 0..2 {
+                    let wire = Wire {
+                        links,
+                        dice: &mut state.dice,
+                        now,
+                    };
+                    connection.arrive(id, side, wire, &machine, &mut woken);
+                }
+            }
+            let both_gone = |connection: &Connection| {
+                let mut directions = connection.directions.iter();
+                directions.all(|direction| direction.abandoned)
+            };
+            state
+                .connections
+                .retain(|_, connection| !both_gone(connection));
+        });
+        // Without the lock: what is woken or dropped may come back here.
+        woken.into_iter().for_each(Waker::wake);
+        for (caller, answer) in answered {
+            // Who called may have given up.
+            let _ = caller.send(answer);
+        }
+    }
+
+    fn step_connecting(
+        &self,
+        state: &mut State,
+        links: &Links,
+        now: Tick,
+        machine: &impl Fn(MemberId) -> Machine,
+        answered: &mut Vec<(
+            oneshot::Sender<io::Result<ByteStream>>,
+            io::Result<ByteStream>,
+        )>,
+    ) {
+        for mut attempt in std::mem::take(&mut state.connecting) {
+            if attempt.caller.is_closed() {
+                // An end that is let go looks at the state: behind its lock.
+                if let Some(answer) = attempt.answer {
+                    answered.push((attempt.caller, answer));
+                }
+                continue;
+            }
+            if attempt.at > now {
+                state.connecting.push(attempt);
+                continue;
+            }
+            if let Some(answer) = attempt.answer {
+                answered.push((attempt.caller, answer));
+                continue;
+            }
+            let (from, to) = (attempt.from, attempt.to);
+            let there = links.fate(from, to, false, &mut state.dice);
+            let back = links.fate(to, from, false, &mut state.dice);
+            let (Fate::Arrives(_), Fate::Arrives(back), Machine::Runs) = (there, back, machine(to))
+            else {
+                attempt.at = now + retry(attempt.tries);
+                attempt.tries += 1;
+                state.connecting.push(attempt);
+                continue;
+            };
+            attempt.at = now + back.first().copied().unwrap_or(1);
+            attempt.answer = Some(self.accept(state, from, to, attempt.given_up_after, now));
+            state.connecting.push(attempt);
+        }
+    }
+
+    /// The called machine makes the connection, or refuses it.
+    fn accept(
+        &self,
+        state: &mut State,
+        from: MemberId,
+        to: MemberId,
+        given_up_after: Option<Duration>,
+        now: Tick,
+    ) -> io::Result<ByteStream> {
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let listener = state.listeners.get(&to).ok_or_else(refused)?;
+        let id = state.next;
+        let end = |side| -> ByteStream {
+            Box::new(End {
+                connection: id,
+                side,
+                streams: self.clone(),
+            })
+        };
+        if listener.is_closed() {
+            return Err(refused());
+        }
+        state.next += 1;
+        state.connections.insert(
+            id,
+            Connection {
+                directions: [
+                    Direction::new(from, to, given_up_after),
+                    Direction::new(to, from, None),
+                ],
+                forgotten: false,
+            },
+        );
+        self.record.message(&[now.0, from.0, to.0, 90, id], || {
+            format!("{from} -> {to}: connection {id}")
+        });
+        let _ = listener.send((end(1), address(from)));
+        Ok(end(0))
+    }
+}
+
+/// How many steps until it is tried again.
+fn retry(tries: u32) -> u64 {
+    (FIRST_RETRY << tries.min(8)).min(LONGEST_RETRY)
+}
+
+/// Where a member's machine is.
+fn address(member: MemberId) -> SocketAddr {
+    let [.., third, fourth] = member.0.to_be_bytes();
+    (Ipv4Addr::new(10, 0, third, fourth), 7001).into()
+}
+
+/// What a segment goes over.
+struct Wire<'a> {
+    links: &'a Links,
+    dice: &'a mut Rng,
+    now: Tick,
+}
+
+impl Wire<'_> {
+    /// When something arrives that is sent now; `None`: it gets lost.
+    fn arrival(&mut self, connection: u64, from: MemberId, to: MemberId) -> Option<Tick> {
+        match self
+            .links
+            .fate(from, to, is_stalled_kind(connection), self.dice)
+        {
+            Fate::Arrives(after) => Some(self.now + after.first().copied().unwrap_or(1)),
+            Fate::Lost => None,
+        }
+    }
+}
+
+/// Where only the streams of a member stall, every second of its connections does: half of them look open and are not.
+fn is_stalled_kind(connection: u64) -> bool {
+    connection % 2 == 0
+}
+
+impl Connection {
+    fn arrive(
+        &mut self,
+        id: u64,
+        side: usize,
+        mut wire: Wire<'_>,
+        machine: &impl Fn(MemberId) -> Machine,
+        woken: &mut Vec<Waker>,
+    ) {
+        let other_is_gone = self.directions[1 - side].abandoned;
+        let direction = &mut self.directions[side];
+        let now = wire.now;
+        while let Some(segment) = direction.under_way.front_mut() {
+            if segment.at > now {
+                break;
+            }
+            let (from, to) = (direction.from, direction.to);
+            let gets_through = wire.links.lets_through(from, to, is_stalled_kind(id))
+                && machine(to) == Machine::Runs
+                && !self.forgotten;
+            if !gets_through {
+                segment.at = now + retry(segment.tries);
+                segment.tries += 1;
+                break;
+            }
+            direction.moved = now;
+            let Some(segment) = direction.under_way.pop_front() else {
+                break;
+            };
+            match segment.content {
+                Content::Reset => {
+                    direction.ends(Over::Failed(io::ErrorKind::ConnectionReset), woken)
+                }
+                // Nobody has it any more: the machine says so.
+                Content::Bytes(_) if other_is_gone => {
+                    let at = wire.arrival(id, to, from).unwrap_or(now + FIRST_RETRY);
+                    let reset = Segment {
+                        at,
+                        tries: 0,
+                        content: Content::Reset,
+                    };
+                    self.directions[1 - side].under_way.push_front(reset);
+                    return;
+                }
+                Content::Bytes(bytes) => {
+                    direction.arrived.extend_from_slice(&bytes);
+                    woken.extend(direction.reader.take());
+                }
+                Content::End => direction.ends(Over::Ended, woken),
+            }
+        }
+        let silent = direction
+            .given_up_after
+            .filter(|limit| !direction.under_way.is_empty() && now - direction.moved >= *limit);
+        if silent.is_some() {
+            for direction in &mut self.directions {
+                direction.ends(Over::Failed(io::ErrorKind::TimedOut), woken);
+            }
+        }
+    }
+}
+
+/// One member's way to the others.
+struct OfOne {
+    member: MemberId,
+    streams: ByteStreams,
+}
+
+impl Streams for OfOne {
+    fn connect(
+        &self,
+        address: &str,
+        given_up_after: Option<Duration>,
+    ) -> BoxFuture<'static, io::Result<ByteStream>> {
+        let to = address.rsplit(':').next().and_then(|id| id.parse().ok());
+        let Some(to) = to.map(MemberId) else {
+            return std::future::ready(Err(io::ErrorKind::AddrNotAvailable.into())).boxed();
+        };
+        let from = self.member;
+        let refused = self
+            .streams
+            .queue
+            .links(|links| links.alarmed().contains(&from));
+        if refused {
+            // By whoever stands between it and the address.
+            return std::future::ready(Err(io::ErrorKind::ConnectionRefused.into())).boxed();
+        }
+        let (caller, answer) = oneshot::channel();
+        let now = self.streams.record.now();
+        let arrives = self.streams.queue.links(|links| {
+            let dice = &mut self.streams.state().dice;
+            match links.fate(from, to, false, dice) {
+                Fate::Arrives(after) => now + after.first().copied().unwrap_or(1),
+                Fate::Lost => now + FIRST_RETRY,
+            }
+        });
+        self.streams.state().connecting.push(Connecting {
+            from,
+            to,
+            at: arrives,
+            tries: 1,
+            answer: None,
+            caller,
+            given_up_after,
+        });
+        let gone = |_| Err(io::ErrorKind::ConnectionAborted.into());
+        async move { answer.await.unwrap_or_else(gone) }.boxed()
+    }
+}
+
+/// One end of a connection.
+struct End {
+    connection: u64,
+    side: usize,
+    streams: ByteStreams,
+}
+
+impl End {
+    /// Sends a segment.
+    fn send(&self, content: Content) {
+        let now = self.streams.record.now();
+        let length = match &content {
+            Content::Bytes(bytes) => bytes.len(),
+            Content::End | Content::Reset => 0,
+        };
+        self.streams.queue.links(|links| {
+            let mut guard = self.streams.state();
+            let state = &mut *guard;
+            let Some(connection) = state.connections.get_mut(&self.connection) else {
+                return;
+            };
+            let direction = &mut connection.directions[self.side];
+            let (from, to) = (direction.from, direction.to);
+            let mut wire = Wire {
+                links,
+                dice: &mut state.dice,
+                now,
+            };
+            let arrival = wire.arrival(self.connection, from, to);
+            let (at, tries) = arrival.map_or((now + FIRST_RETRY, 1), |at| (at, 0));
+            let last = direction.under_way.back().map_or(at, |last| last.at);
+            if direction.under_way.is_empty() {
+                direction.moved = now;
+            }
+            direction.under_way.push_back(Segment {
+                at: at.max(last),
+                tries,
+                content,
+            });
+            let numbers = [now.0, from.0, to.0, 91, self.connection, length as u64];
+            self.streams.record.message(&numbers, || {
+                format!(
+                    "{from} -> {to}: {length} bytes of connection {}",
+                    self.connection
+                )
+            });
+        });
+    }
+}
+
+impl AsyncRead for End {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut state = self.streams.state();
+        let Some(connection) = state.connections.get_mut(&self.connection) else {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        };
+        let direction = &mut connection.directions[1 - self.side];
+        if direction.arrived.is_empty() {
+            return match direction.over {
+                None => {
+                    direction.reader = Some(context.waker().clone());
+                    Poll::Pending
+                }
+                Some(Over::Ended) => Poll::Ready(Ok(())),
+                Some(Over::Failed(kind)) => Poll::Ready(Err(kind.into())),
+            };
+        }
+        let length = direction.arrived.len().min(into.remaining());
+        into.put_slice(&direction.arrived[..length]);
+        direction.arrived.advance(length);
+        let writer = direction.writer.take();
+        drop(state);
+        writer.into_iter().for_each(Waker::wake);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for End {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let length = {
+            let mut state = self.streams.state();
+            let window = state.window;
+            let Some(connection) = state.connections.get_mut(&self.connection) else {
+                return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+            };
+            if let Some(Over::Failed(kind)) = connection.directions[1 - self.side].over {
+                return Poll::Ready(Err(kind.into()));
+            }
+            let direction = &mut connection.directions[self.side];
+            if let Some(Over::Failed(kind)) = direction.over {
+                return Poll::Ready(Err(kind.into()));
+            }
+            let room = window.saturating_sub(direction.held());
+            if room == 0 {
+                direction.writer = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+            bytes.len().min(room)
+        };
+        self.send(Content::Bytes(Bytes::copy_from_slice(&bytes[..length])));
+        Poll::Ready(Ok(length))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.send(Content::End);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for End {
+    /// As a system closes a socket: what was sent still arrives, and behind it the end.
+    fn drop(&mut self) {
+        let is_gone = {
+            let state = self.streams.state();
+            let connection = state.connections.get(&self.connection);
+            connection.is_none_or(|connection| connection.directions[self.side].abandoned)
+        };
+        if is_gone {
+            return;
+        }
+        self.send(Content::End);
+        let mut state = self.streams.state();
+        if let Some(connection) = state.connections.get_mut(&self.connection) {
+            connection.directions[self.side].abandoned = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::Region;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::network::links::Distances;
+    use crate::record::Trace;
+
+    const ONE: MemberId = MemberId(1);
+    const TWO: MemberId = MemberId(2);
+
+    struct Net {
+        streams: ByteStreams,
+        record: Record,
+        off: bool,
+        listening: Listening,
+    }
+
+    impl Net {
+        /// Both in one region, whose links take a step; the second one listens.
+        fn new() -> Self {
+            let record = Record::new(Trace::new(false), false);
+            let home = |id| (id, Region("home".to_owned()));
+            let distances = Distances {
+                inside: 1,
+                across: 8,
+                jitter: 0,
+            };
+            let links = Links::new(BTreeMap::from([home(ONE), home(TWO)]), distances);
+            let queue = MessageQueue::new(links, Rng::with_seed(1), record.clone());
+            let streams = ByteStreams::new(queue, Rng::with_seed(1), record.clone());
+            let listening = streams.listen(TWO);
+            Self {
+                streams,
+                record,
+                off: false,
+                listening,
+            }
+        }
+
+        fn steps(&self, steps: u64) {
+            for _ in 0..steps {
+                let now = self.record.now() + 1;
+                self.record.set_now(now);
+                self.streams.step(now, |_| match self.off {
+                    true => Machine::IsOff,
+                    false => Machine::Runs,
+                });
+            }
+        }
+
+        fn connect(&mut self, limit: Option<Duration>) -> (ByteStream, ByteStream) {
+            let mut connecting = self.streams.of(ONE).connect("simulated:2", limit);
+            self.steps(2);
+            let own = connecting.as_mut().now_or_never().expect("an answer");
+            let (other, from) = now(self.listening.callers.next()).expect("a caller");
+            assert_eq!(from, address(ONE));
+            (own.expect("a connection"), other)
+        }
+    }
+
+    fn now<T>(future: impl Future<Output = T>) -> T {
+        future.now_or_never().expect("it waits for nothing")
+    }
+
+    fn read(stream: &mut ByteStream) -> Option<io::Result<Vec<u8>>> {
+        let mut bytes = vec![0; 100];
+        let read = stream.read(&mut bytes).now_or_never()?;
+        Some(read.map(|length| bytes[..length].to_vec()))
+    }
+
+    fn failed(read: Option<io::Result<Vec<u8>>>) -> Option<io::ErrorKind> {
+        read.and_then(Result::err).map(|error| error.kind())
+    }
+
+    #[test]
+    fn what_is_sent_arrives_in_its_order_and_behind_it_the_end() {
+        let mut net = Net::new();
+        let (mut one, mut two) = net.connect(None);
+        now(one.write_all(b"a")).expect("sent");
+        now(one.write_all(b"b")).expect("sent");
+        assert!(read(&mut two).is_none());
+        drop(one);
+        net.steps(1);
+        assert_eq!(read(&mut two).expect("bytes").expect("bytes"), b"ab");
+        assert_eq!(read(&mut two).expect("the end").expect("the end"), b"");
+        drop(two);
+        net.steps(1);
+        assert!(net.streams.state().connections.is_empty());
+    }
+
+    #[test]
+    fn who_does_not_read_holds_the_sender_up() {
+        let mut net = Net::new();
+        let (mut one, mut two) = net.connect(None);
+        let window = net.streams.state().window;
+        now(one.write_all(&vec![7; window])).expect("there is room");
+        net.steps(1);
+        assert!(one.write(b"x").now_or_never().is_none());
+        assert_eq!(read(&mut two).expect("bytes").expect("bytes").len(), 100);
+        assert_eq!(now(one.write(&[7; 200])).expect("room"), 100);
+    }
+
+    #[test]
+    fn a_machine_that_lost_its_power_says_nothing_until_it_is_back() {
+        let mut net = Net::new();
+        let (mut one, two) = net.connect(None);
+        net.off = true;
+        net.streams.switch_off(TWO);
+        drop(two);
+        now(one.write_all(b"a")).expect("it goes out");
+        net.steps(LONGEST_RETRY * 3);
+        assert!(read(&mut one).is_none());
+        net.off = false;
+        net.steps(LONGEST_RETRY + 2);
+        assert_eq!(failed(read(&mut one)), Some(io::ErrorKind::ConnectionReset));
+        let mut connecting = net.streams.of(ONE).connect("simulated:2", None);
+        net.steps(2);
+        let refused = now(&mut connecting).err().map(|error| error.kind());
+        assert_eq!(refused, Some(io::ErrorKind::ConnectionRefused));
+    }
+
+    #[test]
+    fn a_forgotten_connection_fails_where_somebody_asked_for_that() {
+        let mut net = Net::new();
+        let limit = Duration::from_secs(1);
+        let (mut one, mut two) = net.connect(Some(limit));
+        let (mut bold, _listens) = net.connect(None);
+        net.streams.forget(TWO, ONE);
+        for stream in [&mut one, &mut bold] {
+            now(stream.write_all(b"a")).expect("it goes out");
+        }
+        net.steps(Tick::steps(limit) + LONGEST_RETRY);
+        assert_eq!(failed(read(&mut one)), Some(io::ErrorKind::TimedOut));
+        assert!(read(&mut two).is_none_or(|read| read.is_err()));
+        assert!(read(&mut bold).is_none());
+    }
+}
