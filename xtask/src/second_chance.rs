@@ -59,11 +59,17 @@ impl Failure {
     }
 }
 
-/// The failures of a `cargo test --no-fail-fast`, if all of them get a second chance.
-pub(crate) fn second_chances(printed: &str) -> Option<Vec<Failure>> {
-    let failures = failures(printed)?;
-    let all = failures.iter().all(Failure::may_be_an_accident);
-    (all && !failures.is_empty() && failures.len() <= MOST).then_some(failures)
+/// The failures of each `cargo test --no-fail-fast` that failed, by what it printed, if all of them get a second chance.
+pub(crate) fn second_chances<'a>(
+    printed: impl IntoIterator<Item = &'a str>,
+) -> Option<Vec<Failure>> {
+    let mut all = Vec::new();
+    for printed in printed {
+        // One that failed without a test has not been built, say.
+        all.extend(failures(printed).filter(|failures| !failures.is_empty())?);
+    }
+    let accidents = all.iter().all(Failure::may_be_an_accident);
+    (accidents && !all.is_empty() && all.len() <= MOST).then_some(all)
 }
 
 /// What failed; `None` where a program ended without saying which of its tests did.
@@ -124,6 +130,11 @@ fn program_of(line: &str) -> Option<Vec<String>> {
 mod tests {
     use super::*;
 
+    /// Of one run.
+    fn chances(printed: &str) -> Option<Vec<Failure>> {
+        second_chances([printed])
+    }
+
     /// What cargo prints, with `words` by a test of a program of its own.
     fn printed(words: &str) -> String {
         format!(
@@ -145,33 +156,37 @@ mod tests {
 
     #[test]
     fn a_test_with_real_processes_is_run_again() {
-        let chances = second_chances(&printed("it took too long")).unwrap();
-        assert_eq!(chances.len(), 1);
-        assert_eq!(chances[0].name, "a_scene::two");
+        let given = chances(&printed("it took too long")).unwrap();
+        assert_eq!(given.len(), 1);
+        assert_eq!(given[0].name, "a_scene::two");
         assert_eq!(
-            chances[0].program,
+            given[0].program,
             ["-p", "witness-tests", "--test", "whole"]
         );
-        assert_eq!(chances[0].first_words(), "it took too long");
+        assert_eq!(given[0].first_words(), "it took too long");
         let again = "test --workspace --test whole -- --exact a_scene::two";
-        assert_eq!(chances[0].once_more().join(" "), again);
-        assert_eq!(second_chances("test result: ok. 1 passed"), None);
+        assert_eq!(given[0].once_more().join(" "), again);
+        assert_eq!(chances("test result: ok. 1 passed"), None);
         let logged =
             "it took too long\n2026-11-21T02:34:42.345097Z  WARN worker: a session is lost";
-        assert!(second_chances(&printed(logged)).is_some());
+        assert!(chances(&printed(logged)).is_some());
     }
 
     #[test]
     fn there_is_no_second_chance_for_harm_nor_for_many_nor_for_what_decides_alone() {
         let harm = printed("acknowledged and lost: [7]");
-        assert_eq!(second_chances(&harm), None);
+        assert_eq!(chances(&harm), None);
         let unit = printed("5 is not 6").replace("-p witness-tests --test whole", "-p a --lib");
-        assert_eq!(second_chances(&unit), None);
+        assert_eq!(chances(&unit), None);
         let slow = printed("it took too long");
-        assert_eq!(second_chances(&slow.repeat(2)).unwrap().len(), 2);
-        assert_eq!(second_chances(&slow.repeat(3)), None);
+        assert_eq!(chances(&slow.repeat(2)).unwrap().len(), 2);
+        assert_eq!(chances(&slow.repeat(3)), None);
+        assert_eq!(second_chances([&*slow; 2]).unwrap().len(), 2);
+        assert_eq!(second_chances([&*slow; 3]), None);
+        // A run that failed and names no test, beside one that may be an accident.
+        assert_eq!(second_chances([&slow, "error: could not compile"]), None);
         // One that is no accident beside one that may be.
-        assert_eq!(second_chances(&(slow + &harm)), None);
+        assert_eq!(chances(&(slow + &harm)), None);
     }
 
     #[test]
@@ -180,8 +195,8 @@ mod tests {
              running 1 test\n\
              error: test failed, to rerun pass `-p witness-tests --test whole`\n\
              Caused by:\n  process didn't exit successfully (signal: 6, SIGABRT)\n";
-        assert_eq!(second_chances(died), None);
+        assert_eq!(chances(died), None);
         // Nor has one that says so itself beside another one.
-        assert_eq!(second_chances(&(printed("late") + died)), None);
+        assert_eq!(chances(&(printed("late") + died)), None);
     }
 }

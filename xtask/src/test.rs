@@ -3,13 +3,15 @@
 //! The first step that fails ends it. `.ci/run` calls it on a machine that has nothing but Rust and Debian. Which tests are run
 //! once more before the step of the tests has failed, [`crate::second_chance`] says.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
+use serde::Deserialize;
 use testkit::cluster::BUILT_VARIABLE;
 use testkit::mysql_tree::QUICK_VARIABLE;
 
@@ -25,6 +27,8 @@ const FOUND_WITHIN: u64 = 300;
 const LOST_QUORUMS: u64 = 64;
 /// How many in which another scenario is played.
 const PLAYED: u64 = 8;
+/// How many where a seed takes several seconds.
+const PLAYED_SLOWLY: u64 = 4;
 /// How many that nobody has seen before, and in which each of the scenarios is played.
 const FRESH: u64 = 50;
 const FRESH_PLAYED: u64 = 4;
@@ -33,6 +37,10 @@ const UNCURED: &str = "mysqlds";
 
 /// The package of the whole-system tests, which all use a mysqld.
 const WHOLE_SYSTEM: &str = "witness-tests";
+/// Of these, the program of those that get along with whatever else runs: what they wait for has tens of seconds.
+const BESIDE_OTHERS: &str = "two_at_once";
+/// And of those that do not: they measure a time or the memory, or must not see an election because something else runs.
+const ALONE: &str = "one_at_a_time";
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -220,7 +228,11 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         "slow-disk",
         "transport",
     ] {
-        let seeds = 1..1 + PLAYED;
+        let played = match scenario {
+            "mysqlds" | "transport" => PLAYED_SLOWLY,
+            _ => PLAYED,
+        };
+        let seeds = 1..1 + played;
         steps.push(simulate(scenario, seeds, Some(scenario), None));
     }
     for (name, action) in [
@@ -376,29 +388,89 @@ fn run_fresh_seeds() -> Result<()> {
 /// Runs all tests, and those that failed and get a second chance once more, each by itself. A long step tells all that fails,
 /// not the first thing only.
 fn run_tests(again: bool) -> Result<Vec<Failure>> {
-    let all = ["test", "--workspace", "--no-fail-fast"];
-    let (status, printed) = heard(cargo(&all).env(BUILT_VARIABLE, "1"))?;
-    if status.success() {
+    let others = other_programs()?;
+    let mut most: Vec<&str> = vec!["--lib", "--bins"];
+    most.extend(others.iter().flat_map(|name| ["--test", name]));
+    // Most of what takes long waits, for processes, clocks and disks, and does so beside the others.
+    let (beside, rest) = std::thread::scope(|scope| {
+        let beside = scope.spawn(|| run_programs(&["--test", BESIDE_OTHERS], "│ "));
+        let rest =
+            run_programs(&most, "").and_then(|most| Ok([most, run_programs(&["--doc"], "")?]));
+        (beside.join(), rest)
+    });
+    let beside = beside.map_err(|_| anyhow!("running {BESIDE_OTHERS} panicked"))??;
+    let [most, examples] = rest?;
+    let alone = run_programs(&["--test", ALONE], "")?;
+    let runs = [beside, most, examples, alone];
+    let failed: Vec<_> = runs
+        .iter()
+        .filter(|(status, _)| !status.success())
+        .collect();
+    if failed.is_empty() {
         return Ok(Vec::new());
     }
-    let failed = || format!("cargo {} ended with {status}", all.join(" "));
-    let Some(failures) = again.then(|| second_chances(&printed)).flatten() else {
-        bail!(failed());
+    let printed = failed.iter().map(|(_, printed)| printed.as_str());
+    let Some(failures) = again.then(|| second_chances(printed)).flatten() else {
+        bail!("tests failed");
     };
     for failure in &failures {
         eprintln!("── once more, by itself: {} ──", failure.name);
         let mut alone = cargo(&failure.once_more());
         alone.env(BUILT_VARIABLE, "1");
-        let (status, printed) = heard(&mut alone)?;
+        let (status, printed) = heard(&mut alone, "")?;
         if !status.success() || !printed.contains("test result: ok. 1 passed") {
-            bail!("{}; {} failed once more", failed(), failure.name);
+            bail!("tests failed; {} failed once more", failure.name);
         }
     }
     Ok(failures)
 }
 
-/// Runs it, and passes on what it prints while it is kept.
-fn heard(command: &mut Command) -> Result<(ExitStatus, String)> {
+/// Runs these programs of tests one after the other, as they are built with everything else; how that ended, and what was printed.
+fn run_programs(which: &[&str], prefix: &str) -> Result<(ExitStatus, String)> {
+    let mut arguments = vec!["test", "--workspace", "--no-fail-fast"];
+    arguments.extend(which);
+    heard(cargo(&arguments).env(BUILT_VARIABLE, "1"), prefix)
+}
+
+/// The programs of tests but for the two of the whole system.
+fn other_programs() -> Result<Vec<String>> {
+    let arguments = ["metadata", "--no-deps", "--format-version", "1"];
+    let said = cargo(&arguments).output().context("cannot run cargo")?;
+    let said: Metadata = serde_json::from_slice(&said.stdout).context("cargo metadata")?;
+    let targets = said
+        .packages
+        .into_iter()
+        .flat_map(|package| package.targets);
+    let programs = targets.filter(|target| target.kind == ["test"]);
+    let names: BTreeSet<String> = programs.map(|target| target.name).collect();
+    for whole_system in [BESIDE_OTHERS, ALONE] {
+        ensure!(
+            names.contains(whole_system),
+            "there are no tests `{whole_system}`"
+        );
+    }
+    let others = |name: &String| ![BESIDE_OTHERS, ALONE].contains(&name.as_str());
+    Ok(names.into_iter().filter(others).collect())
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<PackageTargets>,
+}
+
+#[derive(Deserialize)]
+struct PackageTargets {
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+/// Runs it, and passes on what it prints, each line behind a prefix, while it is kept.
+fn heard(command: &mut Command, prefix: &str) -> Result<(ExitStatus, String)> {
     let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
     let errors = writer.try_clone().context("cannot make a pipe")?;
     let spawned = command.stdout(writer).stderr(errors).spawn();
@@ -412,7 +484,9 @@ fn heard(command: &mut Command) -> Result<(ExitStatus, String)> {
         if reader.read_until(b'\n', &mut printed)? == 0 {
             break;
         }
-        std::io::stdout().write_all(&printed[before..])?;
+        let mut stdout = std::io::stdout().lock();
+        stdout.write_all(prefix.as_bytes())?;
+        stdout.write_all(&printed[before..])?;
     }
     let status = child.wait().context("cannot wait for cargo")?;
     Ok((status, String::from_utf8_lossy(&printed).into_owned()))
