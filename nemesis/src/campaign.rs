@@ -121,30 +121,24 @@ impl Campaign {
         let guide = Guide::start(stage.places(), &findings);
         let direction = guide.direction();
         let deadline = Instant::now() + READY_LIMIT;
+        // Everybody, and not the first primary: on a busy machine its mysqld may have been so slow to start that it gives the
+        // leadership away.
         let primary = loop {
             ensure_goes_on(&stop)?;
             stage
                 .ring
                 .look_after()
                 .with_context(|| stage.ring.words())?;
-            if let Some(index) = direction.primary_index() {
-                break index;
-            }
-            if Instant::now() > deadline {
-                bail!(
-                    "nobody takes writes after {READY_LIMIT:?}\n{}",
+            match stage.standing() {
+                Ok(primary) if direction.primary_index().is_some() => break primary,
+                Err(why) if Instant::now() > deadline => bail!(
+                    "the ring is not complete after {READY_LIMIT:?}: {why:#}\n{}",
                     stage.ring.words()
-                );
+                ),
+                _ => thread::sleep(LOOK),
             }
-            thread::sleep(LOOK);
         };
-        let member = stage
-            .ring
-            .databases()
-            .get(primary)
-            .copied()
-            .context("no such member")?;
-        stage.furnish(member)?;
+        stage.furnish(primary)?;
         let (ledger, history) = (Ledger::default(), History::default());
         let mut campaign = Self {
             readers: Readers::start(stage.places(), &direction, &ledger, &history, &findings)?,
@@ -245,14 +239,9 @@ impl Campaign {
             if calm { "" } else { " (unsettled)" }
         ))?;
         // Before, its member or its mysqld may have been on the way to something else.
-        if let Some(member) = struck.cut_off.filter(|_| calm)
-            && let Some(place) = self
-                .stage
-                .ring
-                .databases()
-                .iter()
-                .position(|index| *index == member)
-        {
+        let databases = self.stage.ring.databases();
+        let place_of = |member: usize| databases.iter().position(|index| *index == member);
+        if let Some(place) = struck.cut_off.filter(|_| calm).and_then(place_of) {
             self.readers.cut_off(place);
         }
         let mut recovery = None;
@@ -264,6 +253,9 @@ impl Campaign {
         }
         last(began, fault, || ensure_goes_on(&self.stop))?;
         self.readers.mended();
+        if let Some(place) = struck.goes_back.and_then(place_of) {
+            self.readers.goes_back(place);
+        }
         cure(&mut self.stage, &struck).with_context(|| format!("{doing} {words}"))?;
         let cured = Instant::now();
         let after = self

@@ -2,6 +2,7 @@
 //! server that was the primary all the while sees everything that was acknowledged before it began, or they say what they saw. A
 //! primary that was cut off answers none of them any more after a while.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -37,6 +38,7 @@ pub(crate) struct Readers {
     fresh: Arc<AtomicU64>,
     kept_off: Arc<AtomicU64>,
     cut: Arc<Mutex<Option<Cut>>>,
+    goes_back: Arc<Mutex<BTreeSet<usize>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -125,9 +127,19 @@ struct Shared {
     fresh: Arc<AtomicU64>,
     kept_off: Arc<AtomicU64>,
     cut: Arc<Mutex<Option<Cut>>>,
+    /// Places whose server may show an older state than before, once.
+    goes_back: Arc<Mutex<BTreeSet<usize>>>,
 }
 
 impl Shared {
+    fn may_go_back(&self, place: usize) -> bool {
+        let mut places = self
+            .goes_back
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        places.remove(&place)
+    }
+
     /// The cut that keeps off the readers of a place at this moment, if one does.
     fn kept_off(&self, place: usize) -> Option<Cut> {
         let cut = *self.cut.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,6 +165,7 @@ impl Readers {
             fresh: Arc::new(AtomicU64::new(0)),
             kept_off: Arc::new(AtomicU64::new(0)),
             cut: Arc::default(),
+            goes_back: Arc::default(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -177,6 +190,7 @@ impl Readers {
             fresh: shared.fresh,
             kept_off: shared.kept_off,
             cut: shared.cut,
+            goes_back: shared.goes_back,
             thread: Some(thread),
         })
     }
@@ -200,6 +214,15 @@ impl Readers {
     pub(crate) fn cut_off(&self, place: usize) {
         let since = Instant::now();
         self.note(Some(Cut { place, since }));
+    }
+
+    /// The server at a place lost its power, and may come back behind what it showed.
+    pub(crate) fn goes_back(&self, place: usize) {
+        let mut places = self
+            .goes_back
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        places.insert(place);
     }
 
     /// Nobody is cut off from now on, or will be in a moment.
@@ -242,6 +265,9 @@ async fn read(index: usize, place: Place, shared: Shared) {
                     Verdict::Open | Verdict::Unjudged => {}
                 }
             }
+        }
+        if shared.may_go_back(index) {
+            before = None;
         }
         let kept_off = shared.kept_off(index);
         let Some(connected) = &mut connection else {

@@ -28,7 +28,7 @@ const WITH_A_DISK: [usize; 5] = [0, 3, 4, 6, 7];
 /// More than a long run writes.
 const DISK_BYTES: u64 = 4 << 30;
 /// Whose mysqld applies by its own replica threads: region `c`'s; the others' members apply row by row.
-const NATIVE: usize = 2 * MEMBERS_OF_A_REGION;
+pub(crate) const NATIVE: usize = 2 * MEMBERS_OF_A_REGION;
 /// How long clients may go on at a primary whose member does not serve. Shorter than the default, so that cuts outlast it.
 pub(crate) const FENCE_AFTER: Duration = Duration::from_secs(3);
 /// `mysql.demote_after` of its members.

@@ -8,7 +8,7 @@ use testkit::distance::Place;
 use testkit::wait::{Patience, eventually};
 
 use crate::fault::{Fault, Kind, OneWay, Stopped, Target};
-use crate::stage::{DEMOTE_AFTER, Stage};
+use crate::stage::{DEMOTE_AFTER, NATIVE, Stage};
 
 /// How long a member may take to notice that its disk is full: it notices when it writes.
 const SETTLED: Duration = Duration::from_millis(500);
@@ -31,6 +31,8 @@ pub(crate) struct Struck {
     pub(crate) quorum_stays: bool,
     /// The primary, if it and its mysqld reach nobody any more.
     pub(crate) cut_off: Option<usize>,
+    /// Who lost its power and had applied row by row: its last commits were shown before they were durable.
+    pub(crate) goes_back: Option<usize>,
     cure: Cure,
 }
 
@@ -64,6 +66,7 @@ pub(crate) fn strike(
         primary: Some(victim) == primary,
         quorum_stays: calm,
         cut_off: None,
+        goes_back: None,
         cure: Cure::Nothing,
     };
     if struck.primary && calm && stalls_mysqld(fault) {
@@ -83,6 +86,7 @@ pub(crate) fn strike(
         }
         Kind::CutPower => {
             stage.cut_power(victim)?;
+            struck.goes_back = (!struck.primary && victim != NATIVE).then_some(victim);
             struck.cure = Cure::PowerOn(victim);
         }
         Kind::StopMember => {

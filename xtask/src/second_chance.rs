@@ -159,10 +159,7 @@ mod tests {
         let given = chances(&printed("it took too long")).unwrap();
         assert_eq!(given.len(), 1);
         assert_eq!(given[0].name, "a_scene::two");
-        assert_eq!(
-            given[0].program,
-            ["-p", "witness-tests", "--test", "whole"]
-        );
+        assert_eq!(given[0].program, ["-p", "witness-tests", "--test", "whole"]);
         assert_eq!(given[0].first_words(), "it took too long");
         let again = "test --workspace --test whole -- --exact a_scene::two";
         assert_eq!(given[0].once_more().join(" "), again);

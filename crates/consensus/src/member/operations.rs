@@ -57,9 +57,25 @@ impl Member {
         to: MemberId,
         progress: watch::Sender<PromotionProgress>,
     ) -> Result<Promoted, PromotionError> {
+        self.promote_while(to, progress, || true).await
+    }
+
+    /// The same for a reason that may pass: it is broken off when it is not `needed` any more by the time at which clients would
+    /// notice it.
+    ///
+    /// # Errors
+    /// [`PromotionError`]; it says what the ring does then.
+    pub async fn promote_while(
+        &self,
+        to: MemberId,
+        progress: watch::Sender<PromotionProgress>,
+        needed: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Result<Promoted, PromotionError> {
         let (core, calls) = (self.0.core.clone(), self.0.calls.clone());
         let promoting =
-            tokio::spawn(async move { promotion::promote(&core, &calls, to, &progress).await });
+            tokio::spawn(
+                async move { promotion::promote(&core, &calls, to, &progress, &needed).await },
+            );
         promoting
             .await
             .unwrap_or_else(|error| Err(PromotionError::Unknown(error.to_string())))

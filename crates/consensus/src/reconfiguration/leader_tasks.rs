@@ -401,7 +401,7 @@ async fn switch_over(
         .member(core.id)
         .map(|own| Named::of(core.id, &own.record));
     let named = view.member(to).map(|peer| Named::of(to, &peer.record));
-    let promoted = promotion::promote(core, calls, to, &watch::Sender::default()).await;
+    let promoted = promotion::promote(core, calls, to, &watch::Sender::default(), &|| true).await;
     promoted.map_err(|error| failed(error.to_string()))?;
     if let (Some(from), Some(to)) = (from, named) {
         let why = "scheduled switchover".to_owned();

@@ -116,6 +116,14 @@ pub enum PromotionError {
         /// The old leader's region, to which the quorum is taken back.
         home: Region,
     },
+    /// What it was for has passed before the old leader's writes were stopped. It leads on.
+    #[error(
+        "the reason for the promotion has passed; the leader stays and takes the quorum back to region {home}"
+    )]
+    NotNeeded {
+        /// The old leader's region, to which the quorum is taken back.
+        home: Region,
+    },
     /// Another member than the target won the election.
     #[error(
         "member {leader} was elected instead of member {target}, in term {term}; look at the target, then try again"
@@ -275,12 +283,14 @@ impl Clock<'_> {
     }
 }
 
-/// Carries a promotion out, phase by phase, and takes the quorum back when one fails before the transfer.
+/// Carries a promotion out, phase by phase, and takes the quorum back when one fails before the transfer. Whether it is `needed` still
+/// is asked when clients are to notice it, and not before: the quorum may have taken a while to move.
 pub(crate) async fn promote(
     core: &Arc<MemberCore>,
     calls: &Arc<dyn MemberCalls>,
     to: MemberId,
     progress: &watch::Sender<PromotionProgress>,
+    needed: &(dyn Fn() -> bool + Send + Sync),
 ) -> Result<Promoted, PromotionError> {
     let mut clock = Clock {
         progress,
@@ -336,6 +346,9 @@ pub(crate) async fn promote(
             home: home.clone(),
         })?;
 
+    if !needed() {
+        return Err(PromotionError::NotNeeded { home });
+    }
     clock.enter(PromotionPhase::Drain);
     let drained = core.writer.pause().await;
     let _drained = drained.map_err(|why| PromotionError::Drain {

@@ -187,6 +187,34 @@ async fn a_promotion_that_could_not_commit_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_promotion_whose_reason_has_passed_is_broken_off_before_clients_notice() {
+    let ring = dynamic().await;
+    settled(&ring, 1, &[&[1, 2, 3]]).await;
+    let (_, term) = ring.serving().await;
+    near(&ring, MemberId(1), &[4, 5, 6, 7, 8, 9]).await;
+    let leader = ring.member(MemberId(1));
+    let progress = watch::Sender::<PromotionProgress>::default();
+    let seen = progress.subscribe();
+    // By then the quorum has moved; it comes back.
+    let promoted = leader.promote_while(MemberId(4), progress, || false).await;
+    let broken_off = promoted.unwrap_err();
+    assert!(
+        matches!(broken_off, PromotionError::NotNeeded { .. }),
+        "{broken_off}"
+    );
+    let went = seen.borrow().clone();
+    assert_eq!(went.under_way, Some(PromotionPhase::CatchUp));
+    assert!(
+        went.done
+            .iter()
+            .any(|(phase, _)| *phase == PromotionPhase::MoveQuorum)
+    );
+    settled(&ring, 1, &[&[1, 2, 3]]).await;
+    assert_eq!(ring.serving().await, (MemberId(1), term));
+    ring.commit("as before").await;
+}
+
+#[tokio::test]
 async fn a_mock_election_asks_the_voters_and_changes_nothing() {
     let ring = dynamic().await;
     settled(&ring, 1, &[&[1, 2, 3]]).await;

@@ -3,9 +3,10 @@
 //! the way of a promotion, and each time later than the last, so that two members whose mysqlds are broken do not hand it to and
 //! fro. Not while failover is paused. [`AutomaticDemotion`] decides, the task acts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::{DatabaseState, Member, SOON_THERE, Term};
+use consensus::{DatabaseState, Member, PromotionError, SOON_THERE, Term};
 use raft_types::MemberId;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -172,7 +173,7 @@ pub(crate) struct DemotionTask {
     pub(crate) member: Member,
     pub(crate) patience: Duration,
     /// How mysqld is; nothing where the member does not act on it.
-    pub(crate) health: Box<dyn Fn() -> Option<PrimaryHealth> + Send + Sync>,
+    pub(crate) health: Arc<dyn Fn() -> Option<PrimaryHealth> + Send + Sync>,
     /// Where is told what it is about to do.
     pub(crate) told: watch::Sender<Option<String>>,
 }
@@ -239,11 +240,21 @@ impl DemotionTask {
         self.tell(Some(format!(
             "it is transferring the leadership to member {target}: {why}"
         )));
-        match self.member.promote(target, watch::Sender::default()).await {
+        let health = self.health.clone();
+        // A server that was slow to start may be there before the quorum has moved.
+        let is_broken = move || health().is_some_and(|health| health != PrimaryHealth::Fit);
+        let unseen = watch::Sender::default();
+        match self.member.promote_while(target, unseen, is_broken).await {
             Ok(promoted) => {
                 note_promotion(&self.member, &promoted, "", why.to_owned());
                 tracing::info!(leader = %promoted.leader, "transferred the leadership");
                 true
+            }
+            Err(PromotionError::NotNeeded { .. }) => {
+                tracing::info!(
+                    "this member's mysqld can be the primary again: it keeps the leadership"
+                );
+                false
             }
             Err(error) => {
                 tracing::warn!(to = %target, %error, "the leadership could not be transferred");

@@ -142,7 +142,7 @@ impl MysqldManagement {
         Some(DemotionTask {
             member: member.clone(),
             patience: self.settings.demote_after?,
-            health: Box::new(move || match full.is_full_alone() {
+            health: Arc::new(move || match full.is_full_alone() {
                 true => Some(PrimaryHealth::full()),
                 false => seen.health(),
             }),

@@ -352,7 +352,9 @@ fn may_pass(error: &PromotionError) -> bool {
         PromotionError::Move { .. } | PromotionError::FellBehind { .. } => true,
         // Each attempt holds clients up; what commits so slowly goes on while mysqld ends, and then it is tried once more.
         PromotionError::Drain { .. } => false,
-        PromotionError::AnotherLeads { .. } | PromotionError::Unknown(_) => false,
+        PromotionError::NotNeeded { .. }
+        | PromotionError::AnotherLeads { .. }
+        | PromotionError::Unknown(_) => false,
     }
 }
 

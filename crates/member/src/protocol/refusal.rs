@@ -159,6 +159,7 @@ impl From<PromotionError> for Refusal {
             PromotionError::Refused(refusal) => return refusal.into(),
             PromotionError::Move { .. }
             | PromotionError::FellBehind { .. }
+            | PromotionError::NotNeeded { .. }
             | PromotionError::Drain { .. } => (RefusalKind::Failed, LOOK),
             PromotionError::AnotherLeads { .. } => (RefusalKind::Failed, ""),
             PromotionError::Unknown(_) => (RefusalKind::Unknown, ""),
