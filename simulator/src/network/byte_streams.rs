@@ -362,7 +362,7 @@ impl Wire<'_> {
 
 /// Where only the streams of a member stall, every second of its connections does: half of them look open and are not.
 fn is_stalled_kind(connection: u64) -> bool {
-    connection % 2 == 0
+    connection.is_multiple_of(2)
 }
 
 impl Connection {
