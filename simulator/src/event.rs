@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use histories::Outcome;
-use raft_types::{AppEntry, Entry, EntryPayload, MemberId, OpId, Region, Vote};
+use raft_types::{
+    AppEntry, Entry, EntryPayload, FormatRange, FormatVersion, MemberId, OpId, Region, Vote,
+};
 
 /// What was done to a member's disk on purpose, since its log was opened last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -120,6 +122,12 @@ pub(crate) enum Event {
     },
     /// What clients of the servers were told and have read has no order.
     Unexplained { words: String },
+    /// The log of a member says a format that its program does not speak.
+    BeyondItsProgram {
+        member: MemberId,
+        format: FormatVersion,
+        speaks: FormatRange,
+    },
     /// Everything was mended; from here on the ring has to come back by itself.
     Healed,
     /// Something in a member's process panicked.
@@ -194,6 +202,14 @@ impl fmt::Display for Event {
             Self::Healed => f.write_str("everything is mended"),
             Self::Panicked { member, words } => write!(f, "member {member} panics: {words}"),
             Self::Finished => f.write_str("the end"),
+            Self::BeyondItsProgram {
+                member,
+                format,
+                speaks,
+            } => write!(
+                f,
+                "member {member}, whose program speaks formats {speaks}, has a log of format {format}"
+            ),
             Self::Stuck { words } | Self::Wedged { words } | Self::Unexplained { words } => {
                 f.write_str(words)
             }

@@ -64,6 +64,8 @@ pub(crate) enum Mutation {
     KeepTheTail,
     /// Nobody asks whether the other end of an open connection is still there.
     TrustOpenConnections,
+    /// Members tell the leader that they speak the next format, whatever program they run.
+    ClaimAnyFormat,
 }
 
 impl Mutation {
@@ -118,6 +120,7 @@ impl Mutation {
             Self::WaitInTheLoop => Some(Scenario::SlowDisk),
             Self::AnswerBeforeTheAck | Self::KeepTheTail => Some(Scenario::Mysqlds),
             Self::TrustOpenConnections => Some(Scenario::Transport),
+            Self::ClaimAnyFormat => Some(Scenario::Upgrades),
             _ => None,
         }
     }

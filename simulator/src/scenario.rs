@@ -24,6 +24,8 @@ pub(crate) enum Scenario {
     Learners,
     /// Members call each other over the real transport, gRPC on simulated connections; the seed draws what goes wrong.
     Transport,
+    /// Members are restarted with newer and older versions of their program, over the real transport.
+    Upgrades,
     /// A region is cut off while the others purge their logs; then it catches up.
     Purges,
     /// Members die for good, and an operator lets others go; whatever the ring allows, it commits behind it.

@@ -103,6 +103,7 @@ fn told(event: &Event) -> Option<Did> {
         | Event::Refused { .. }
         | Event::Told { .. }
         | Event::Unexplained { .. }
+        | Event::BeyondItsProgram { .. }
         | Event::UsedNumberTaken { .. }
         | Event::Regions { .. }
         | Event::Healed

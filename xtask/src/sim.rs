@@ -71,7 +71,7 @@ impl Build {
 }
 
 /// What can be played beside what the seeds draw.
-pub(crate) const SCENARIOS: [&str; 11] = [
+pub(crate) const SCENARIOS: [&str; 12] = [
     "cold-damage",
     "failovers",
     "full-disks",
@@ -83,6 +83,7 @@ pub(crate) const SCENARIOS: [&str; 11] = [
     "removals",
     "slow-disk",
     "transport",
+    "upgrades",
 ];
 
 /// A seed that needs longer hangs.

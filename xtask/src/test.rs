@@ -227,9 +227,10 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         "policies",
         "slow-disk",
         "transport",
+        "upgrades",
     ] {
         let played = match scenario {
-            "mysqlds" | "transport" => PLAYED_SLOWLY,
+            "mysqlds" | "transport" | "upgrades" => PLAYED_SLOWLY,
             _ => PLAYED,
         };
         let seeds = 1..1 + played;
@@ -267,6 +268,7 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
         ("broken answer", 1, "answer-before-the-ack"),
         ("broken trim", 1, "keep-the-tail"),
         ("broken connections", 3, "trust-open-connections"),
+        ("broken format", 1, "claim-any-format"),
     ] {
         let seeds = first..first + FOUND_WITHIN;
         steps.push(simulate(name, seeds, None, Some(mutation)));
@@ -540,6 +542,7 @@ mod tests {
                 "policies",
                 "slow-disk",
                 "transport",
+                "upgrades",
                 "kept seeds",
                 "fresh seeds",
                 "broken barrier",
@@ -566,6 +569,7 @@ mod tests {
                 "broken answer",
                 "broken trim",
                 "broken connections",
+                "broken format",
                 "nemesis",
                 "packages",
                 "containers",

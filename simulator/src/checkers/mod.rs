@@ -4,6 +4,7 @@
 mod checker;
 mod committed;
 mod durability;
+mod formats;
 mod leaders;
 mod log_matching;
 mod member_log;
@@ -33,6 +34,7 @@ impl Checkers {
             Box::new(served::ClientsSawOneOrder),
             Box::new(durability::DurableSurvives::default()),
             Box::new(leaders::NumbersAreUsedOnce),
+            Box::new(formats::ProgramsSpeakTheRingsFormat),
             Box::new(progress::WhoeverIsLetGoIsNotNeeded),
             Box::new(regions::RegionsAreNotCutOff::default()),
         ];

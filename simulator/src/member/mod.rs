@@ -25,4 +25,4 @@ pub(crate) use file_repair::FileRepair;
 pub(crate) use mysqld::Host;
 pub(crate) use process::{Process, Started};
 pub(crate) use process_setup::{LogOptions, ProcessSetup};
-pub(crate) use real_transport::RealTransport;
+pub(crate) use real_transport::{RealTransport, upgraded};

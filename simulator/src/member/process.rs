@@ -8,7 +8,9 @@ use binlog_store::{
     BinlogStore, Durability, LogHandle, MetaStore, OpenError, StoreOptions, WriterMode,
 };
 use consensus::log_probe::{LogProbe, ReportingNetwork};
-use consensus::{AppliedFloor, Fault, Leadership, Member, MemberCalls, MemberConfig, StartError};
+use consensus::{
+    AppliedFloor, Fault, Leadership, Member, MemberCalls, MemberConfig, Program, StartError,
+};
 use member::status::MysqlView;
 use member::{MysqldBeside, RingHandle};
 use openraft::RaftLogReader;
@@ -289,7 +291,8 @@ impl Process {
         };
         let member = started.map_err(|error| off_or(start_failure(&error)))?;
         if let Some(ends) = ends {
-            ends.take_calls(&setup, &member, own.clone(), routes.clone());
+            let taken = ends.take_calls(&setup, &member, own.clone(), routes.clone());
+            taken.map_err(|error| off_or(OpenFailure::Disk(error.to_string())))?;
         }
         let waits_in_front = !matches!(
             setup.mutation,
@@ -480,6 +483,10 @@ impl Over<'_> {
         let config = MemberConfig {
             timers: setup.timers,
             rules: setup.rules.clone(),
+            program: match &setup.transport {
+                Some(transport) => transport.program(setup.mutation),
+                None => Program::this(),
+            },
             ..MemberConfig::new(setup.ring, setup.id, setup.record.kind)
         };
         let (last_applied, membership) = log.applied_at_open();

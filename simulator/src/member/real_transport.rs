@@ -1,14 +1,16 @@
 //! A member whose calls go over the real transport: gRPC over simulated connections, in the place of the messages.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use consensus::{Identity, IdentityBook, IdentityFile, LogOrigin, Member, RingState, Timers};
+use consensus::{
+    Identity, IdentityBook, IdentityFile, LogOrigin, Member, Program, RingState, Timers,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use proxy::{Records, Relay, RouteTable};
-use raft_types::{FormatVersion, MemberId, MemberRecord, OwnLog, RingId};
+use raft_types::{FormatRange, FormatVersion, MemberId, MemberRecord, OwnLog, RingId};
 use spilling_bytes::SpillFolder;
 use transport::{
     FarOptions, GrpcNetworkFactory, LocalMember, RunningServer, StatusSource, TransportConfig,
@@ -19,19 +21,38 @@ use crate::member::process_setup::ProcessSetup;
 use crate::mutation::Mutation;
 use crate::network::ByteStreams;
 
+/// What a version of the program speaks that brings the next format.
+pub(crate) fn upgraded() -> FormatRange {
+    let next = FormatVersion::FIRST.next();
+    FormatRange::between(FormatVersion::FIRST, next).unwrap_or(FormatRange::OF_THIS_PROGRAM)
+}
+
 /// Deadlines that nobody lives to see.
 const NEVER: Duration = Duration::from_secs(86_400);
 
-/// What outlives the member's processes.
+/// What outlives the member's processes: who it is to the others, and which version of its program is installed.
 #[derive(Clone)]
 pub(crate) struct RealTransport {
     streams: ByteStreams,
-    book: Arc<IdentityBook>,
+    identity: Identity,
+    directory: Arc<Mutex<Directory>>,
+}
+
+/// What stands on its disk.
+#[derive(Debug, Clone, Copy)]
+struct Directory {
+    /// What the program speaks that is installed.
+    installed: FormatRange,
+    /// What the one speaks that was started last.
+    started: FormatRange,
+    /// The format that the data directory has reached.
+    reached: FormatVersion,
 }
 
 /// The two ends of one process.
 pub(super) struct Ends {
     pub(super) network: GrpcNetworkFactory,
+    book: Arc<IdentityBook>,
     local: Arc<LocalMember>,
     server: RunningServer,
 }
@@ -49,10 +70,52 @@ impl RealTransport {
             incarnation: record.incarnation,
             ring: RingState::Belongs { ring },
         };
-        let book = IdentityBook::new(identity, LogOrigin::default(), Box::new(NoFile));
         Self {
             streams,
-            book: Arc::new(book),
+            identity,
+            directory: Arc::new(Mutex::new(Directory {
+                installed: FormatRange::OF_THIS_PROGRAM,
+                started: FormatRange::OF_THIS_PROGRAM,
+                reached: FormatVersion::FIRST,
+            })),
+        }
+    }
+
+    fn directory(&self) -> MutexGuard<'_, Directory> {
+        self.directory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another version of the program takes the place of the one that is there, from the next start on.
+    pub(crate) fn install(&self, formats: FormatRange) {
+        self.directory().installed = formats;
+    }
+
+    /// What the installed program speaks.
+    pub(crate) fn installed(&self) -> FormatRange {
+        self.directory().installed
+    }
+
+    /// What the program speaks that was started last.
+    pub(crate) fn runs(&self) -> FormatRange {
+        self.directory().started
+    }
+
+    /// Whether the program that is installed takes this data directory.
+    pub(crate) fn takes_its_directory(&self) -> bool {
+        let directory = self.directory();
+        directory.installed.has(directory.reached)
+    }
+
+    /// The program, as it tells the others of itself.
+    pub(super) fn program(&self, mutation: Option<Mutation>) -> Program {
+        Program {
+            formats: match mutation {
+                Some(Mutation::ClaimAnyFormat) => upgraded(),
+                _ => self.installed(),
+            },
+            ..Program::this()
         }
     }
 
@@ -64,11 +127,21 @@ impl RealTransport {
     /// Begins to listen, within the process's runtime. Nobody is answered before [`Ends::take_calls`].
     pub(super) fn begin(&self, setup: &ProcessSetup, log: Arc<dyn OwnLog>) -> Ends {
         let config = deadlines(&setup.timers, setup.mutation);
-        let local = Arc::new(LocalMember::new(self.book.clone(), Arc::new(NoStatus)));
+        let Directory {
+            installed, reached, ..
+        } = *self.directory();
+        self.directory().started = installed;
+        let book = IdentityBook::new(
+            self.identity,
+            LogOrigin::default(),
+            Box::new(DirectoryFile(self.directory.clone())),
+        );
+        let book = Arc::new(book.speaking(installed, reached));
+        let local = Arc::new(LocalMember::new(book.clone(), Arc::new(NoStatus)));
         local.report_of(log);
         let server = serve_streams(self.streams.listen(setup.id), local.clone(), &config);
         let network = GrpcNetworkFactory::over_streams(
-            self.book.clone(),
+            book.clone(),
             config,
             setup.record.region.clone(),
             FarOptions::default(),
@@ -77,6 +150,7 @@ impl RealTransport {
         );
         Ends {
             network,
+            book,
             local,
             server,
         }
@@ -85,13 +159,17 @@ impl RealTransport {
 
 impl Ends {
     /// The member takes part: calls reach it, and its own connections are kept up.
+    ///
+    /// # Errors
+    /// When its data directory cannot be written; here it can.
     pub(super) fn take_calls(
         self,
         setup: &ProcessSetup,
         member: &Member,
         log: Arc<dyn OwnLog>,
         routes: RouteTable,
-    ) {
+    ) -> io::Result<()> {
+        member.keep_formats_in(&self.book)?;
         let inbound = member.inbound();
         let records: Records = Arc::new(move |member| inbound.record(member));
         let (calls, sessions) = (self.network.clone(), self.network.clone());
@@ -104,6 +182,7 @@ impl Ends {
             let _listening = self.server;
             network.keep_connected(member).await;
         });
+        Ok(())
     }
 }
 
@@ -121,11 +200,13 @@ fn deadlines(timers: &Timers, mutation: Option<Mutation>) -> TransportConfig {
     }
 }
 
-/// A member in a simulation never changes its ring.
-struct NoFile;
+/// A member in a simulation never changes its ring. The file is replaced as a whole, and at once.
+struct DirectoryFile(Arc<Mutex<Directory>>);
 
-impl IdentityFile for NoFile {
-    fn write(&self, _: &Identity, _: &LogOrigin, _: FormatVersion) -> io::Result<()> {
+impl IdentityFile for DirectoryFile {
+    fn write(&self, _: &Identity, _: &LogOrigin, reached: FormatVersion) -> io::Result<()> {
+        let mut directory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        directory.reached = reached;
         Ok(())
     }
 }

@@ -193,7 +193,7 @@ impl World {
     }
 
     /// Who is a member, as who leads has it.
-    fn members(&self) -> Option<BTreeSet<MemberId>> {
+    pub(super) fn members(&self) -> Option<BTreeSet<MemberId>> {
         let leader = self
             .leader()
             .and_then(|id| self.slots.get(&id)?.process())?;

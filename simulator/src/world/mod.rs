@@ -16,6 +16,7 @@ mod playing;
 mod policies;
 mod slot;
 mod undo;
+mod upgrades;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -115,7 +116,7 @@ impl World {
             | Scenario::Removals
             | Scenario::SlowDisk => Some(Stress::Moves),
             Scenario::LostQuorum => Some(Stress::Lost),
-            Scenario::Transport => None,
+            Scenario::Transport | Scenario::Upgrades => None,
         }));
         if let Some(stress) = needed {
             intensity = Intensity::of(stress, &mut dice);
@@ -173,8 +174,8 @@ impl World {
         let ring = RingId::random();
         let usual = Duration::from_micros(*pick(&mut dice, &[0, 300, 2_000, 8_000, 20_000]));
         record.note(&format!("a sync takes {usual:?}"));
-        let streams = (scenario == Some(Scenario::Transport))
-            .then(|| ByteStreams::new(queue.clone(), dice.fork(), record.clone()));
+        let real = matches!(scenario, Some(Scenario::Transport | Scenario::Upgrades));
+        let streams = real.then(|| ByteStreams::new(queue.clone(), dice.fork(), record.clone()));
         let founder = shape.members.keys().next().copied();
         let slots = shape.members.iter().map(|(&id, member)| {
             let disk = testkit::disk::FaultyDisk::new();
@@ -254,7 +255,13 @@ impl World {
             Some(Scenario::Removals) => self.removals(),
             Some(Scenario::ColdDamage) => self.cold_damage(),
             Some(Scenario::SlowDisk) => self.slow_disk(),
-            Some(Scenario::LostQuorum | Scenario::Policies | Scenario::Transport) | None => {
+            Some(
+                Scenario::LostQuorum
+                | Scenario::Policies
+                | Scenario::Transport
+                | Scenario::Upgrades,
+            )
+            | None => {
                 let chaos = Duration::from_millis(self.dice.u64(4_000..14_000));
                 self.go_wrong(chaos);
             }
@@ -262,6 +269,9 @@ impl World {
         self.heal();
         if self.scenario == Some(Scenario::Policies) {
             self.the_quorum_follows_the_log();
+        }
+        if self.scenario == Some(Scenario::Upgrades) {
+            self.everybody_is_upgraded();
         }
         for slot in self.slots.values_mut() {
             slot.end();
@@ -327,6 +337,9 @@ impl World {
             && let Some(fault) = self.another_policy()
         {
             return Some(fault);
+        }
+        if self.scenario == Some(Scenario::Upgrades) && self.dice.bool() {
+            return self.another_version();
         }
         if self.scenario == Some(Scenario::Mysqlds) && self.dice.bool() {
             return self.fault_of_a_server();
@@ -416,6 +429,9 @@ impl World {
         self.switch_off_removed();
         self.hang_up();
         self.restart_fallen();
+        if self.scenario == Some(Scenario::Upgrades) {
+            self.nobody_has_what_it_does_not_speak();
+        }
         if let Some(clients) = &mut self.clients {
             clients.step(self.now);
         }

@@ -10,7 +10,7 @@ use testkit::network::{Call, Reply};
 
 use crate::event::{Damage, Event};
 use crate::faults::Crash;
-use crate::member::{Asking, OpenFailure, Process, ProcessSetup, Started};
+use crate::member::{Asking, OpenFailure, Process, ProcessSetup, Started, upgraded};
 use crate::mutation::Mutation;
 use crate::network::{Body, Machine, Message, MessageQueue, SessionPart};
 use crate::panics;
@@ -132,6 +132,15 @@ impl Slot {
     pub(super) fn start(&mut self, queue: &MessageQueue, record: &Record, now: Tick) -> bool {
         if !self.is_down() {
             return true;
+        }
+        if let Some(transport) = &self.setup.transport
+            && !transport.takes_its_directory()
+        {
+            let member = self.setup.id;
+            record.note(&format!(
+                "the program of member {member} is too old for its directory; the newer one is put back"
+            ));
+            transport.install(upgraded());
         }
         self.disk_fails = self.full;
         // What was not replaced before it fell, or not durably, is found by the start.

@@ -1,0 +1,103 @@
+//! Rings whose members are restarted with another version of their program, newer or older, while things go wrong: the ring's format
+//! rises when all speak it and not before, a program that does not speak what its directory has reached does not start, and when
+//! everybody has been upgraded the ring gets there.
+
+use std::time::Duration;
+
+use consensus::Member;
+use raft_types::{FormatRange, FormatVersion};
+
+use crate::event::Event;
+use crate::faults::{Crash, Fault};
+use crate::member::upgraded;
+use crate::world::World;
+use crate::world::slot::Slot;
+
+/// How long the ring has until its format is the newest one that all speak, beside an election.
+const TIME_TO_RISE: Duration = Duration::from_secs(20);
+
+impl World {
+    /// Somebody is restarted with the other version.
+    pub(super) fn another_version(&mut self) -> Option<Fault> {
+        let members = self.there();
+        let member = *members.get(self.dice.usize(0..members.len().max(1)))?;
+        let transport = self.slots.get(&member)?.setup.transport.as_ref()?;
+        // More often forwards than back, so that some rings get there in the middle of it.
+        let formats = match transport.installed() == upgraded() && self.dice.u32(0..3) == 0 {
+            true => FormatRange::OF_THIS_PROGRAM,
+            false => upgraded(),
+        };
+        transport.install(formats);
+        let words = format!("member {member} gets a program of formats {formats}");
+        self.record.note(&words);
+        Some(Fault::Crash {
+            member,
+            crash: match self.dice.bool() {
+                true => Crash::Stop,
+                false => Crash::Kill,
+            },
+            after_calls: 0,
+            down: Duration::from_millis(self.dice.u64(10..400)),
+        })
+    }
+
+    /// A program writes nothing that it does not speak, and takes part in no ring that has gone beyond it.
+    pub(super) fn nobody_has_what_it_does_not_speak(&self) {
+        for (member, slot) in &self.slots {
+            let (Some(format), Some(transport)) = (ring_format(slot), &slot.setup.transport) else {
+                continue;
+            };
+            let speaks = transport.runs();
+            if !speaks.has(format) {
+                let member = *member;
+                self.record.saw(&Event::BeyondItsProgram {
+                    member,
+                    format,
+                    speaks,
+                });
+            }
+        }
+    }
+
+    /// Everybody gets the newer program: the ring's format rises to what all speak.
+    pub(super) fn everybody_is_upgraded(&mut self) {
+        for slot in self.slots.values_mut() {
+            let Some(transport) = slot.setup.transport.clone() else {
+                continue;
+            };
+            transport.install(upgraded());
+            if transport.runs() != upgraded() && slot.is_running() {
+                slot.crash = Some(Crash::Stop);
+                slot.fall();
+            }
+        }
+        let begun = self.now;
+        while self.goes_on() && !self.all_have_risen() {
+            if self.now - begun > TIME_TO_RISE {
+                let words = format!(
+                    "all speak formats {}, and the ring's format is still older after {TIME_TO_RISE:?}; {}",
+                    upgraded(),
+                    self.standing()
+                );
+                self.record.saw(&Event::Stuck { words });
+                return;
+            }
+            self.step();
+        }
+    }
+
+    /// Whether the logs of all members that the ring has say so.
+    fn all_have_risen(&self) -> bool {
+        let Some(members) = self.members() else {
+            return false;
+        };
+        let there = self.slots.iter();
+        let mut there = there.filter(|(id, slot)| members.contains(id) && !slot.is_lost());
+        there.all(|(_, slot)| ring_format(slot) == Some(upgraded().newest()))
+    }
+}
+
+/// The ring's format, as the log of a member says it that runs.
+fn ring_format(slot: &Slot) -> Option<FormatVersion> {
+    Some(slot.process()?.with(Member::ring_format))
+}
