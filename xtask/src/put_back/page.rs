@@ -32,7 +32,11 @@ pub(crate) struct Trial {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum End {
     /// This seed failed, after so many had run.
-    Seed { seed: u64, seeds: u64, words: String },
+    Seed {
+        seed: u64,
+        seeds: u64,
+        words: String,
+    },
     /// The test failed.
     Test,
     /// None of so many seeds failed, or the test passed.

@@ -185,7 +185,13 @@ mod tests {
         assert!(refused(&format!("Row: A\n{found}")).contains("no diff"));
         assert!(refused(&format!("{found}{DIFF}")).contains("`Row: …`"));
         assert!(refused(&format!("Row: A\n{DIFF}")).contains("`Found by: …`"));
-        for words in ["simulator: --scenario purge", "simulator: --seed 7", "test: consensus", "test: -p consensus", "nemesis: --seed 3"] {
+        for words in [
+            "simulator: --scenario purge",
+            "simulator: --seed 7",
+            "test: consensus",
+            "test: -p consensus",
+            "nemesis: --seed 3",
+        ] {
             let _ = refused(&format!("Row: A\nFound by: {words}\n{DIFF}"));
         }
     }
@@ -198,7 +204,10 @@ mod tests {
         .unwrap();
         let said = |row: &str| {
             let patch = parsed(&format!("Row: {row}\nFound by: simulator:\n{DIFF}")).unwrap();
-            patch.row_in(&rows).cloned().map_err(|error| error.to_string())
+            patch
+                .row_in(&rows)
+                .cloned()
+                .map_err(|error| error.to_string())
         };
         assert_eq!(said("A ring could do that"), Ok(rows[1].clone()));
         assert!(said("A ring could").unwrap_err().contains("more than one"));

@@ -42,8 +42,7 @@ impl WorkTree {
         let id = git_in(&checkout, &["rev-parse", "--verify", "HEAD"])?;
         let folder = target_folder().join("put-back");
         let sources = folder.join("sources");
-        fs::create_dir_all(&folder)
-            .with_context(|| format!("cannot make {}", folder.display()))?;
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let tree = Self { folder, sources };
         if tree.sources.join(".git").exists() {
             tree.git(&["checkout", "--quiet", "--force", "--detach", id.trim()])?;
