@@ -13,7 +13,7 @@ use crate::previous_build::git_in;
 
 /// A cold build on a small machine.
 const BUILD_LIMIT: Duration = Duration::from_secs(3600);
-/// No test that finds a fault takes longer; one that hangs has found it.
+/// No test that finds a fault takes longer. One that does may hang for the fault, or for a machine that has more to do.
 const TEST_LIMIT: Duration = Duration::from_secs(300);
 
 pub(crate) struct WorkTree {
@@ -30,6 +30,8 @@ pub(crate) enum Tested {
     Failed,
     /// No test has this name.
     NoSuchTest,
+    /// It did not come to its end in time.
+    DidNotEnd,
 }
 
 impl WorkTree {
@@ -112,7 +114,7 @@ impl WorkTree {
                 let printed = String::from_utf8_lossy(&finished.stdout);
                 judged(finished.status.success(), &printed)
             }
-            Err(_) => Tested::Failed,
+            Err(_) => Tested::DidNotEnd,
         };
         Ok((tested, began.elapsed()))
     }
