@@ -1,6 +1,6 @@
 //! `cargo xtask`: the tasks of the workspace that cargo has no word for.
 //!
-//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `nemesis` does faults to a ring with real mysqlds, `nightly` does both for a night, `fuzz` hands parsers what nobody has seen, `compare` measures against stock MySQL, `dist` builds packages, `packages` and `containers` use them. What tests share with these tasks is
+//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `nemesis` does faults to a ring with real mysqlds, `nightly` does both for a night, `fuzz` hands parsers what nobody has seen, `put-back` puts faults of the past back, `compare` measures against stock MySQL, `dist` builds packages, `packages` and `containers` use them. What tests share with these tasks is
 //! in `testkit`.
 
 mod compare;
@@ -17,6 +17,7 @@ mod nemesis;
 mod nightly;
 mod packages;
 mod previous_build;
+mod put_back;
 mod screenshots;
 mod second_chance;
 mod sim;
@@ -47,6 +48,8 @@ enum Task {
     Nightly(nightly::Options),
     /// Inputs that nobody has seen for everything that reads from a socket or a file, by libFuzzer
     Fuzz(fuzz::Options),
+    /// Put faults of the track record back into the product, and look that they are found
+    PutBack(put_back::Options),
     /// Build the tarball and the Debian packages that users install
     Dist(dist::Options),
     /// Install, use and remove the packages in a clean Debian, in a container
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Task::Nemesis(options) => nemesis::run(&options),
         Task::Nightly(options) => nightly::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
+        Task::PutBack(options) => put_back::run(&options),
         Task::Dist(options) => dist::run(&options),
         Task::Packages(options) => packages::run(&options),
         Task::Containers(options) => containers::run(&options),

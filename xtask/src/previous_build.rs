@@ -73,7 +73,15 @@ fn compile(sources: &Path, target: &Path, arguments: &[&str]) -> Result<()> {
 }
 
 fn git(arguments: &[&str]) -> Result<String> {
+    git_in(&testkit::checkout(), arguments)
+}
+
+/// What git says in this folder.
+///
+/// # Errors
+/// When it fails.
+pub(crate) fn git_in(folder: &Path, arguments: &[&str]) -> Result<String> {
     let mut git = Command::new("git");
-    git.arg("-C").arg(testkit::checkout()).args(arguments);
+    git.arg("-C").arg(folder).args(arguments);
     bounded_run::run("git", git, Vec::new(), GIT_LIMIT)?.into_text("git")
 }

@@ -35,6 +35,36 @@ const FRESH_PLAYED: u64 = 4;
 /// A scenario of which a seed has failed whose cause is not proven: see docs/evidence.md.
 const UNCURED: &str = "mysqlds";
 
+/// What is broken on purpose: the step's name, the first seed that is run, which is the first that finds it where that is far, and
+/// the simulator's word for it.
+pub(crate) const BROKEN: [(&str, u64, &str); 25] = [
+    ("broken barrier", 97, "narrow-without-the-barrier"),
+    ("broken majority", 1, "commit-on-a-minority"),
+    ("broken disk", 1, "acknowledge-before-the-disk"),
+    ("broken recovery", 1, "trust-a-cut-tail"),
+    ("broken flush", 1, "answer-before-the-flush"),
+    ("broken hard state", 24, "skip-the-metadata-sync"),
+    ("broken vote", 1, "vote-without-the-log-check"),
+    ("broken proxy", 229, "proxy-ignores-the-term"),
+    ("broken bytes", 1, "reword-memberships"),
+    ("broken term", 38, "repair-without-a-clock"),
+    ("broken proof", 6, "believe-any-set"),
+    ("broken admission", 21, "trust-a-wiped-disk"),
+    ("broken numbers", 7, "forget-used-numbers"),
+    ("broken lease", 209, "forget-the-lease"),
+    ("broken promise", 1, "refuse-for-the-living"),
+    ("broken removal", 1, "remove-by-region"),
+    ("broken count", 1, "count-a-learner"),
+    ("broken purge", 1, "purge-past-regions"),
+    ("broken reads", 3, "stop-at-a-bad-read"),
+    ("broken policy", 1, "believe-the-file"),
+    ("broken queue", 1, "wait-in-the-loop"),
+    ("broken answer", 1, "answer-before-the-ack"),
+    ("broken trim", 1, "keep-the-tail"),
+    ("broken connections", 3, "trust-open-connections"),
+    ("broken format", 1, "claim-any-format"),
+];
+
 /// The package of the whole-system tests, which all use a mysqld.
 const WHOLE_SYSTEM: &str = "witness-tests";
 /// Of these, the program of those that get along with whatever else runs: what they wait for has tens of seconds.
@@ -242,34 +272,7 @@ fn steps(quick: bool, again: bool) -> Vec<Step> {
     ] {
         steps.push(Step { name, action });
     }
-    // From the first seed on that finds it, where that is far.
-    for (name, first, mutation) in [
-        ("broken barrier", 97, "narrow-without-the-barrier"),
-        ("broken majority", 1, "commit-on-a-minority"),
-        ("broken disk", 1, "acknowledge-before-the-disk"),
-        ("broken recovery", 1, "trust-a-cut-tail"),
-        ("broken flush", 1, "answer-before-the-flush"),
-        ("broken hard state", 24, "skip-the-metadata-sync"),
-        ("broken vote", 1, "vote-without-the-log-check"),
-        ("broken proxy", 229, "proxy-ignores-the-term"),
-        ("broken bytes", 1, "reword-memberships"),
-        ("broken term", 38, "repair-without-a-clock"),
-        ("broken proof", 6, "believe-any-set"),
-        ("broken admission", 21, "trust-a-wiped-disk"),
-        ("broken numbers", 7, "forget-used-numbers"),
-        ("broken lease", 209, "forget-the-lease"),
-        ("broken promise", 1, "refuse-for-the-living"),
-        ("broken removal", 1, "remove-by-region"),
-        ("broken count", 1, "count-a-learner"),
-        ("broken purge", 1, "purge-past-regions"),
-        ("broken reads", 3, "stop-at-a-bad-read"),
-        ("broken policy", 1, "believe-the-file"),
-        ("broken queue", 1, "wait-in-the-loop"),
-        ("broken answer", 1, "answer-before-the-ack"),
-        ("broken trim", 1, "keep-the-tail"),
-        ("broken connections", 3, "trust-open-connections"),
-        ("broken format", 1, "claim-any-format"),
-    ] {
+    for (name, first, mutation) in BROKEN {
         let seeds = first..first + FOUND_WITHIN;
         steps.push(simulate(name, seeds, None, Some(mutation)));
     }
