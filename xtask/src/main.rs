@@ -1,6 +1,6 @@
 //! `cargo xtask`: the tasks of the workspace that cargo has no word for.
 //!
-//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `nemesis` does faults to a ring with real mysqlds, `nightly` does both for a night, `fuzz` hands parsers what nobody has seen, `compare` measures against stock MySQL, `dist` builds packages, `packages` and `containers` use them. What tests share with these tasks is
+//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `nemesis` does faults to a ring with real mysqlds, `nightly` does both for a night, `fuzz` hands parsers what nobody has seen, `mutants` looks for what tests do not notice, `compare` measures against stock MySQL, `dist` builds packages, `packages` and `containers` use them. What tests share with these tasks is
 //! in `testkit`.
 
 mod compare;
@@ -12,6 +12,7 @@ mod docker;
 mod evidence;
 mod fuzz;
 mod kept_seeds;
+mod mutants;
 mod mysql;
 mod nemesis;
 mod nightly;
@@ -47,6 +48,8 @@ enum Task {
     Nightly(nightly::Options),
     /// Inputs that nobody has seen for everything that reads from a socket or a file, by libFuzzer
     Fuzz(fuzz::Options),
+    /// Change one thing at a time in the code that decides what is kept, and look whether a test notices
+    Mutants(mutants::Options),
     /// Build the tarball and the Debian packages that users install
     Dist(dist::Options),
     /// Install, use and remove the packages in a clean Debian, in a container
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Task::Nemesis(options) => nemesis::run(&options),
         Task::Nightly(options) => nightly::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
+        Task::Mutants(options) => mutants::run(&options),
         Task::Dist(options) => dist::run(&options),
         Task::Packages(options) => packages::run(&options),
         Task::Containers(options) => containers::run(&options),
