@@ -555,8 +555,12 @@ mod tests {
         assert_eq!(plan.to_restart, set(&[]));
         let mut ahead = member(4, (2, 100), A);
         ahead.committed = Some(OpId::new(4, 5));
-        let plan = plan_repair(&[member(3, (3, 10), A), ahead]).unwrap();
+        let plan = plan_repair(&[member(3, (3, 10), A), ahead.clone()]).unwrap();
         assert_eq!(plan.to_restart, set(&[4]));
+        // The last entry of the survivor's log is not given up.
+        ahead.committed = Some(OpId::new(3, 10));
+        let plan = plan_repair(&[member(3, (3, 10), A), ahead]).unwrap();
+        assert_eq!(plan.to_restart, set(&[]));
     }
 
     #[test]
