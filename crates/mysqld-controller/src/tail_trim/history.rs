@@ -228,5 +228,9 @@ mod tests {
         assert_eq!(StartRecord::load(home.path()).unwrap(), Some(record));
         fs::write(home.path().join(FILE), "{").unwrap();
         assert!(StartRecord::load(home.path()).is_err());
+        // What is there and cannot be read is not as if nothing were there.
+        fs::remove_file(home.path().join(FILE)).unwrap();
+        fs::create_dir(home.path().join(FILE)).unwrap();
+        assert!(StartRecord::load(home.path()).is_err());
     }
 }
