@@ -1,6 +1,6 @@
 //! `cargo xtask`: the tasks of the workspace that cargo has no word for.
 //!
-//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `nemesis` does faults to a ring with real mysqlds, `nightly` does both for a night, `fuzz` hands parsers what nobody has seen, `put-back` puts faults of the past back, `compare` measures against stock MySQL, `dist` builds packages, `packages` and `containers` use them. What tests share with these tasks is
+//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `nemesis` does faults to a ring with real mysqlds, `nightly` does both for a night, `fuzz` hands parsers what nobody has seen, `put-back` puts faults of the past back, `mutants` looks for what tests do not notice, `compare` measures against stock MySQL, `dist` builds packages, `packages` and `containers` use them. What tests share with these tasks is
 //! in `testkit`.
 
 mod compare;
@@ -12,6 +12,7 @@ mod docker;
 mod evidence;
 mod fuzz;
 mod kept_seeds;
+mod mutants;
 mod mysql;
 mod nemesis;
 mod nightly;
@@ -50,6 +51,8 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Put faults of the track record back into the product, and look that they are found
     PutBack(put_back::Options),
+    /// Change one thing at a time in the code that decides what is kept, and look whether a test notices
+    Mutants(mutants::Options),
     /// Build the tarball and the Debian packages that users install
     Dist(dist::Options),
     /// Install, use and remove the packages in a clean Debian, in a container
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Task::Nightly(options) => nightly::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::PutBack(options) => put_back::run(&options),
+        Task::Mutants(options) => mutants::run(&options),
         Task::Dist(options) => dist::run(&options),
         Task::Packages(options) => packages::run(&options),
         Task::Containers(options) => containers::run(&options),

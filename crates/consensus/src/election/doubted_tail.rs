@@ -193,8 +193,8 @@ mod tests {
             ),
             (
                 "the lower of both",
-                &[1, 2],
-                &[(2, leader(5, 5, 12))],
+                &[1, 2, 3],
+                &[(2, end(5, 14)), (3, leader(5, 5, 12))],
                 Some(id(5, 12)),
             ),
             ("a ring of one", &[1], &[], Some(OpId::default())),

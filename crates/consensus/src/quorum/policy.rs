@@ -320,6 +320,13 @@ mod tests {
     }
 
     #[test]
+    fn a_majority_in_no_region_at_all_is_no_quorum() {
+        let none = RingRules::from(QuorumPolicy::Regions(BTreeSet::new()));
+        let wanted = none.voter_sets(&members(), &Region::default());
+        assert_eq!(wanted, Err(PolicyGap::NoVotersAtAll));
+    }
+
+    #[test]
     fn rules_of_a_later_version_are_not_guessed_at_and_not_lost() {
         let mut ring = members();
         let later = json!({"policy": {"moon-phase": 3}, "region_preference": [], "tides": true});

@@ -69,3 +69,66 @@ pub fn region_quorums(view: &RingView, lease: Duration) -> Vec<RegionQuorum> {
     });
     quorums.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring_view::tests::{LEASE, Ring};
+
+    #[test]
+    fn a_region_waits_for_the_voter_at_its_majoritys_place() {
+        let at = |index| Some(OpId::new(2, index));
+        let ids = |ids: &[u64]| -> Vec<MemberId> { ids.iter().copied().map(MemberId).collect() };
+        // The leader, 1, has entries up to 2.9.
+        let ring = Ring::new("a: 1d 2w 3w 4n | b: 5d 6w 7w 8w | c: 9n | d: 10d 11w")
+            .with_sets(&[&[1, 2, 3]])
+            .silent(&[3, 4, 7]);
+        let held = [(2, 5), (3, 4), (6, 8), (7, 7), (8, 6), (9, 3)];
+        let ring = held.iter().fold(ring, |ring, (id, index)| {
+            ring.with(*id, |peer| peer.matched = at(*index))
+        });
+        let region = |name: &str| RegionQuorum {
+            region: Region(name.to_owned()),
+            voters: Vec::new(),
+            healthy: Vec::new(),
+            required: 1,
+            in_force: false,
+            held_by_majority: None,
+            held_by_any: at(9),
+            held_back_by: None,
+        };
+        let expected = [
+            RegionQuorum {
+                voters: ids(&[1, 2, 3]),
+                healthy: ids(&[1, 2]),
+                required: 2,
+                in_force: true,
+                held_by_majority: at(5),
+                held_back_by: Some(MemberId(2)),
+                ..region("a")
+            },
+            // Of four, three are needed: the third is waited for, silent or not.
+            RegionQuorum {
+                voters: ids(&[5, 6, 7, 8]),
+                healthy: ids(&[5, 6, 8]),
+                required: 3,
+                held_by_majority: at(7),
+                held_back_by: Some(MemberId(7)),
+                ..region("b")
+            },
+            // Nobody to vote, and nobody to wait for.
+            RegionQuorum {
+                held_by_any: at(3),
+                ..region("c")
+            },
+            RegionQuorum {
+                voters: ids(&[10, 11]),
+                healthy: ids(&[10, 11]),
+                required: 2,
+                held_by_majority: at(9),
+                ..region("d")
+            },
+        ];
+        assert_eq!(region_quorums(&ring.view(), LEASE), expected);
+    }
+}

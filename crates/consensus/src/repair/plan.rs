@@ -549,14 +549,24 @@ mod tests {
             member(5, (2, 100), A),
         ];
         assert_eq!(plan_repair(&evidence).unwrap().survivor, MemberId(4));
+        // Of logs that are as long, a database member's, then a voter's, whatever their numbers.
+        let database = [member(6, (2, 100), A), member(7, (2, 100), A)];
+        assert_eq!(plan_repair(&database).unwrap().survivor, MemberId(7));
+        let voters: &[&[u64]] = &[&[6, 8, 9]];
+        let voter = [member(2, (2, 100), voters), member(6, (2, 100), voters)];
+        assert_eq!(plan_repair(&voter).unwrap().survivor, MemberId(6));
         let later = [member(3, (3, 10), A), member(4, (2, 100), A)];
         let plan = plan_repair(&later).unwrap();
         assert_eq!(plan.survivor, MemberId(3));
         assert_eq!(plan.to_restart, set(&[]));
         let mut ahead = member(4, (2, 100), A);
         ahead.committed = Some(OpId::new(4, 5));
-        let plan = plan_repair(&[member(3, (3, 10), A), ahead]).unwrap();
+        let plan = plan_repair(&[member(3, (3, 10), A), ahead.clone()]).unwrap();
         assert_eq!(plan.to_restart, set(&[4]));
+        // The last entry of the survivor's log is not given up.
+        ahead.committed = Some(OpId::new(3, 10));
+        let plan = plan_repair(&[member(3, (3, 10), A), ahead]).unwrap();
+        assert_eq!(plan.to_restart, set(&[]));
     }
 
     #[test]

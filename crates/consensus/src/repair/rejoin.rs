@@ -208,6 +208,13 @@ mod tests {
             runs: vec![run(1, 5, 200)],
             ..own.clone()
         };
+        // Where an entry is known to be common, it does not matter what was purged before it.
+        let purged = Agreement {
+            purged: Some(OpId::new(1, 170)),
+            ..repaired.clone()
+        };
+        assert_eq!(judge(&own, [purged.clone()]), cut);
+        assert_eq!(judge(&truncated, [purged]), cut);
         let unknown = Agreement {
             common: None,
             ..repaired.clone()

@@ -340,6 +340,31 @@ mod tests {
         assert_eq!(returning.judge(), Rejoin::AsItIs);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_has_not_told_what_it_committed_in_its_term_is_asked_again() {
+        let repaired = Instant::now() + Duration::from_millis(500);
+        let leader = MemberId(2);
+        let mut returning = Returning {
+            own: Recollection::default(),
+            others: BTreeMap::from([(leader, MemberRecord::default())]),
+            calls: Arc::new(RepairedAt(repaired)),
+            answers: BTreeMap::new(),
+            again: None,
+        };
+        assert!(!returning.was_told_by(leader, Term(3)), "nobody was asked");
+        returning.ask(ASK_AGAIN).await;
+        assert!(returning.was_told_by(leader, Term(3)));
+        tokio::time::advance(Duration::from_millis(600)).await;
+        let later = Term(3 + TERM_LEAP);
+        // What was said a moment ago is not asked for again, unless the leader is of a later term.
+        returning.ask(ASK_AGAIN).await;
+        assert!(!returning.was_told_by(leader, later));
+        returning.ask(ASK_AGAIN).await;
+        assert!(returning.was_told_by(leader, later));
+        // One that came when this member was away is not known here, so that it cannot be asked.
+        assert!(returning.was_told_by(MemberId(9), later));
+    }
+
     #[test]
     fn what_others_have_committed_and_the_own_log_lacks() {
         let run = TermRun {

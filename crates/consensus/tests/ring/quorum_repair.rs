@@ -115,6 +115,36 @@ async fn a_plan_is_refused_once_somebody_whom_it_gives_up_is_back() {
 }
 
 #[tokio::test]
+async fn a_plan_is_refused_once_its_survivor_has_moved_on() {
+    let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
+    ring.commit("acknowledged").await;
+    ring.crash(MemberId(1)).await;
+    ring.crash(MemberId(2)).await;
+    let plan = plan(&ring).await;
+    let survivor = ring.member(plan.survivor);
+    let accepted = plan.loss.as_ref().and_then(|loss| loss.after);
+    let end = plan.log_end.unwrap();
+    // As it would be if the last entry had come behind the plan, or a vote in a term as late.
+    let made_before_an_entry = RepairPlan {
+        log_end: Some(OpId::new(end.term, end.index - 1)),
+        ..plan.clone()
+    };
+    let made_before_a_vote = RepairPlan {
+        term: survivor.evidence().await.term,
+        ..plan.clone()
+    };
+    for stale in [made_before_an_entry, made_before_a_vote] {
+        let refused = survivor
+            .repair_quorum(&stale, accepted, SystemTime::now(), "anna")
+            .await;
+        let expected = Err(RepairRefusal::Changed(plan.survivor));
+        assert_eq!(refused, expected, "{stale:?}");
+        assert_eq!(survivor.evidence().await.log_end, plan.log_end);
+    }
+    repair(&ring, &plan).await;
+}
+
+#[tokio::test]
 async fn a_member_that_holds_what_the_ring_gave_up_stops_instead_of_keeping_it() {
     let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
     let shared = ring.commit("everybody has it").await;

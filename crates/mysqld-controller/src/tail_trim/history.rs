@@ -150,6 +150,66 @@ mod tests {
             let elsewhere = BinlogPlace::of_options(["--log-bin=o"], Path::new("/d"), "h").unwrap();
             assert_eq!(since(&record, &elsewhere, &listed), None);
         }
+        // Another basename under the same index: its first file has the number of the one on record, and is none behind it.
+        let record = StartRecord {
+            index: place.index().to_owned(),
+            last_file: Some("/d/other.000001".into()),
+            encrypted: None,
+        };
+        assert_eq!(since(&record, &place, &files(&[1, 2])), None);
+    }
+
+    #[test]
+    fn the_last_file_is_ours_if_no_other_start_came_behind_the_one_on_record() {
+        let home = tempfile::tempdir().unwrap();
+        let place = BinlogPlace::of_options([], home.path(), "h").unwrap();
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../binlog-format/testdata");
+        let content = |name: &str| match name {
+            "torn" => Vec::new(),
+            "encrypted" => vec![0xfd, b'b', b'i', b'n'],
+            name => fs::read(golden.join(name).with_extension("binlog")).unwrap(),
+        };
+        let record = StartRecord {
+            index: place.index().to_owned(),
+            last_file: None,
+            encrypted: None,
+        };
+        // `first_file` is the first behind a start, `rows` one behind a rotation.
+        let table: [(&[&str], bool); 7] = [
+            (&[], false),
+            (&["first_file"], true),
+            (&["first_file", "rows", "rows"], true),
+            (&["first_file", "rows", "first_file"], false),
+            (&["rows"], true),
+            (&["first_file", "torn"], true),
+            // What cannot be read is judged by its flags.
+            (&["encrypted"], true),
+        ];
+        for (names, expected) in table {
+            let write = |(at, name): (usize, &&str)| {
+                let file = home.path().join(format!("binlog.{at:06}"));
+                fs::write(&file, content(name)).unwrap();
+                file
+            };
+            let files: Vec<PathBuf> = names.iter().enumerate().map(write).collect();
+            let ours = |record| is_ours(record, &place, &files).unwrap();
+            assert_eq!(ours(Some(&record)), expected, "{names:?}");
+            assert!(!ours(None), "a start that nobody wrote down is not ours");
+        }
+    }
+
+    #[test]
+    fn an_encrypted_file_was_closed_when_its_flag_alone_is_another() {
+        let file = Path::new("/d/binlog.000003");
+        let before = EncryptedInUse {
+            file: file.to_owned(),
+            flags: 0x3b,
+        };
+        assert!(before.was_closed(file, Some(0x3a)));
+        for flags in [Some(0x3b), Some(0x38), None] {
+            assert!(!before.was_closed(file, flags), "{flags:?}");
+        }
+        assert!(!before.was_closed(Path::new("/d/binlog.000004"), Some(0x3a)));
     }
 
     #[test]
@@ -167,6 +227,10 @@ mod tests {
         record.store(home.path()).unwrap();
         assert_eq!(StartRecord::load(home.path()).unwrap(), Some(record));
         fs::write(home.path().join(FILE), "{").unwrap();
+        assert!(StartRecord::load(home.path()).is_err());
+        // What is there and cannot be read is not as if nothing were there.
+        fs::remove_file(home.path().join(FILE)).unwrap();
+        fs::create_dir(home.path().join(FILE)).unwrap();
         assert!(StartRecord::load(home.path()).is_err());
     }
 }

@@ -185,3 +185,22 @@ fn what_a_header_says() {
     assert!(header("first_file").after_a_start && !header("rows").after_a_start);
     assert!(!header("rows").previous.is_empty());
 }
+
+#[test]
+fn the_flags_of_an_encrypted_file_are_one_byte_behind_its_header() {
+    // 512 bytes of the encryption's header, then the magic, and 17 bytes of the first event's header.
+    let mut bytes = vec![0; 533];
+    bytes[..4].copy_from_slice(&[0xfd, b'b', b'i', b'n']);
+    let flags = |bytes: &[u8]| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), bytes).unwrap();
+        encrypted_flags(file.path()).unwrap()
+    };
+    assert_eq!(flags(&bytes), None, "it ends before them");
+    bytes.push(0x5a);
+    assert_eq!(flags(&bytes), Some(0x5a));
+    bytes.extend([0xff; 100]);
+    assert_eq!(flags(&bytes), Some(0x5a));
+    bytes[0] = 0xfe;
+    assert_eq!(flags(&bytes), None, "it is not encrypted");
+}

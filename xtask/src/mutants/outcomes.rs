@@ -1,0 +1,271 @@
+//! What became of each mutant. cargo-mutants tells them apart by line and column, which change with every edit above; here they
+//! are known by the text of their line, so that what was found stays known.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+/// One change to the code.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Mutant {
+    /// From the checkout on.
+    pub(super) file: String,
+    /// As `replace < with <= in is_near`.
+    pub(super) change: String,
+    /// The line in which it begins, without the blanks around it.
+    pub(super) line: String,
+    column: usize,
+    /// Which of the lines with this text it is.
+    nth: usize,
+    /// What cargo-mutants calls it now.
+    #[serde(skip)]
+    name: String,
+}
+
+impl fmt::Display for Mutant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, line, .. } = self;
+        write!(f, "{name} at `{line}`")
+    }
+}
+
+/// What became of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Outcome {
+    /// A test failed.
+    Killed,
+    /// All tests succeeded.
+    Survived,
+    /// The tests did not end, which somebody would notice.
+    TimedOut,
+    /// It does not compile.
+    Unviable,
+}
+
+/// Of all that were ever run.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Outcomes(BTreeMap<Mutant, Outcome>);
+
+impl Outcomes {
+    /// # Errors
+    /// When the file is there and cannot be read.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        if !path.is_file() {
+            return Ok(Self::default());
+        }
+        let kept: Vec<(Mutant, Outcome)> = serde_json::from_slice(&fs::read(path)?)
+            .with_context(|| format!("{} is not understood", path.display()))?;
+        Ok(Self(kept.into_iter().map(known).collect()))
+    }
+
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn write(&self, path: &Path) -> Result<()> {
+        let all: Vec<_> = self.0.iter().collect();
+        Ok(fs::write(path, serde_json::to_vec_pretty(&all)?)?)
+    }
+
+    pub(super) fn of(&self, mutant: &Mutant) -> Option<Outcome> {
+        let (mutant, _) = known((mutant.clone(), Outcome::Killed));
+        self.0.get(&mutant).copied()
+    }
+
+    /// Adds what a run of cargo-mutants has left in its folder.
+    ///
+    /// # Errors
+    /// When its files are not understood.
+    pub(super) fn add_from(&mut self, folder: &Path, copy: &Path) -> Result<()> {
+        let path = folder.join("outcomes.json");
+        // A run that was ended before its first mutant has none.
+        let Ok(text) = fs::read(&path) else {
+            return Ok(());
+        };
+        let ran: Ran = serde_json::from_slice(&text)
+            .with_context(|| format!("{} is not understood", path.display()))?;
+        let mut lines = Lines::of(copy);
+        for one in ran.outcomes {
+            let Scenario::Mutant(told) = one.scenario else {
+                continue;
+            };
+            let outcome = match one.summary.as_str() {
+                "CaughtMutant" => Outcome::Killed,
+                "MissedMutant" => Outcome::Survived,
+                "Timeout" => Outcome::TimedOut,
+                "Unviable" => Outcome::Unviable,
+                // It was interrupted.
+                _ => continue,
+            };
+            let (mutant, outcome) = known((lines.mutant(told)?, outcome));
+            self.0.insert(mutant, outcome);
+        }
+        Ok(())
+    }
+}
+
+/// As it is looked up: what cargo-mutants calls it is another with every edit.
+fn known((mut mutant, outcome): (Mutant, Outcome)) -> (Mutant, Outcome) {
+    mutant.name.clear();
+    (mutant, outcome)
+}
+
+/// The mutants of `cargo mutants --list --json`.
+///
+/// # Errors
+/// When it is not understood.
+pub(super) fn listed(text: &str, copy: &Path) -> Result<Vec<Mutant>> {
+    let told: Vec<Told> =
+        serde_json::from_str(text).context("the list of mutants is not understood")?;
+    let mut lines = Lines::of(copy);
+    told.into_iter().map(|told| lines.mutant(told)).collect()
+}
+
+/// Makes `cargo mutants --iterate` leave out what is known: it reads the names of those that it need not run in the
+/// folder of the run before.
+///
+/// # Errors
+/// When the folder cannot be written.
+pub(super) fn say_what_to_leave_out(
+    folder: &Path,
+    mutants: &[Mutant],
+    outcomes: &Outcomes,
+) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    fs::create_dir_all(folder)?;
+    let known = mutants
+        .iter()
+        .filter(|mutant| outcomes.of(mutant).is_some());
+    let names: String = known.map(|mutant| format!("{}\n", mutant.name)).collect();
+    Ok(fs::write(folder.join("caught.txt"), names)?)
+}
+
+/// The sources that mutants are told of.
+struct Lines<'a> {
+    copy: &'a Path,
+    files: HashMap<String, Vec<String>>,
+}
+
+impl<'a> Lines<'a> {
+    fn of(copy: &'a Path) -> Self {
+        Self {
+            copy,
+            files: HashMap::new(),
+        }
+    }
+
+    fn mutant(&mut self, told: Told) -> Result<Mutant> {
+        let Told { name, file, span } = told;
+        if !self.files.contains_key(&file) {
+            let text = fs::read_to_string(self.copy.join(&file)).with_context(|| file.clone())?;
+            let lines = text.lines().map(|line| line.trim().to_owned());
+            self.files.insert(file.clone(), lines.collect());
+        }
+        let lines = &self.files[&file];
+        let Place { line, column } = span.start;
+        let before = lines
+            .get(..line)
+            .context("a mutant behind its file's end")?;
+        let (text, before) = before.split_last().context("a mutant without a line")?;
+        let place = format!("{file}:{line}:{column}: ");
+        Ok(Mutant {
+            change: name.strip_prefix(&place).unwrap_or(&name).to_owned(),
+            line: text.clone(),
+            column,
+            nth: before.iter().filter(|other| *other == text).count(),
+            name,
+            file,
+        })
+    }
+}
+
+// What cargo-mutants writes, as far as it is read.
+
+#[derive(Deserialize)]
+struct Ran {
+    outcomes: Vec<RanOne>,
+}
+
+#[derive(Deserialize)]
+struct RanOne {
+    scenario: Scenario,
+    summary: String,
+}
+
+#[derive(Deserialize)]
+enum Scenario {
+    Baseline,
+    Mutant(Told),
+}
+
+#[derive(Deserialize)]
+struct Told {
+    name: String,
+    file: String,
+    span: Span,
+}
+
+#[derive(Deserialize)]
+struct Span {
+    start: Place,
+}
+
+#[derive(Deserialize)]
+struct Place {
+    line: usize,
+    column: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHANGE: &str = "replace < with <= in f";
+
+    fn told(line: usize) -> String {
+        format!(
+            r#"{{"name": "a.rs:{line}:3: {CHANGE}", "file": "a.rs", "span": {{"start": {{"line": {line}, "column": 3}}}}}}"#
+        )
+    }
+
+    #[test]
+    fn what_was_found_is_known_behind_an_edit_above_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        fs::write(folder.join("a.rs"), "x\n  a < b\n  a < b\n").unwrap();
+        let ran = format!(
+            r#"{{"outcomes": [
+                {{"scenario": "Baseline", "summary": "Success"}},
+                {{"scenario": {{"Mutant": {}}}, "summary": "CaughtMutant"}},
+                {{"scenario": {{"Mutant": {}}}, "summary": "MissedMutant"}}]}}"#,
+            told(2),
+            told(3)
+        );
+        fs::write(folder.join("outcomes.json"), ran).unwrap();
+        let mut outcomes = Outcomes::default();
+        outcomes.add_from(folder, folder).unwrap();
+        let kept = folder.join("kept.json");
+        outcomes.write(&kept).unwrap();
+        assert_eq!(Outcomes::read(&kept).unwrap(), outcomes);
+
+        fs::write(folder.join("a.rs"), "new\nx\n  a < b\n  a < b\n a < c\n").unwrap();
+        let list = format!("[{}, {}, {}]", told(3), told(4), told(5));
+        let mutants = listed(&list, folder).unwrap();
+        let found: Vec<_> = mutants.iter().map(|mutant| outcomes.of(mutant)).collect();
+        assert_eq!(
+            found,
+            [Some(Outcome::Killed), Some(Outcome::Survived), None]
+        );
+        assert_eq!(mutants[1].change, CHANGE);
+
+        let out = folder.join("mutants.out");
+        say_what_to_leave_out(&out, &mutants, &outcomes).unwrap();
+        let left_out = fs::read_to_string(out.join("caught.txt")).unwrap();
+        assert_eq!(left_out.lines().count(), 2);
+        assert!(left_out.starts_with("a.rs:3:3: replace"), "{left_out}");
+    }
+}
