@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn what_goes_on_growing_is_told() {
         let leaks = process(60, |minute| (60 + minute * 2, 40)).and_then(|taken| taken.grew());
-        assert!(leaks.is_some_and(|words| words.starts_with("its memory grew from 82 to ")));
+        assert!(leaks.is_some_and(|words| words.starts_with("its memory grew from 104 to ")));
         let leaks = process(60, |minute| (60, 40 + minute)).and_then(|taken| taken.grew());
         assert!(leaks.is_some_and(|words| words.starts_with("its open descriptors grew from ")));
     }
