@@ -129,11 +129,20 @@ impl Evidence {
 }
 
 fn with_table(page: &str, table: &str) -> Result<String> {
-    let (before, rest) = page.split_once(BEGIN).context("the page has no table")?;
-    let (_, behind) = rest
-        .split_once(END)
-        .context("the page's table has no end")?;
+    let [before, _, behind] = around_table(page, BEGIN, END)?;
     Ok(format!("{before}{BEGIN}{table}{END}{behind}"))
+}
+
+/// What stands before a table that a command writes, the table, and what stands behind it. It is between two lines of the page.
+///
+/// # Errors
+/// When one of the lines is not there.
+pub(crate) fn around_table<'a>(page: &'a str, begin: &str, end: &str) -> Result<[&'a str; 3]> {
+    let (before, rest) = page.split_once(begin).context("the page has no table")?;
+    let (table, behind) = rest
+        .split_once(end)
+        .context("the page's table has no end")?;
+    Ok([before, table, behind])
 }
 
 /// What several runs did together.

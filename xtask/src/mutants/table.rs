@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
+use crate::evidence::around_table;
 use crate::kept_seeds::today;
 
 /// Between these lines of the page stands the table.
@@ -82,12 +83,8 @@ impl Table {
 
 /// The page with this row. Rows of other subjects stay as they are.
 fn with_row(page: &str, subject: &str, row: &str) -> Result<String> {
-    let (before, rest) = page
-        .split_once(BEGIN)
-        .context("docs/evidence.md has no place for the table of mutants")?;
-    let (table, after) = rest
-        .split_once(END)
-        .context("docs/evidence.md: the table of mutants has no end")?;
+    let [before, table, after] =
+        around_table(page, BEGIN, END).context("docs/evidence.md: the table of mutants")?;
     let beginning = format!("| {subject} |");
     let mut rows: Vec<String> = table
         .lines()

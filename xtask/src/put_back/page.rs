@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::evidence::around_table;
+
 /// Between these lines of the page stands the table.
 const BEGIN: &str = "<!-- the table is written by `cargo xtask put-back` -->\n";
 const END: &str = "<!-- the table ends -->\n";
@@ -137,10 +139,7 @@ impl Page {
     }
 
     fn with_table(&self, page: &str) -> Result<String> {
-        let (before, rest) = page.split_once(BEGIN).context("the page has no table")?;
-        let (_, behind) = rest
-            .split_once(END)
-            .context("the page's table has no end")?;
+        let [before, _, behind] = around_table(page, BEGIN, END)?;
         Ok(format!("{before}{BEGIN}{}{END}{behind}", self.table()))
     }
 
