@@ -366,11 +366,7 @@ pub(crate) fn lazy(
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES);
-    if !connector
-        .line
-        .as_ref()
-        .is_some_and(|line| line.carries_entries)
-    {
+    if !connector.carries_entries_far() {
         endpoint = endpoint
             .http2_keep_alive_interval(config.keepalive)
             .keep_alive_timeout(config.keepalive_deadline);
@@ -400,6 +396,11 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
+    /// Whether it is for entries to another region.
+    fn carries_entries_far(&self) -> bool {
+        self.line.as_ref().is_some_and(|line| line.carries_entries)
+    }
+
     async fn connect(
         self,
         address: Uri,
@@ -411,9 +412,7 @@ impl Connector {
                 let authority = address
                     .authority()
                     .map_or("", |authority| authority.as_str());
-                let carries_entries = |line: &&FarLine| line.carries_entries;
-                let given_up_after = self.line.as_ref().filter(carries_entries);
-                let given_up_after = given_up_after.map(|_| far_deadline);
+                let given_up_after = self.carries_entries_far().then_some(far_deadline);
                 streams.connect(authority, given_up_after).await?
             }
             None => {
