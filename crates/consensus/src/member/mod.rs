@@ -32,6 +32,8 @@ use crate::election::campaign::{Campaigning, first_turn};
 use crate::election::vote_gate::ElectionGate;
 use crate::election::{doubted_tail, early_election};
 use crate::engine;
+use crate::engine::any_log::AnyLog;
+use crate::engine::any_network::AnyNetwork;
 use crate::engine::{Engine, Fault};
 use crate::formats;
 use crate::history::noting;
@@ -104,6 +106,18 @@ impl Member {
         N: RaftNetworkFactory<TypeConfig>,
         N::Network: NetSnapshot<TypeConfig, SnapshotData = OfferedStart>,
     {
+        let (log, network) = (AnyLog::new(log), AnyNetwork::new(network));
+        Self::start_over(config, log, network, calls, floor, starts).await
+    }
+
+    async fn start_over(
+        config: MemberConfig,
+        log: AnyLog,
+        network: AnyNetwork,
+        calls: Arc<dyn MemberCalls>,
+        floor: AppliedFloor,
+        starts: Arc<dyn FileStarts>,
+    ) -> Result<Self, StartError> {
         // Whatever an earlier process has promised, it promised before this.
         let begun = Instant::now();
         let gate = ElectionGate::new(starts.doubted_tail().as_ref());

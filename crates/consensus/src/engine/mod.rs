@@ -1,6 +1,9 @@
 //! The engine under its own name, and owned copies of what it shows. Its metrics are read here and
 //! nowhere else: a guard on them held across an await would stop the engine's loop.
 
+pub(crate) mod any_log;
+pub(crate) mod any_network;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
