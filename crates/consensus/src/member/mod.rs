@@ -11,6 +11,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use openraft::RaftNetworkFactory;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::network::NetSnapshot;
@@ -110,7 +112,20 @@ impl Member {
         Self::start_over(config, log, network, calls, floor, starts).await
     }
 
-    async fn start_over(
+    /// Boxed here, because a future is compiled where it is polled: an `async fn` would be in every program that starts members,
+    /// with all that it starts.
+    fn start_over(
+        config: MemberConfig,
+        log: AnyLog,
+        network: AnyNetwork,
+        calls: Arc<dyn MemberCalls>,
+        floor: AppliedFloor,
+        starts: Arc<dyn FileStarts>,
+    ) -> BoxFuture<'static, Result<Self, StartError>> {
+        Self::started(config, log, network, calls, floor, starts).boxed()
+    }
+
+    async fn started(
         config: MemberConfig,
         log: AnyLog,
         network: AnyNetwork,
