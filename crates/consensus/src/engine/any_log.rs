@@ -130,10 +130,7 @@ impl RaftLogStorage<TypeConfig> for AnyLog {
 trait DynReader: Send + Sync {
     fn entries(&mut self, range: Range) -> Answer<'_, Vec<Entry>>;
     fn limited(&mut self, start: u64, end: u64) -> Answer<'_, Vec<Entry>>;
-    fn stream(
-        &mut self,
-        range: Range,
-    ) -> BoxFuture<'_, BoxStream<'_, Result<Entry, io::Error>>>;
+    fn stream(&mut self, range: Range) -> BoxFuture<'_, BoxStream<'_, Result<Entry, io::Error>>>;
     fn vote(&mut self) -> Answer<'_, Option<Vote>>;
 }
 
@@ -146,10 +143,7 @@ impl<R: RaftLogReader<TypeConfig>> DynReader for R {
         self.limited_get_log_entries(start, end).boxed()
     }
 
-    fn stream(
-        &mut self,
-        range: Range,
-    ) -> BoxFuture<'_, BoxStream<'_, Result<Entry, io::Error>>> {
+    fn stream(&mut self, range: Range) -> BoxFuture<'_, BoxStream<'_, Result<Entry, io::Error>>> {
         self.entries_stream(range).map(StreamExt::boxed).boxed()
     }
 
