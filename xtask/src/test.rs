@@ -67,9 +67,10 @@ pub(crate) const BROKEN: [(&str, u64, &str); 25] = [
 
 /// The package of the whole-system tests, which all use a mysqld.
 const WHOLE_SYSTEM: &str = "witness-tests";
-/// Of these, the program of those that get along with whatever else runs: what they wait for has tens of seconds.
-const BESIDE_OTHERS: &str = "two_at_once";
-/// And of those that do not: they measure a time or the memory, or must not see an election because something else runs.
+/// Programs of tests that get along with whatever else runs: what they wait for has tens of seconds. Of these, those of the whole
+/// system, and as many others that the programs beside them take as long.
+const BESIDE_OTHERS: [&str; 3] = ["two_at_once", "beside_a_mysqld", "facts_of_mysqld"];
+/// The program of the whole-system tests that do not: they measure a time or the memory, or must not see an election because something else runs.
 const ALONE: &str = "one_at_a_time";
 
 #[derive(Args)]
@@ -398,12 +399,13 @@ fn run_tests(again: bool) -> Result<Vec<Failure>> {
     most.extend(others.iter().flat_map(|name| ["--test", name]));
     // Most of what takes long waits, for processes, clocks and disks, and does so beside the others.
     let (beside, rest) = std::thread::scope(|scope| {
-        let beside = scope.spawn(|| run_programs(&["--test", BESIDE_OTHERS], "│ "));
+        let beside = BESIDE_OTHERS.map(|name| ["--test", name]).concat();
+        let beside = scope.spawn(move || run_programs(&beside, "│ "));
         let rest =
             run_programs(&most, "").and_then(|most| Ok([most, run_programs(&["--doc"], "")?]));
         (beside.join(), rest)
     });
-    let beside = beside.map_err(|_| anyhow!("running {BESIDE_OTHERS} panicked"))??;
+    let beside = beside.map_err(|_| anyhow!("running tests beside others panicked"))??;
     let [most, examples] = rest?;
     let alone = run_programs(&["--test", ALONE], "")?;
     let runs = [beside, most, examples, alone];
@@ -437,7 +439,7 @@ fn run_programs(which: &[&str], prefix: &str) -> Result<(ExitStatus, String)> {
     heard(cargo(&arguments).env(BUILT_VARIABLE, "1"), prefix)
 }
 
-/// The programs of tests but for the two of the whole system.
+/// The programs of tests but for those that run beside them or behind them.
 fn other_programs() -> Result<Vec<String>> {
     let arguments = ["metadata", "--no-deps", "--format-version", "1"];
     let said = cargo(&arguments).output().context("cannot run cargo")?;
@@ -448,13 +450,11 @@ fn other_programs() -> Result<Vec<String>> {
         .flat_map(|package| package.targets);
     let programs = targets.filter(|target| target.kind == ["test"]);
     let names: BTreeSet<String> = programs.map(|target| target.name).collect();
-    for whole_system in [BESIDE_OTHERS, ALONE] {
-        ensure!(
-            names.contains(whole_system),
-            "there are no tests `{whole_system}`"
-        );
+    let by_themselves = BESIDE_OTHERS.into_iter().chain([ALONE]);
+    for name in by_themselves.clone() {
+        ensure!(names.contains(name), "there are no tests `{name}`");
     }
-    let others = |name: &String| ![BESIDE_OTHERS, ALONE].contains(&name.as_str());
+    let others = |name: &String| by_themselves.clone().all(|other| other != name);
     Ok(names.into_iter().filter(others).collect())
 }
 

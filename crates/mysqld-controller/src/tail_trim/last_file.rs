@@ -407,6 +407,7 @@ fn alone(query: &Query<'_>) -> Result<(), String> {
 mod undo_tests {
     use std::borrow::Cow;
 
+    use binlog_format::events::Compression;
     use binlog_format::events::EncodeEvent;
     use binlog_format::events::EventOrigin;
 
@@ -465,6 +466,28 @@ mod undo_tests {
         for events in stays {
             assert!(judge(&events).is_err());
         }
+    }
+
+    fn in_one_event(events: &[Vec<u8>]) -> Vec<u8> {
+        let payload = TransactionPayload {
+            compression: Compression::None,
+            uncompressed_size: None,
+            block: events.concat().into(),
+        };
+        payload.encode(EventOrigin::default())
+    }
+
+    #[test]
+    fn a_transaction_that_is_one_compressed_event_is_looked_into() {
+        let update = || query("UPDATE t SET a = 1", None);
+        let undone = [query("BEGIN", None), update()];
+        assert_eq!(judge(&[in_one_event(&undone)]), Ok(()));
+        let stays = [query("BEGIN", None), update(), query("COMMIT", None)];
+        let why = judge(&[in_one_event(&stays)]).unwrap_err();
+        assert!(why.contains("engine without transactions"), "{why}");
+        let large = in_one_event(&[query("BEGIN", None), query(&"x".repeat(1 << 20), None)]);
+        let why = judge(&[large]).unwrap_err();
+        assert!(why.contains("cannot be read"), "{why}");
     }
 }
 

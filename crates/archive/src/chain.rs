@@ -1,0 +1,320 @@
+//! Whether pieces are one chain: which of them follow each other without a gap, where somebody goes on who archives, and which
+//! are no longer needed. Pure, over names alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use binlog_store::{FileNumber, LogPlace};
+
+use crate::name::{PieceName, Timeline};
+
+/// Pieces of which each begins where the one before has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// At least one.
+    pub pieces: Vec<PieceName>,
+}
+
+impl Run {
+    /// Where its first piece begins.
+    #[must_use]
+    pub fn begins(&self) -> Option<LogPlace> {
+        self.pieces.first().map(PieceName::begins)
+    }
+
+    /// Where the log goes on behind its last piece.
+    #[must_use]
+    pub fn goes_on(&self) -> Option<LogPlace> {
+        self.pieces.last().map(PieceName::goes_on)
+    }
+}
+
+/// What a listing of an archive's log says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pieces {
+    by_timeline: BTreeMap<Timeline, BTreeMap<FileNumber, BTreeSet<PieceName>>>,
+}
+
+impl FromIterator<PieceName> for Pieces {
+    fn from_iter<I: IntoIterator<Item = PieceName>>(names: I) -> Self {
+        let mut pieces = Self::default();
+        for name in names {
+            pieces.add(name);
+        }
+        pieces
+    }
+}
+
+impl Pieces {
+    /// Takes in a piece that has come in.
+    pub fn add(&mut self, name: PieceName) {
+        let files = self.by_timeline.entry(name.timeline).or_default();
+        files.entry(name.file).or_default().insert(name);
+    }
+
+    /// The histories that the archive has parts of, oldest first.
+    pub fn timelines(&self) -> impl Iterator<Item = Timeline> + '_ {
+        self.by_timeline.keys().copied()
+    }
+
+    /// The newest history: the one in which the ring's log goes on.
+    #[must_use]
+    pub fn newest(&self) -> Option<Timeline> {
+        self.timelines().last()
+    }
+
+    /// A history of the log as far as the archive has it: one run if there is no gap in it. A history has the files of the one
+    /// before up to the file with which it begins itself.
+    #[must_use]
+    pub fn history(&self, timeline: Timeline) -> Vec<Run> {
+        let mut files: BTreeMap<FileNumber, Vec<PieceName>> = BTreeMap::new();
+        for (_, of_timeline) in self.by_timeline.range(..=timeline) {
+            if let Some(first) = of_timeline.keys().next() {
+                files.split_off(first);
+            }
+            for (file, pieces) in of_timeline {
+                files.insert(*file, runs_of_a_file(pieces).concat());
+            }
+        }
+        joined(files.into_values().flatten())
+    }
+
+    /// Where whoever archives goes on: behind the last run of the newest history. `None` where the archive is empty.
+    #[must_use]
+    pub fn goes_on(&self) -> Option<LogPlace> {
+        self.history(self.newest()?).last()?.goes_on()
+    }
+
+    /// Pieces whose bytes another piece has as well: those of a file that is in the archive as a whole, and those that two
+    /// members have archived at the same moment. They may be deleted; no history is another one without them.
+    #[must_use]
+    pub fn superfluous(&self) -> Vec<PieceName> {
+        let mut superfluous = Vec::new();
+        for pieces in self.by_timeline.values().flat_map(BTreeMap::values) {
+            let needed: BTreeSet<_> = runs_of_a_file(pieces).concat().into_iter().collect();
+            superfluous.extend(pieces.difference(&needed).copied());
+        }
+        superfluous
+    }
+}
+
+/// The fewest pieces of one file and one history that have all bytes that any of them has: one run of them if there is no gap.
+fn runs_of_a_file(pieces: &BTreeSet<PieceName>) -> Vec<Vec<PieceName>> {
+    let mut left: BTreeSet<PieceName> = pieces.clone();
+    let mut runs = Vec::new();
+    while let Some(first) = left.first().copied() {
+        let run = farthest(first.start, &left);
+        let end = run.last().map_or(first.end, |last| last.end);
+        left.retain(|piece| piece.end > end);
+        runs.push(run);
+    }
+    runs
+}
+
+/// The fewest pieces that reach from a byte as far as possible; of two that end at the same byte, with the end of the file.
+fn farthest(start: u64, pieces: &BTreeSet<PieceName>) -> Vec<PieceName> {
+    // How each byte is reached that is: over how many pieces, and by which one at last.
+    let mut reached: BTreeMap<u64, (usize, Option<PieceName>)> = BTreeMap::new();
+    reached.insert(start, (0, None));
+    // In the order of where they begin, so that everything that leads to a piece was looked at before it.
+    for piece in pieces {
+        let Some((pieces_before, _)) = reached.get(&piece.start).copied() else {
+            continue;
+        };
+        let hops = pieces_before + 1;
+        let known = reached.get(&piece.end).copied();
+        let better = known.is_none_or(|(known, by)| {
+            let closes = piece.closed && by.is_some_and(|by| !by.closed);
+            let opens = !piece.closed && by.is_some_and(|by| by.closed);
+            closes || (hops < known && !opens)
+        });
+        if better {
+            reached.insert(piece.end, (hops, Some(*piece)));
+        }
+    }
+    let mut run = Vec::new();
+    let mut at = reached.last_key_value().map(|(end, _)| *end);
+    while let Some((_, Some(piece))) = at.and_then(|at| reached.get(&at)) {
+        run.push(*piece);
+        at = Some(piece.start);
+    }
+    run.reverse();
+    run
+}
+
+fn joined(pieces: impl Iterator<Item = PieceName>) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for piece in pieces {
+        match runs.last_mut() {
+            Some(run) if run.goes_on() == Some(piece.begins()) => run.pieces.push(piece),
+            _ => runs.push(Run {
+                pieces: vec![piece],
+            }),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn number(number: u64) -> FileNumber {
+        FileNumber::new(number).unwrap()
+    }
+
+    fn at(file: u64, offset: u64) -> LogPlace {
+        LogPlace {
+            file: number(file),
+            offset,
+        }
+    }
+
+    /// `2/7:0-90!`: history 2, file 7, bytes 0 to 90, closed.
+    fn piece(text: &str) -> PieceName {
+        let (timeline, rest) = text.split_once('/').unwrap();
+        let (file, range) = rest.split_once(':').unwrap();
+        let (start, end) = range.trim_end_matches('!').split_once('-').unwrap();
+        PieceName {
+            timeline: Timeline(timeline.parse().unwrap()),
+            file: number(file.parse().unwrap()),
+            start: start.parse().unwrap(),
+            end: end.parse().unwrap(),
+            closed: text.ends_with('!'),
+        }
+    }
+
+    fn pieces(text: &str) -> Pieces {
+        text.split_whitespace().map(piece).collect()
+    }
+
+    fn shown(run: &Run) -> String {
+        let shown = run.pieces.iter().map(|piece| {
+            let mark = if piece.closed { "!" } else { "" };
+            let (timeline, file) = (piece.timeline.0, piece.file.get());
+            format!("{timeline}/{file}:{}-{}{mark}", piece.start, piece.end)
+        });
+        shown.collect::<Vec<_>>().join(" ")
+    }
+
+    fn history(of: &Pieces, timeline: u32) -> Vec<String> {
+        let runs = of.history(Timeline(timeline));
+        runs.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn pieces_that_follow_each_other_are_one_run() {
+        let archive = pieces("1/1:0-50! 1/2:0-30 1/2:30-80! 1/3:0-10");
+        let expected = ["1/1:0-50! 1/2:0-30 1/2:30-80! 1/3:0-10"];
+        assert_eq!(history(&archive, 1), expected);
+        assert_eq!(archive.goes_on().unwrap(), at(3, 10));
+        assert_eq!(archive.superfluous(), []);
+        assert_eq!(Pieces::default().goes_on(), None);
+    }
+
+    #[test]
+    fn a_missing_piece_is_a_gap() {
+        let archive = pieces("1/1:0-50! 1/2:30-80! 1/3:0-10 1/5:0-7");
+        let expected = ["1/1:0-50!", "1/2:30-80! 1/3:0-10", "1/5:0-7"];
+        assert_eq!(history(&archive, 1), expected);
+        assert_eq!(archive.superfluous(), []);
+    }
+
+    #[test]
+    fn a_whole_file_takes_the_place_of_its_pieces() {
+        let archive = pieces("1/1:0-30 1/1:30-50! 1/1:0-50! 1/2:0-7");
+        assert_eq!(history(&archive, 1), ["1/1:0-50! 1/2:0-7"]);
+        let superfluous = [piece("1/1:0-30"), piece("1/1:30-50!")];
+        assert_eq!(archive.superfluous(), superfluous);
+    }
+
+    #[test]
+    fn of_two_members_that_archived_at_once_the_one_counts_that_reaches_farther() {
+        let archive = pieces("1/1:0-30 1/1:30-60 1/1:30-50 1/1:50-90 1/1:60-70");
+        assert_eq!(history(&archive, 1), ["1/1:0-30 1/1:30-50 1/1:50-90"]);
+        let superfluous = [piece("1/1:30-60"), piece("1/1:60-70")];
+        assert_eq!(archive.superfluous(), superfluous);
+    }
+
+    #[test]
+    fn a_later_history_has_the_files_before_it() {
+        let archive = pieces("1/1:0-50! 1/2:0-90! 1/3:0-10 2/2:0-60 2/2:60-70! 2/3:0-5");
+        let second = ["1/1:0-50! 2/2:0-60 2/2:60-70! 2/3:0-5"];
+        assert_eq!(history(&archive, 2), second);
+        assert_eq!(history(&archive, 1), ["1/1:0-50! 1/2:0-90! 1/3:0-10"]);
+        assert_eq!(archive.newest(), Some(Timeline(2)));
+        assert_eq!(archive.goes_on().unwrap(), at(3, 5));
+    }
+
+    /// What a member does: it looks at the names, now or a while ago, and puts the next bytes there.
+    #[derive(Debug, Clone)]
+    struct Turn {
+        /// By how many pieces its listing is too old.
+        stale: usize,
+        bytes: u64,
+        /// Whether it archives a file as a whole where it can.
+        whole: bool,
+        deletes: bool,
+    }
+
+    fn turns() -> impl Strategy<Value = Vec<Turn>> {
+        let turn = (
+            0usize..3,
+            1u64..40,
+            any::<bool>(),
+            prop::bool::weighted(0.2),
+        );
+        let turn = turn.prop_map(|(stale, bytes, whole, deletes)| Turn {
+            stale,
+            bytes,
+            whole,
+            deletes,
+        });
+        prop::collection::vec(turn, 1..40)
+    }
+
+    const FILE_BYTES: u64 = 100;
+
+    proptest! {
+        /// However many members archive at once, and whoever deletes what is superfluous meanwhile.
+        #[test]
+        fn there_is_never_a_gap(turns in turns()) {
+            let mut written: Vec<PieceName> = Vec::new();
+            let mut deleted: BTreeSet<PieceName> = BTreeSet::new();
+            let mut farthest = at(1, 0);
+            for turn in turns {
+                let seen = written.len().saturating_sub(turn.stale);
+                let there = written[..seen].iter().filter(|piece| !deleted.contains(piece));
+                let listing: Pieces = there.copied().collect();
+                if turn.deletes {
+                    deleted.extend(listing.superfluous());
+                }
+                let from = listing.goes_on().unwrap_or(at(1, 0));
+                let end = if turn.whole { FILE_BYTES } else { FILE_BYTES.min(from.offset + turn.bytes) };
+                let closed = end == FILE_BYTES;
+                let mut next = PieceName {
+                    timeline: Timeline::FIRST,
+                    file: from.file,
+                    start: from.offset,
+                    end,
+                    closed,
+                };
+                written.push(next);
+                if closed && turn.whole {
+                    next.start = 0;
+                    written.push(next);
+                }
+                let there = written.iter().filter(|piece| !deleted.contains(piece));
+                let archive: Pieces = there.copied().collect();
+                let history = archive.history(Timeline::FIRST);
+                prop_assert_eq!(history.len(), 1, "{:?}", history);
+                let first = at(1, 0);
+                prop_assert_eq!(history[0].begins(), Some(first));
+                let now = archive.goes_on().unwrap();
+                prop_assert!(now >= farthest);
+                farthest = now;
+            }
+        }
+    }
+}

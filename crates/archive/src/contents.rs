@@ -1,0 +1,403 @@
+//! What a piece holds, found by reading it once: op ids, GTIDs, times and the SHA-256 of its bytes. Every event's checksum is
+//! verified on the way, so that what is archived, and what comes back, is what the ring has committed.
+//!
+//! Bytes are taken as they come. In memory is one small event at a time; the large ones, of rows, are stepped over.
+
+use std::fmt;
+
+use binlog_format::checksum::{CHECKSUM_LEN, ChecksumAlgorithm};
+use binlog_format::event::{EventFlags, EventHeader, EventRef, EventType, HEADER_LEN};
+use binlog_format::events::{CommitTimestamp, GtidEvent, Ignorable, PreviousGtids};
+use binlog_format::gtid::GtidSet;
+use binlog_format::{DecodeError, MAGIC};
+use binlog_store::{MARKER_MAGIC, Marker, MarkerError, MarkerKind};
+use raft_types::OpId;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// The largest event that is looked into: a set of previous GTIDs may have millions of intervals.
+const MAX_KEPT_BYTES: u64 = 64 << 20;
+
+/// What a piece holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contents {
+    /// How many bytes of the log.
+    pub bytes: u64,
+    /// Their SHA-256.
+    pub sha256: Hash,
+    /// What its file's header says, where the piece begins with the file.
+    pub beginning: Option<FileBeginning>,
+    /// Its first and its last entry; none in a piece that is a header alone.
+    pub entries: Option<(OpId, OpId)>,
+    /// How many transactions.
+    pub transactions: u64,
+    /// Their GTIDs.
+    pub gtids: GtidSet,
+    /// The earliest and the latest commit among them, as the server says that wrote the log.
+    pub committed: Option<(CommitTimestamp, CommitTimestamp)>,
+    /// Whether it ends with its file.
+    pub closed: bool,
+}
+
+/// What a file's header says of the log before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileBeginning {
+    /// The entry before the file; none in front of the log's first one.
+    pub before: Option<OpId>,
+    /// The GTIDs of all files before it.
+    pub previous_gtids: GtidSet,
+}
+
+/// A SHA-256, in hexadecimal where people read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Hash(pub [u8; 32]);
+
+impl Hash {
+    /// The SHA-256 of bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl From<Hash> for String {
+    fn from(hash: Hash) -> Self {
+        hash.to_string()
+    }
+}
+
+impl TryFrom<String> for Hash {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let refused = || format!("`{text}` is not a SHA-256 in hexadecimal");
+        let mut hash = [0; 32];
+        if text.len() != 2 * hash.len() || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(refused());
+        }
+        for (byte, digits) in hash.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| refused())?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| refused())?;
+        }
+        Ok(Self(hash))
+    }
+}
+
+/// Why bytes are not a piece of a log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("at byte {offset} of the file: {kind}")]
+pub struct ContentsError {
+    /// The first byte of the event in question, from the beginning of the file.
+    pub offset: u64,
+    /// What is wrong there.
+    pub kind: ContentsErrorKind,
+}
+
+/// What is wrong with bytes of a piece.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ContentsErrorKind {
+    /// The file does not begin as a binlog file does.
+    #[error("the file does not begin with the magic number of a binlog file")]
+    NoMagic,
+    /// The bytes are no event, or a damaged one.
+    #[error("{0}")]
+    Event(#[from] DecodeError),
+    /// A server writes to the file, or has died while it did: none of the ring's files says so.
+    #[error("the file is marked as one that is being written to")]
+    InUse,
+    /// The event stands elsewhere than it says.
+    #[error("an event ends here that says that it ends at {0}")]
+    Misplaced(u32),
+    /// A marker of the ring cannot be read.
+    #[error("the ring's marker cannot be read: {0}")]
+    Marker(#[from] MarkerError),
+    /// An event that is to be looked into is larger than it can be.
+    #[error("a {0} event of {1} bytes")]
+    TooLarge(EventType, u64),
+    /// An entry is missing, or stands twice.
+    #[error("entry {found} stands behind entry {last}")]
+    Gap {
+        /// The entry before.
+        last: OpId,
+        /// The one that is not the next one.
+        found: OpId,
+    },
+    /// Something stands behind the end of the file.
+    #[error("something stands behind the end of the file")]
+    BehindTheEnd,
+    /// The piece does not end between entries.
+    #[error("the piece ends within an entry")]
+    WithinAnEntry,
+}
+
+/// Reads one piece, in chunks of any size.
+pub struct ContentsReader {
+    /// Of the next byte in the file.
+    offset: u64,
+    begin: u64,
+    sha256: Sha256,
+    event: Event,
+    magic_left: usize,
+    /// Up to where the events of the entry go that was announced last.
+    entry_ends: u64,
+    found: Contents,
+}
+
+/// The event that is being read: of one that is looked into all bytes are kept, of others the header.
+#[derive(Default)]
+struct Event {
+    header: Option<EventHeader>,
+    taken: u64,
+    kept: Vec<u8>,
+    /// Over all but the last four bytes, which are these.
+    crc32: crc32fast::Hasher,
+    stored: [u8; CHECKSUM_LEN],
+}
+
+impl Event {
+    fn size(&self) -> u64 {
+        let header = self.header.map(|header| u64::from(header.event_size));
+        header.unwrap_or(HEADER_LEN as u64)
+    }
+
+    fn is_looked_into(&self) -> bool {
+        self.header.is_none_or(|header| {
+            matches!(
+                header.event_type,
+                EventType::FormatDescription
+                    | EventType::Ignorable
+                    | EventType::PreviousGtids
+                    | EventType::Gtid
+                    | EventType::GtidTagged
+            )
+        })
+    }
+
+    /// Takes some of the bytes, up to the end of its header or its own, and says how many.
+    fn take(&mut self, bytes: &[u8]) -> usize {
+        let covered = match self.header {
+            Some(_) => self.size() - CHECKSUM_LEN as u64,
+            None => HEADER_LEN as u64,
+        };
+        let end = if self.taken < covered {
+            covered
+        } else {
+            self.size()
+        };
+        let left = usize::try_from(end - self.taken).unwrap_or(usize::MAX);
+        let part = &bytes[..left.min(bytes.len())];
+        if self.is_looked_into() {
+            self.kept.extend_from_slice(part);
+        }
+        if self.taken < covered {
+            self.crc32.update(part);
+        } else {
+            let at = (self.taken - covered) as usize;
+            self.stored[at..at + part.len()].copy_from_slice(part);
+        }
+        self.taken += part.len() as u64;
+        part.len()
+    }
+
+    /// The event, of which only the header is there where it is not looked into.
+    fn verified(&self) -> Result<Option<EventRef<'_>>, DecodeError> {
+        if self.is_looked_into() {
+            let event = EventRef::new(&self.kept)?;
+            return event.verified(ChecksumAlgorithm::Crc32).map(Some);
+        }
+        let expected = u32::from_le_bytes(self.stored);
+        let found = self.crc32.clone().finalize();
+        match self.header {
+            Some(header) if expected != found => Err(DecodeError::ChecksumMismatch {
+                event_type: header.event_type,
+                expected,
+                found,
+            }),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl ContentsReader {
+    /// For a piece that begins at this byte of its file.
+    #[must_use]
+    pub fn from(begin: u64) -> Self {
+        Self {
+            offset: begin,
+            begin,
+            sha256: Sha256::new(),
+            event: Event::default(),
+            magic_left: if begin == 0 { MAGIC.len() } else { 0 },
+            entry_ends: begin,
+            found: Contents {
+                bytes: 0,
+                sha256: Hash([0; 32]),
+                beginning: None,
+                entries: None,
+                transactions: 0,
+                gtids: GtidSet::new(),
+                committed: None,
+                closed: false,
+            },
+        }
+    }
+
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// At the first one that is not what a log has there. Nothing more may be asked then.
+    pub fn take(&mut self, mut bytes: &[u8]) -> Result<(), ContentsError> {
+        self.sha256.update(bytes);
+        while self.magic_left > 0 && !bytes.is_empty() {
+            let at = MAGIC.len() - self.magic_left;
+            if bytes[0] != MAGIC[at] {
+                return Err(self.error(0, ContentsErrorKind::NoMagic));
+            }
+            bytes = &bytes[1..];
+            self.magic_left -= 1;
+            self.offset += 1;
+            self.entry_ends = self.offset;
+        }
+        while !bytes.is_empty() {
+            let begins = self.offset - self.event.taken;
+            let taken = self.step(bytes);
+            let taken = taken.map_err(|kind| self.error(begins, kind))?;
+            bytes = &bytes[taken..];
+        }
+        Ok(())
+    }
+
+    /// What the piece holds that ends here.
+    ///
+    /// # Errors
+    /// When it does not end between entries.
+    pub fn finish(mut self) -> Result<Contents, ContentsError> {
+        let within = self.event.taken > 0 || self.magic_left > 0 || self.offset < self.entry_ends;
+        if within || self.offset == self.begin {
+            return Err(self.error(self.offset, ContentsErrorKind::WithinAnEntry));
+        }
+        self.found.bytes = self.offset - self.begin;
+        self.found.sha256 = Hash(self.sha256.finalize().into());
+        Ok(self.found)
+    }
+
+    fn error(&self, offset: u64, kind: ContentsErrorKind) -> ContentsError {
+        ContentsError { offset, kind }
+    }
+
+    /// Takes some of the bytes, of one event at most, and says how many.
+    fn step(&mut self, bytes: &[u8]) -> Result<usize, ContentsErrorKind> {
+        if self.found.closed {
+            return Err(ContentsErrorKind::BehindTheEnd);
+        }
+        let taken = self.event.take(bytes);
+        self.offset += taken as u64;
+        if self.event.header.is_none() && self.event.taken == HEADER_LEN as u64 {
+            self.header()?;
+        }
+        if self.event.header.is_some() && self.event.taken == self.event.size() {
+            self.whole_event()?;
+        }
+        Ok(taken)
+    }
+
+    fn header(&mut self) -> Result<(), ContentsErrorKind> {
+        let header = EventHeader::parse(&self.event.kept)?;
+        let size = u64::from(header.event_size);
+        if size < (HEADER_LEN + CHECKSUM_LEN) as u64 {
+            let (field, reason) = ("event size", "smaller than a header and a checksum");
+            return Err(DecodeError::Invalid { field, reason }.into());
+        }
+        let ends = self.offset - HEADER_LEN as u64 + size;
+        // Positions in a file have 32 bits, and go around where it is larger.
+        if header.log_pos != ends as u32 {
+            return Err(ContentsErrorKind::Misplaced(header.log_pos));
+        }
+        // The one bit that no checksum covers.
+        if header.event_type == EventType::FormatDescription
+            && header.flags.contains(EventFlags::BINLOG_IN_USE)
+        {
+            return Err(ContentsErrorKind::InUse);
+        }
+        self.event.header = Some(header);
+        if self.event.is_looked_into() && size > MAX_KEPT_BYTES {
+            return Err(ContentsErrorKind::TooLarge(header.event_type, size));
+        }
+        Ok(())
+    }
+
+    fn whole_event(&mut self) -> Result<(), ContentsErrorKind> {
+        let event = std::mem::take(&mut self.event);
+        let Some(header) = event.header else {
+            return Ok(());
+        };
+        match (header.event_type, event.verified()?) {
+            (EventType::PreviousGtids, Some(event)) => {
+                let previous_gtids = PreviousGtids::decode(event)?.gtids;
+                self.found.beginning = Some(FileBeginning {
+                    before: None,
+                    previous_gtids,
+                });
+            }
+            (EventType::Ignorable, Some(event)) => {
+                let body = Ignorable::decode(event)?.body;
+                if body.starts_with(&MARKER_MAGIC) {
+                    self.marker(&Marker::decode(&body)?.0)?;
+                }
+            }
+            (EventType::Gtid | EventType::GtidTagged, Some(event)) => {
+                self.transaction(&GtidEvent::decode(event)?);
+            }
+            (EventType::Rotate, _) => self.found.closed = true,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn marker(&mut self, marker: &Marker) -> Result<(), ContentsErrorKind> {
+        self.entry_ends = self.offset + marker.stored_payload_len();
+        let Some(op_id) = marker.op_id else {
+            return Ok(());
+        };
+        if marker.kind == MarkerKind::FileHeader {
+            if let Some(beginning) = &mut self.found.beginning {
+                beginning.before = Some(op_id);
+            }
+            return Ok(());
+        }
+        if marker.kind == MarkerKind::Rotate {
+            // The event behind it names the next file; there is one, however long.
+            self.entry_ends = self.offset + 1;
+        }
+        let before = match (&self.found.entries, &self.found.beginning) {
+            (Some((_, last)), _) => Some(*last),
+            (None, Some(beginning)) => beginning.before,
+            (None, None) => None,
+        };
+        if let Some(last) = before
+            && (op_id.index != last.index + 1 || op_id.term < last.term)
+        {
+            return Err(ContentsErrorKind::Gap { last, found: op_id });
+        }
+        let first = self.found.entries.map_or(op_id, |(first, _)| first);
+        self.found.entries = Some((first, op_id));
+        Ok(())
+    }
+
+    fn transaction(&mut self, event: &GtidEvent<'_>) {
+        self.found.transactions += 1;
+        self.found.gtids.add(event.gtid);
+        if let Some(at) = event.immediate_commit {
+            let known = self.found.committed;
+            let (earliest, latest) = known.unwrap_or((at, at));
+            self.found.committed = Some((earliest.min(at), latest.max(at)));
+        }
+    }
+}

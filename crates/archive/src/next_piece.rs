@@ -1,0 +1,221 @@
+//! What is to be archived next: a decision over what the archive has, by its names, and what the log has. Pure.
+
+use binlog_store::{FileNumber, LogPlace};
+
+use crate::chain::Pieces;
+use crate::name::{PieceName, Timeline};
+
+/// The log of a member that archives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// Its files and how many bytes they have, oldest first.
+    pub files: Vec<(FileNumber, u64)>,
+    /// Where the part of it ends that is committed. Every file before that one is closed, and is committed as a whole.
+    pub committed: LogPlace,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Archive this piece: the archive has nothing behind it.
+    GoOn(PieceName),
+    /// Archive this piece although the archive lacks what is between `from` and its beginning: the log has it no more.
+    BehindAGap {
+        /// Where the archive would have gone on.
+        from: LogPlace,
+        /// What the log has first.
+        piece: PieceName,
+    },
+    /// Archive this file as a whole, in the place of its pieces.
+    Whole(PieceName),
+    /// The archive has everything that is committed.
+    Nothing,
+}
+
+/// What to archive next in this history of the log.
+#[must_use]
+pub fn next(archive: &Pieces, timeline: Timeline, log: &Log) -> Next {
+    let history = archive.history(timeline);
+    let Some(&(first, _)) = log.files.first() else {
+        return Next::Nothing;
+    };
+    let begins = LogPlace {
+        file: first,
+        offset: 0,
+    };
+    let reached = history.last().and_then(|run| run.goes_on());
+    let piece = |from: LogPlace| {
+        let (_, bytes) = log.files.iter().find(|(file, _)| *file == from.file)?;
+        let closed = from.file < log.committed.file;
+        let end = if closed { *bytes } else { log.committed.offset };
+        let is_there = from.file <= log.committed.file && from.offset < end;
+        is_there.then_some(PieceName {
+            timeline,
+            file: from.file,
+            start: from.offset,
+            end,
+            closed,
+        })
+    };
+    match reached {
+        Some(from) if from < begins => {
+            let behind = piece(begins);
+            behind.map_or(Next::Nothing, |piece| Next::BehindAGap { from, piece })
+        }
+        reached => match piece(reached.unwrap_or(begins)) {
+            Some(piece) => Next::GoOn(piece),
+            None => whole(archive, timeline, log).map_or(Next::Nothing, Next::Whole),
+        },
+    }
+}
+
+/// The first closed file that the archive has in several pieces, and the log still has.
+fn whole(archive: &Pieces, timeline: Timeline, log: &Log) -> Option<PieceName> {
+    let history = archive.history(timeline);
+    let mut in_parts = history.iter().flat_map(|run| &run.pieces);
+    in_parts.find_map(|last| {
+        let is_in_parts = last.timeline == timeline && last.closed && last.start > 0;
+        let (_, bytes) = log.files.iter().find(|(file, _)| *file == last.file)?;
+        let is_same = *bytes == last.end && last.file < log.committed.file;
+        (is_in_parts && is_same).then_some(PieceName { start: 0, ..*last })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ONE: Timeline = Timeline::FIRST;
+
+    fn number(number: u64) -> FileNumber {
+        FileNumber::new(number).unwrap()
+    }
+
+    fn at(file: u64, offset: u64) -> LogPlace {
+        LogPlace {
+            file: number(file),
+            offset,
+        }
+    }
+
+    fn piece(file: u64, start: u64, end: u64, closed: bool) -> PieceName {
+        PieceName {
+            timeline: ONE,
+            file: number(file),
+            start,
+            end,
+            closed,
+        }
+    }
+
+    fn log(files: &[(u64, u64)], committed: LogPlace) -> Log {
+        let files = files.iter().map(|(file, bytes)| (number(*file), *bytes));
+        Log {
+            files: files.collect(),
+            committed,
+        }
+    }
+
+    #[test]
+    fn the_first_file_comes_first_and_the_rest_of_an_open_one_follows() {
+        let log = log(&[(3, 50), (4, 90)], at(4, 80));
+        let mut archive = Pieces::default();
+        let mut taken = Vec::new();
+        while let Next::GoOn(piece) = next(&archive, ONE, &log) {
+            archive.add(piece);
+            taken.push(piece);
+        }
+        assert_eq!(taken, [piece(3, 0, 50, true), piece(4, 0, 80, false)]);
+        assert_eq!(next(&archive, ONE, &log), Next::Nothing);
+    }
+
+    #[test]
+    fn a_file_that_was_closed_is_archived_as_a_whole_once_nothing_waits() {
+        let archive: Pieces = [piece(3, 0, 20, false)].into_iter().collect();
+        let log = log(&[(3, 50), (4, 90)], at(4, 80));
+        let rest = piece(3, 20, 50, true);
+        assert_eq!(next(&archive, ONE, &log), Next::GoOn(rest));
+        let mut archive = archive;
+        archive.add(rest);
+        let open = piece(4, 0, 80, false);
+        assert_eq!(next(&archive, ONE, &log), Next::GoOn(open));
+        archive.add(open);
+        let whole = piece(3, 0, 50, true);
+        assert_eq!(next(&archive, ONE, &log), Next::Whole(whole));
+        archive.add(whole);
+        assert_eq!(next(&archive, ONE, &log), Next::Nothing);
+    }
+
+    #[test]
+    fn what_the_log_has_no_more_is_a_gap() {
+        let archive: Pieces = [piece(3, 0, 20, false)].into_iter().collect();
+        let log = log(&[(5, 50), (6, 90)], at(6, 80));
+        let gap = Next::BehindAGap {
+            from: at(3, 20),
+            piece: piece(5, 0, 50, true),
+        };
+        assert_eq!(next(&archive, ONE, &log), gap);
+    }
+
+    #[test]
+    fn a_member_that_is_behind_the_archive_waits() {
+        let archive: Pieces = [piece(3, 0, 50, true), piece(4, 0, 80, false)]
+            .into_iter()
+            .collect();
+        for committed in [at(4, 60), at(4, 80), at(3, 40)] {
+            let log = log(&[(3, 50), (4, 90)], committed);
+            assert_eq!(next(&archive, ONE, &log), Next::Nothing);
+        }
+    }
+
+    proptest! {
+        /// Whatever the log and the archive were, all that is committed gets into the archive, and one piece for each file that is
+        /// closed, in one run if nothing was purged.
+        #[test]
+        fn everything_gets_into_the_archive(
+            sizes in prop::collection::vec(10u64..90, 1..6),
+            looks in prop::collection::vec(0u64..100, 0..6),
+            purged in 0usize..3,
+        ) {
+            let files: Vec<_> = (1u64..).zip(sizes.iter().copied()).collect();
+            let (last, bytes) = *files.last().unwrap();
+            let all = log(&files, at(last, bytes));
+            let mut archive = Pieces::default();
+            // Earlier moments of the same log.
+            let mut moments: Vec<_> = looks.iter().map(|look| {
+                let (file, bytes) = files[*look as usize * files.len() / 100];
+                at(file, bytes * (look % 10 + 1) / 11)
+            }).filter(|at| at.offset > 0).collect();
+            moments.sort_unstable();
+            for committed in moments {
+                let seen = Log { committed, ..all.clone() };
+                while let Next::GoOn(piece) | Next::Whole(piece) = next(&archive, ONE, &seen) {
+                    archive.add(piece);
+                }
+            }
+            let mut left = all.clone();
+            left.files.drain(..purged.min(files.len() - 1));
+            let mut gaps = 0;
+            loop {
+                match next(&archive, ONE, &left) {
+                    Next::GoOn(piece) | Next::Whole(piece) => archive.add(piece),
+                    Next::BehindAGap { piece, .. } => { archive.add(piece); gaps += 1; }
+                    Next::Nothing => break,
+                }
+            }
+            let history = archive.history(ONE);
+            prop_assert_eq!(history.len(), 1 + gaps);
+            let last_run = history.last().unwrap();
+            prop_assert_eq!(last_run.goes_on(), Some(at(last, bytes)));
+            for superfluous in archive.superfluous() {
+                prop_assert!(superfluous.file < number(last));
+            }
+            for piece in &last_run.pieces {
+                let whole = piece.file == number(last) || piece.is_whole_file();
+                prop_assert!(whole || piece.file < left.files[0].0, "{}", piece);
+            }
+        }
+    }
+}
