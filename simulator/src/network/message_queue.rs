@@ -34,6 +34,17 @@ struct State {
     dead: BTreeSet<CallId>,
 }
 
+impl State {
+    /// One step behind everything from one member to another that is under way: a process that ends has closed its connections
+    /// behind what it had said over them, and that is taken in before the end of a connection is seen.
+    fn behind_all(&self, from: MemberId, to: MemberId) -> Tick {
+        let between = self.under_way.iter();
+        let between = between.filter(|(_, message)| (message.from, message.to) == (from, to));
+        let last = between.map(|((at, _), _)| *at).max();
+        last.map_or_else(Tick::default, |last| last + 1)
+    }
+}
+
 impl MessageQueue {
     pub(crate) fn new(links: Links, dice: Rng, record: Record) -> Self {
         Self {
@@ -116,6 +127,9 @@ impl MessageQueue {
                 let last = state.streams.entry(direction).or_default();
                 at = at.max(*last);
                 *last = at;
+            }
+            if matches!(message.body, Body::HungUp) {
+                at = at.max(state.behind_all(from, to));
             }
             state.sent += 1;
             state.under_way.insert((at, state.sent), message.clone());

@@ -122,7 +122,12 @@ impl World {
             && let Some(first) = first
             && self.serving() == Some((leader, term))
         {
-            let of_leader = first.get() + 1..front.file.get();
+            // Of what a lone voter wrote while nobody heard it there is no other copy.
+            let others = self.there().into_iter();
+            let others = others.filter(|id| ![leader, lacking].contains(id));
+            let copied = others.filter_map(|id| self.front(id)).map(|front| front.file);
+            let end = copied.max().map_or(0, |copied| copied.min(front.file).get());
+            let of_leader = first.get() + 1..end;
             self.damage_a_file(leader, of_leader);
             // Where files are read back, it need not be one that somebody lacks.
             if self
