@@ -117,16 +117,17 @@ impl World {
         );
         let first = self.front(leader).map(|front| front.file);
         self.take_away(lacking, absence);
-        self.wait_for_files(leader, first);
-        if let Some(front) = self.front(leader)
-            && let Some(first) = first
+        if let Some(first) = first
+            && let Some(settled) = self.wait_for_files(leader, first)
             && self.serving() == Some((leader, term))
         {
             // Of what a lone voter wrote while nobody heard it there is no other copy.
             let others = self.there().into_iter();
             let others = others.filter(|id| ![leader, lacking].contains(id));
-            let copied = others.filter_map(|id| self.front(id)).map(|front| front.file);
-            let end = copied.max().map_or(0, |copied| copied.min(front.file).get());
+            let copied = others
+                .filter_map(|id| self.front(id))
+                .map(|front| front.file);
+            let end = copied.max().map_or(0, |copied| copied.min(settled).get());
             let of_leader = first.get() + 1..end;
             self.damage_a_file(leader, of_leader);
             // Where files are read back, it need not be one that somebody lacks.
@@ -178,22 +179,20 @@ impl World {
     }
 
     /// Until the leader has written some files more, and all that is in them is committed and applied: nothing but a stream to
-    /// another member reads them any more.
-    fn wait_for_files(&mut self, leader: MemberId, first: Option<FileNumber>) {
-        let Some(first) = first else {
-            return;
-        };
+    /// another member reads them any more. Behind them comes the file that is returned.
+    fn wait_for_files(&mut self, leader: MemberId, first: FileNumber) -> Option<FileNumber> {
         let more = self.dice.u64(3..7);
         let leads = |world: &Self| world.serving().map(|(id, _)| id) == Some(leader);
         self.wait_until("nobody writes", TIME_TO_WRITE, |world| {
             let front = world.front(leader);
             !leads(world) || front.is_some_and(|front| front.file.get() >= first.get() + more)
         });
-        let durable = self.front(leader).map_or(0, |front| front.durable);
+        let written = self.front(leader)?;
         self.wait_until("nobody commits", TIME_TO_WRITE, |world| {
             let front = world.front(leader);
-            !leads(world) || front.is_some_and(|front| front.committed >= durable)
+            !leads(world) || front.is_some_and(|front| front.committed >= written.durable)
         });
+        Some(written.file)
     }
 
     fn take_away(&mut self, member: MemberId, absence: Absence) {
