@@ -123,9 +123,8 @@ fn farthest(start: u64, pieces: &BTreeSet<PieceName>) -> Vec<PieceName> {
         let hops = pieces_before + 1;
         let known = reached.get(&piece.end).copied();
         let better = known.is_none_or(|(known, by)| {
-            let closes = piece.closed && by.is_some_and(|by| !by.closed);
-            let opens = !piece.closed && by.is_some_and(|by| by.closed);
-            closes || (hops < known && !opens)
+            let is_open = by.is_none_or(|by| !by.closed);
+            (!piece.closed, hops) < (is_open, known)
         });
         if better {
             reached.insert(piece.end, (hops, Some(*piece)));
@@ -155,16 +154,16 @@ fn joined(pieces: impl Iterator<Item = PieceName>) -> Vec<Run> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    fn number(number: u64) -> FileNumber {
+    pub(crate) fn number(number: u64) -> FileNumber {
         FileNumber::new(number).unwrap()
     }
 
-    fn at(file: u64, offset: u64) -> LogPlace {
+    pub(crate) fn at(file: u64, offset: u64) -> LogPlace {
         LogPlace {
             file: number(file),
             offset,

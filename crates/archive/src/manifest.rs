@@ -140,7 +140,8 @@ impl Manifest {
     /// Never: everything in it has a form in JSON.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = serde_json::to_vec_pretty(self).unwrap_or_default();
+        let mut bytes =
+            serde_json::to_vec_pretty(self).expect("everything in it has a form in JSON");
         bytes.push(b'\n');
         bytes
     }

@@ -2,7 +2,7 @@
 
 use binlog_store::{FileNumber, LogPlace};
 
-use crate::chain::Pieces;
+use crate::chain::{Pieces, Run};
 use crate::name::{PieceName, Timeline};
 
 /// The log of a member that archives.
@@ -64,14 +64,13 @@ pub fn next(archive: &Pieces, timeline: Timeline, log: &Log) -> Next {
         }
         reached => match piece(reached.unwrap_or(begins)) {
             Some(piece) => Next::GoOn(piece),
-            None => whole(archive, timeline, log).map_or(Next::Nothing, Next::Whole),
+            None => whole(&history, timeline, log).map_or(Next::Nothing, Next::Whole),
         },
     }
 }
 
 /// The first closed file that the archive has in several pieces, and the log still has.
-fn whole(archive: &Pieces, timeline: Timeline, log: &Log) -> Option<PieceName> {
-    let history = archive.history(timeline);
+fn whole(history: &[Run], timeline: Timeline, log: &Log) -> Option<PieceName> {
     let mut in_parts = history.iter().flat_map(|run| &run.pieces);
     in_parts.find_map(|last| {
         let is_in_parts = last.timeline == timeline && last.closed && last.start > 0;
@@ -86,19 +85,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::chain::tests::{at, number};
 
     const ONE: Timeline = Timeline::FIRST;
-
-    fn number(number: u64) -> FileNumber {
-        FileNumber::new(number).unwrap()
-    }
-
-    fn at(file: u64, offset: u64) -> LogPlace {
-        LogPlace {
-            file: number(file),
-            offset,
-        }
-    }
 
     fn piece(file: u64, start: u64, end: u64, closed: bool) -> PieceName {
         PieceName {
