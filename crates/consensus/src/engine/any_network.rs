@@ -4,7 +4,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt};
 use openraft::OptionalSend;
-use openraft::errors::{RPCError, ReplicationClosed, StreamingError};
+use openraft::errors::{ReplicationClosed, StreamingError};
 use openraft::network::{
     Backoff, NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
     RaftNetworkFactory,
@@ -16,16 +16,16 @@ use openraft::raft::{
 use openraft::type_config::alias::SnapshotOf;
 use raft_types::{MemberId, MemberRecord, OfferedStart, TypeConfig, Vote};
 
-pub(crate) type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
+use crate::log_probe::RpcResult;
+
 type Call<'a, T> = BoxFuture<'a, RpcResult<T>>;
 type Requests = BoxStream<'static, AppendEntriesRequest<TypeConfig>>;
 type Answers<'a> = BoxStream<'a, RpcResult<StreamAppendResult<TypeConfig>>>;
 type Start = SnapshotOf<TypeConfig, OfferedStart>;
 type StartAnswer = Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>>;
 
-/// What makes the clients, and one of these.
+/// What makes the clients.
 pub(crate) struct AnyNetwork(Box<dyn DynNetwork>);
-pub(crate) struct AnyClient(Box<dyn DynClient>);
 
 impl AnyNetwork {
     pub(crate) fn new<N>(network: N) -> Self
@@ -37,17 +37,19 @@ impl AnyNetwork {
     }
 }
 
+/// What the engine asks a client for.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Entries,
+    Heartbeats,
+    Starts,
+}
+
 /// [`RaftNetworkFactory`] with boxed clients.
 trait DynNetwork: Send + Sync {
-    fn client<'a>(&'a mut self, to: MemberId, record: &'a MemberRecord)
-    -> BoxFuture<'a, AnyClient>;
-    fn heartbeat_client<'a>(
+    fn client<'a>(
         &'a mut self,
-        to: MemberId,
-        record: &'a MemberRecord,
-    ) -> BoxFuture<'a, AnyClient>;
-    fn snapshot_client<'a>(
-        &'a mut self,
+        purpose: Purpose,
         to: MemberId,
         record: &'a MemberRecord,
     ) -> BoxFuture<'a, AnyClient>;
@@ -60,28 +62,21 @@ where
 {
     fn client<'a>(
         &'a mut self,
+        purpose: Purpose,
         to: MemberId,
         record: &'a MemberRecord,
     ) -> BoxFuture<'a, AnyClient> {
-        self.new_client(to, record).map(AnyClient::new).boxed()
-    }
-
-    fn heartbeat_client<'a>(
-        &'a mut self,
-        to: MemberId,
-        record: &'a MemberRecord,
-    ) -> BoxFuture<'a, AnyClient> {
-        let client = self.new_heartbeat_client(to, record);
-        client.map(AnyClient::new).boxed()
-    }
-
-    fn snapshot_client<'a>(
-        &'a mut self,
-        to: MemberId,
-        record: &'a MemberRecord,
-    ) -> BoxFuture<'a, AnyClient> {
-        let client = self.new_snapshot_client(to, record);
-        client.map(AnyClient::new).boxed()
+        let client = async move {
+            match purpose {
+                Purpose::Entries => self.new_client(to, record).await,
+                Purpose::Heartbeats => self.new_heartbeat_client(to, record).await,
+                Purpose::Starts => self.new_snapshot_client(to, record).await,
+            }
+        };
+        let boxed = |client| AnyClient {
+            inner: Box::new(client),
+        };
+        client.map(boxed).boxed()
     }
 }
 
@@ -89,29 +84,21 @@ impl RaftNetworkFactory<TypeConfig> for AnyNetwork {
     type Network = AnyClient;
 
     async fn new_client(&mut self, to: MemberId, record: &MemberRecord) -> AnyClient {
-        self.0.client(to, record).await
+        self.0.client(Purpose::Entries, to, record).await
     }
 
     async fn new_heartbeat_client(&mut self, to: MemberId, record: &MemberRecord) -> AnyClient {
-        self.0.heartbeat_client(to, record).await
+        self.0.client(Purpose::Heartbeats, to, record).await
     }
 
     async fn new_snapshot_client(&mut self, to: MemberId, record: &MemberRecord) -> AnyClient {
-        self.0.snapshot_client(to, record).await
+        self.0.client(Purpose::Starts, to, record).await
     }
 }
 
-impl AnyClient {
-    fn new<C>(client: C) -> Self
-    where
-        C: NetBackoff<TypeConfig>
-            + NetStreamAppend<TypeConfig>
-            + NetVote<TypeConfig>
-            + NetSnapshot<TypeConfig, SnapshotData = OfferedStart>
-            + NetTransferLeader<TypeConfig>,
-    {
-        Self(Box::new(client))
-    }
+/// A client of [`AnyNetwork`].
+pub(crate) struct AnyClient {
+    inner: Box<dyn DynClient>,
 }
 
 /// openraft's traits of a client with boxed answers.
@@ -127,7 +114,7 @@ trait DynClient: Send + Sync {
         request: VoteRequest<TypeConfig>,
         option: RPCOption,
     ) -> Call<'_, VoteResponse<TypeConfig>>;
-    fn transfer(
+    fn transfer_leader(
         &mut self,
         request: TransferLeaderRequest<TypeConfig>,
         option: RPCOption,
@@ -139,7 +126,7 @@ trait DynClient: Send + Sync {
         cancel: BoxFuture<'static, ReplicationClosed>,
         option: RPCOption,
     ) -> BoxFuture<'_, StartAnswer>;
-    fn own_backoff(&self) -> Option<Backoff>;
+    fn backoff(&self) -> Option<Backoff>;
 }
 
 impl<C> DynClient for C
@@ -170,12 +157,12 @@ where
         NetVote::pre_vote(self, request, option).boxed()
     }
 
-    fn transfer(
+    fn transfer_leader(
         &mut self,
         request: TransferLeaderRequest<TypeConfig>,
         option: RPCOption,
     ) -> Call<'_, TransferLeaderResponse<TypeConfig>> {
-        self.transfer_leader(request, option).boxed()
+        NetTransferLeader::transfer_leader(self, request, option).boxed()
     }
 
     fn start(
@@ -188,8 +175,8 @@ where
         self.full_snapshot(vote, start, cancel, option).boxed()
     }
 
-    fn own_backoff(&self) -> Option<Backoff> {
-        self.backoff()
+    fn backoff(&self) -> Option<Backoff> {
+        NetBackoff::backoff(self)
     }
 }
 
@@ -198,37 +185,11 @@ impl NetStreamAppend<TypeConfig> for AnyClient {
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
-        self.0.append(requests.boxed(), option)
+        self.inner.append(requests.boxed(), option)
     }
 }
 
-impl NetVote<TypeConfig> for AnyClient {
-    async fn vote(
-        &mut self,
-        request: VoteRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<VoteResponse<TypeConfig>> {
-        self.0.vote(request, option).await
-    }
-
-    async fn pre_vote(
-        &mut self,
-        request: VoteRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<VoteResponse<TypeConfig>> {
-        self.0.pre_vote(request, option).await
-    }
-}
-
-impl NetTransferLeader<TypeConfig> for AnyClient {
-    async fn transfer_leader(
-        &mut self,
-        request: TransferLeaderRequest<TypeConfig>,
-        option: RPCOption,
-    ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
-        self.0.transfer(request, option).await
-    }
-}
+crate::passes_on_votes!([] AnyClient);
 
 impl NetSnapshot<TypeConfig> for AnyClient {
     type SnapshotData = OfferedStart;
@@ -240,12 +201,6 @@ impl NetSnapshot<TypeConfig> for AnyClient {
         cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         option: RPCOption,
     ) -> StartAnswer {
-        self.0.start(vote, start, cancel.boxed(), option).await
-    }
-}
-
-impl NetBackoff<TypeConfig> for AnyClient {
-    fn backoff(&self) -> Option<Backoff> {
-        self.0.own_backoff()
+        self.inner.start(vote, start, cancel.boxed(), option).await
     }
 }

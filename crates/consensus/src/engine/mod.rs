@@ -172,8 +172,8 @@ impl From<Fatal<TypeConfig>> for Fault {
 /// Implements these calls by a client's field `inner`: `passes_on_votes!([N: ReportingNetwork] Client<N>)`.
 #[macro_export]
 macro_rules! passes_on_votes {
-    ([$($generics:tt)+] $client:ty) => {
-        impl<$($generics)+> openraft::network::NetVote<raft_types::TypeConfig> for $client {
+    ([$($generics:tt)*] $client:ty) => {
+        impl<$($generics)*> openraft::network::NetVote<raft_types::TypeConfig> for $client {
             async fn vote(
                 &mut self,
                 request: openraft::raft::VoteRequest<raft_types::TypeConfig>,
@@ -191,7 +191,7 @@ macro_rules! passes_on_votes {
             }
         }
 
-        impl<$($generics)+> openraft::network::NetTransferLeader<raft_types::TypeConfig> for $client {
+        impl<$($generics)*> openraft::network::NetTransferLeader<raft_types::TypeConfig> for $client {
             async fn transfer_leader(
                 &mut self,
                 request: openraft::raft::TransferLeaderRequest<raft_types::TypeConfig>,
@@ -203,7 +203,7 @@ macro_rules! passes_on_votes {
             }
         }
 
-        impl<$($generics)+> openraft::network::NetBackoff<raft_types::TypeConfig> for $client {
+        impl<$($generics)*> openraft::network::NetBackoff<raft_types::TypeConfig> for $client {
             fn backoff(&self) -> Option<openraft::network::Backoff> {
                 self.inner.backoff()
             }

@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt};
 use openraft::OptionalSend;
-use openraft::errors::{RPCError, ReplicationClosed, StreamingError};
+use openraft::errors::{ReplicationClosed, StreamingError};
 use openraft::network::{
     NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
     RaftNetworkFactory,
@@ -27,6 +27,7 @@ use raft_types::{Incarnation, MemberId, MemberRecord, TypeConfig, Vote};
 use tokio::time::Instant;
 
 use crate::lease::leadership::Term;
+use crate::log_probe::RpcResult;
 
 /// One member's contacts; clones are the same.
 #[derive(Debug, Clone, Default)]
@@ -144,8 +145,6 @@ pub(crate) struct LeaseClient<N> {
     inner: N,
     heartbeats_to: Option<(MemberId, Incarnation, Contacts)>,
 }
-
-type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
 
 impl<N: NetStreamAppend<TypeConfig>> NetStreamAppend<TypeConfig> for LeaseClient<N> {
     fn stream_append<'s, S>(

@@ -122,93 +122,85 @@ impl Member {
         floor: AppliedFloor,
         starts: Arc<dyn FileStarts>,
     ) -> BoxFuture<'static, Result<Self, StartError>> {
-        Self::started(config, log, network, calls, floor, starts).boxed()
-    }
+        async move {
+            // Whatever an earlier process has promised, it promised before this.
+            let begun = Instant::now();
+            let gate = ElectionGate::new(starts.doubted_tail().as_ref());
+            let engine_config = config.engine()?;
+            let mark = CommitMark::new(floor.last_applied.map(OpId::from));
+            let purge_goal = PurgeGoal::default();
+            let state_machine =
+                CommitStateMachine::new(floor, mark.clone(), starts.clone(), purge_goal.clone());
+            let contacts = Contacts::default();
+            let network = LeaseNetwork::new(network, contacts.clone());
+            let raft = Engine::new(config.id, engine_config, network, log, state_machine)
+                .await
+                .map_err(Fault::from)?;
 
-    async fn started(
-        config: MemberConfig,
-        log: AnyLog,
-        network: AnyNetwork,
-        calls: Arc<dyn MemberCalls>,
-        floor: AppliedFloor,
-        starts: Arc<dyn FileStarts>,
-    ) -> Result<Self, StartError> {
-        // Whatever an earlier process has promised, it promised before this.
-        let begun = Instant::now();
-        let gate = ElectionGate::new(starts.doubted_tail().as_ref());
-        let engine_config = config.engine()?;
-        let mark = CommitMark::new(floor.last_applied.map(OpId::from));
-        let purge_goal = PurgeGoal::default();
-        let state_machine =
-            CommitStateMachine::new(floor, mark.clone(), starts.clone(), purge_goal.clone());
-        let contacts = Contacts::default();
-        let network = LeaseNetwork::new(network, contacts.clone());
-        let raft = Engine::new(config.id, engine_config, network, log, state_machine)
-            .await
-            .map_err(Fault::from)?;
-
-        // It answers when it has read its log.
-        let is_new = !raft.is_initialized().await.map_err(Fault::from)?;
-        let found = formats::of_membership(&engine::role(&raft).membership);
-        let speaks = config.program.formats;
-        if found > speaks.newest() {
-            // It reports how its task ended, and has not begun anything.
-            let _ = raft.shutdown().await;
-            return Err(StartError::Format(FormatMismatch { found, speaks }));
+            // It answers when it has read its log.
+            let is_new = !raft.is_initialized().await.map_err(Fault::from)?;
+            let found = formats::of_membership(&engine::role(&raft).membership);
+            let speaks = config.program.formats;
+            if found > speaks.newest() {
+                // It reports how its task ended, and has not begun anything.
+                let _ = raft.shutdown().await;
+                return Err(StartError::Format(FormatMismatch { found, speaks }));
+            }
+            let campaigning = Campaigning::new(begun, config.timers.lease, is_new, gate);
+            let core = MemberCore::new(raft, &config, mark, contacts, campaigning);
+            let core = Arc::new(core);
+            let waking = tokio::spawn(wake(core.clone()));
+            let catching_up = tokio::spawn(catch_up(core.clone()));
+            let (publish_leadership, leadership) =
+                watch::channel(Leadership::Follower { leader: None });
+            let (publish_primacy, primacy) = watch::channel(Primacy::NONE);
+            let published = observer::Published {
+                leadership: publish_leadership,
+                primacy: publish_primacy,
+            };
+            let (publish_leader_task, leader_task) = watch::channel(None);
+            let (publish_fault, fault) = watch::channel(None);
+            let observer = tokio::spawn(observer::observe(core.clone(), published));
+            let supervisor = tokio::spawn(supervise(core.clone(), publish_fault));
+            let asking = tokio::spawn(asking::ask_around(core.clone(), calls.clone()));
+            let noting = tokio::spawn(noting::write_down(core.clone(), calls.clone()));
+            let programs = tokio::spawn(formats::asking::ask_around(core.clone(), calls.clone()));
+            let stewarding = tokio::spawn(leader_tasks::run(
+                core.clone(),
+                calls.clone(),
+                leadership.clone(),
+                publish_leader_task,
+            ));
+            let settling = doubted_tail::settle(core.clone(), calls.clone(), starts.clone());
+            let settling = tokio::spawn(settling);
+            let early = tokio::spawn(early_election::watch(core.clone(), calls.clone()));
+            Ok(Self(Arc::new(Running {
+                proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
+                turn: AsyncMutex::default(),
+                config,
+                core,
+                calls,
+                starts,
+                purge_goal,
+                leadership,
+                primacy,
+                leader_task,
+                fault,
+                tasks: [
+                    observer.abort_handle(),
+                    supervisor.abort_handle(),
+                    stewarding.abort_handle(),
+                    waking.abort_handle(),
+                    catching_up.abort_handle(),
+                    settling.abort_handle(),
+                    asking.abort_handle(),
+                    noting.abort_handle(),
+                    programs.abort_handle(),
+                    early.abort_handle(),
+                ],
+            })))
         }
-        let campaigning = Campaigning::new(begun, config.timers.lease, is_new, gate);
-        let core = MemberCore::new(raft, &config, mark, contacts, campaigning);
-        let core = Arc::new(core);
-        let waking = tokio::spawn(wake(core.clone()));
-        let catching_up = tokio::spawn(catch_up(core.clone()));
-        let (publish_leadership, leadership) =
-            watch::channel(Leadership::Follower { leader: None });
-        let (publish_primacy, primacy) = watch::channel(Primacy::NONE);
-        let published = observer::Published {
-            leadership: publish_leadership,
-            primacy: publish_primacy,
-        };
-        let (publish_leader_task, leader_task) = watch::channel(None);
-        let (publish_fault, fault) = watch::channel(None);
-        let observer = tokio::spawn(observer::observe(core.clone(), published));
-        let supervisor = tokio::spawn(supervise(core.clone(), publish_fault));
-        let asking = tokio::spawn(asking::ask_around(core.clone(), calls.clone()));
-        let noting = tokio::spawn(noting::write_down(core.clone(), calls.clone()));
-        let programs = tokio::spawn(formats::asking::ask_around(core.clone(), calls.clone()));
-        let stewarding = tokio::spawn(leader_tasks::run(
-            core.clone(),
-            calls.clone(),
-            leadership.clone(),
-            publish_leader_task,
-        ));
-        let settling = doubted_tail::settle(core.clone(), calls.clone(), starts.clone());
-        let settling = tokio::spawn(settling);
-        let early = tokio::spawn(early_election::watch(core.clone(), calls.clone()));
-        Ok(Self(Arc::new(Running {
-            proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
-            turn: AsyncMutex::default(),
-            config,
-            core,
-            calls,
-            starts,
-            purge_goal,
-            leadership,
-            primacy,
-            leader_task,
-            fault,
-            tasks: [
-                observer.abort_handle(),
-                supervisor.abort_handle(),
-                stewarding.abort_handle(),
-                waking.abort_handle(),
-                catching_up.abort_handle(),
-                settling.abort_handle(),
-                asking.abort_handle(),
-                noting.abort_handle(),
-                programs.abort_handle(),
-                early.abort_handle(),
-            ],
-        })))
+        .boxed()
     }
 
     /// Proposes an entry in the leadership of `term`; it is refused, on the ticket, when that is over.

@@ -419,8 +419,8 @@ pub struct MysqldOptions {
     pub copy_of: Option<PathBuf>,
 }
 
-/// A server of a test lives for seconds, and a third of what its start and its end cost is memory that it prepares for histories
-/// and caches that nobody asks it for.
+/// A server of a test lives for seconds, and much of what its start and its end cost is memory that it prepares for histories and
+/// caches that nobody asks it for.
 const SMALL: [&str; 15] = [
     "--innodb-buffer-pool-size=32M",
     "--innodb-log-buffer-size=4M",
