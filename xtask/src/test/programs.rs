@@ -1,0 +1,183 @@
+//! The programs of tests: which of them run at once, and which tests run once more.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, ExitStatus, Stdio};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde::Deserialize;
+use testkit::cluster::BUILT_VARIABLE;
+
+use super::cargo;
+use crate::second_chance::{Failure, second_chances};
+
+/// Programs of tests that get along with whatever else runs: what they wait for has tens of seconds. Of these, those of the whole
+/// system, and as many others that the programs beside them take as long.
+const BESIDE_OTHERS: [&str; 3] = ["two_at_once", "beside_a_mysqld", "facts_of_mysqld"];
+/// The program of the whole-system tests that do not: they measure a time or the memory, or must not see an election because something else runs.
+const ALONE: &str = "one_at_a_time";
+
+/// Runs all tests but those that run alone, and of those that failed the ones that get a second chance once more, each by itself. A
+/// long step tells all that fails, not the first thing only.
+pub(super) fn run_most(again: bool) -> Result<Vec<Failure>> {
+    let others = other_programs()?;
+    let mut most: Vec<&str> = vec!["--lib", "--bins"];
+    most.extend(others.iter().flat_map(|name| ["--test", name]));
+    // Most of what takes long waits, for processes, clocks and disks, and does so beside the others.
+    let (beside, rest) = std::thread::scope(|scope| {
+        let beside = BESIDE_OTHERS.map(|name| ["--test", name]).concat();
+        let beside = scope.spawn(move || run_programs(&beside, "│ "));
+        let rest =
+            run_programs(&most, "").and_then(|most| Ok([most, run_programs(&["--doc"], "")?]));
+        (beside.join(), rest)
+    });
+    let beside = beside.map_err(|_| anyhow!("running tests beside others panicked"))??;
+    let [most, examples] = rest?;
+    judged(&[beside, most, examples], again)
+}
+
+/// As [`run_most`], those that run alone.
+pub(super) fn run_alone(again: bool) -> Result<Vec<Failure>> {
+    judged(&[run_programs(&["--test", ALONE], "")?], again)
+}
+
+/// What failed and passed once more, by how programs of tests ended and what they printed.
+fn judged(runs: &[(ExitStatus, String)], again: bool) -> Result<Vec<Failure>> {
+    let failed: Vec<_> = runs
+        .iter()
+        .filter(|(status, _)| !status.success())
+        .collect();
+    if failed.is_empty() {
+        return Ok(Vec::new());
+    }
+    let printed = failed.iter().map(|(_, printed)| printed.as_str());
+    let Some(failures) = again.then(|| second_chances(printed)).flatten() else {
+        bail!("tests failed");
+    };
+    for failure in &failures {
+        eprintln!("── once more, by itself: {} ──", failure.name);
+        let mut alone = cargo(&failure.once_more());
+        alone.env(BUILT_VARIABLE, "1");
+        let (status, printed) = heard(&mut alone, "")?;
+        if !status.success() || !printed.contains("test result: ok. 1 passed") {
+            bail!("tests failed; {} failed once more", failure.name);
+        }
+    }
+    Ok(failures)
+}
+
+/// Runs these programs of tests one after the other, as they are built with everything else; how that ended, and what was printed.
+fn run_programs(which: &[&str], prefix: &str) -> Result<(ExitStatus, String)> {
+    let mut arguments = vec!["test", "--workspace", "--no-fail-fast"];
+    arguments.extend(which);
+    heard(cargo(&arguments).env(BUILT_VARIABLE, "1"), prefix)
+}
+
+/// The programs of tests but for those that run beside them or behind them.
+fn other_programs() -> Result<Vec<String>> {
+    let arguments = ["metadata", "--no-deps", "--format-version", "1"];
+    let said = cargo(&arguments).output().context("cannot run cargo")?;
+    let said: Metadata = serde_json::from_slice(&said.stdout).context("cargo metadata")?;
+    let targets = said
+        .packages
+        .into_iter()
+        .flat_map(|package| package.targets);
+    let programs = targets.filter(|target| target.kind == ["test"]);
+    let names: BTreeSet<String> = programs.map(|target| target.name).collect();
+    let by_themselves = BESIDE_OTHERS.into_iter().chain([ALONE]);
+    for name in by_themselves.clone() {
+        ensure!(names.contains(name), "there are no tests `{name}`");
+    }
+    let others = |name: &String| by_themselves.clone().all(|other| other != name);
+    Ok(names.into_iter().filter(others).collect())
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<PackageTargets>,
+}
+
+#[derive(Deserialize)]
+struct PackageTargets {
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+/// Runs it, and passes on what it prints, each line behind a prefix, while it is kept.
+fn heard(command: &mut Command, prefix: &str) -> Result<(ExitStatus, String)> {
+    let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
+    let errors = writer.try_clone().context("cannot make a pipe")?;
+    let spawned = command.stdout(writer).stderr(errors).spawn();
+    // Until it is closed here too, it has no end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = spawned.context("cannot run cargo")?;
+    let mut printed = Vec::new();
+    let mut reader = BufReader::new(reader);
+    loop {
+        let before = printed.len();
+        if reader.read_until(b'\n', &mut printed)? == 0 {
+            break;
+        }
+        let mut stdout = std::io::stdout().lock();
+        stdout.write_all(prefix.as_bytes())?;
+        stdout.write_all(&printed[before..])?;
+    }
+    let status = child.wait().context("cannot wait for cargo")?;
+    Ok((status, String::from_utf8_lossy(&printed).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    /// A file of tests that no program names is not compiled, and its tests never run.
+    #[test]
+    fn every_file_of_tests_is_in_a_program() {
+        let checkout = testkit::checkout();
+        let mut packages: Vec<PathBuf> = entries(&checkout.join("crates"));
+        packages.extend(entries(&checkout));
+        let mut modules = 0;
+        for package in packages {
+            for program in entries(&package.join("tests")) {
+                if program.join("main.rs").is_file() {
+                    modules += assert_all_are_modules(&program, "main.rs");
+                }
+            }
+        }
+        assert!(modules > 100, "{modules}");
+    }
+
+    fn assert_all_are_modules(folder: &Path, root: &str) -> usize {
+        let text = fs::read_to_string(folder.join(root)).unwrap();
+        let mut modules = 0;
+        for entry in entries(folder) {
+            let name = entry.file_stem().unwrap().to_string_lossy().into_owned();
+            let inside = entry.join("mod.rs").is_file();
+            let is_file =
+                entry.extension().is_some_and(|end| end == "rs") && !entry.ends_with(root);
+            if inside || is_file {
+                let named = text
+                    .lines()
+                    .any(|line| line.ends_with(&format!("mod {name};")));
+                assert!(named, "{entry:?} is not in {:?}", folder.join(root));
+                modules += 1;
+            }
+            if inside {
+                modules += assert_all_are_modules(&entry, "mod.rs");
+            }
+        }
+        modules
+    }
+
+    /// What is in a folder; nothing, when there is none.
+    fn entries(folder: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+}

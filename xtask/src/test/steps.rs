@@ -1,0 +1,369 @@
+//! What a change has to pass, and what may run beside what; pure.
+
+use std::ops::Range;
+
+use testkit::mysql_tree::QUICK_VARIABLE;
+
+/// How many seeds of the simulator a change has to pass.
+const SEEDS: u64 = 100;
+/// Within how many something broken has to be found.
+const FOUND_WITHIN: u64 = 300;
+/// How many in which a quorum is lost and repaired.
+const LOST_QUORUMS: u64 = 64;
+/// How many in which another scenario is played.
+const PLAYED: u64 = 8;
+/// How many where a seed takes several seconds.
+const PLAYED_SLOWLY: u64 = 4;
+/// What is broken on purpose: the step's name, the first seed that is run, which is the first that finds it where that is far, and
+/// the simulator's word for it.
+pub(crate) const BROKEN: [(&str, u64, &str); 25] = [
+    ("broken barrier", 97, "narrow-without-the-barrier"),
+    ("broken majority", 1, "commit-on-a-minority"),
+    ("broken disk", 1, "acknowledge-before-the-disk"),
+    ("broken recovery", 1, "trust-a-cut-tail"),
+    ("broken flush", 1, "answer-before-the-flush"),
+    ("broken hard state", 24, "skip-the-metadata-sync"),
+    ("broken vote", 1, "vote-without-the-log-check"),
+    ("broken proxy", 229, "proxy-ignores-the-term"),
+    ("broken bytes", 1, "reword-memberships"),
+    ("broken term", 38, "repair-without-a-clock"),
+    ("broken proof", 6, "believe-any-set"),
+    ("broken admission", 21, "trust-a-wiped-disk"),
+    ("broken numbers", 7, "forget-used-numbers"),
+    ("broken lease", 209, "forget-the-lease"),
+    ("broken promise", 1, "refuse-for-the-living"),
+    ("broken removal", 1, "remove-by-region"),
+    ("broken count", 1, "count-a-learner"),
+    ("broken purge", 1, "purge-past-regions"),
+    ("broken reads", 3, "stop-at-a-bad-read"),
+    ("broken policy", 1, "believe-the-file"),
+    ("broken queue", 1, "wait-in-the-loop"),
+    ("broken answer", 1, "answer-before-the-ack"),
+    ("broken trim", 1, "keep-the-tail"),
+    ("broken connections", 3, "trust-open-connections"),
+    ("broken format", 1, "claim-any-format"),
+];
+
+/// The package of the whole-system tests, which all use a mysqld.
+const WHOLE_SYSTEM: &str = "witness-tests";
+
+/// All steps.
+pub(super) struct Plan {
+    /// One after the other.
+    pub(super) first: Vec<Step>,
+    /// Behind them, one after the other: what has to have the machine, and leaves much of it idle, because it waits for processes,
+    /// clocks and disks.
+    pub(super) waiting: Vec<Step>,
+    /// Beside those, one after the other, with what they leave: nothing in it looks at the time, and but for the last two it takes
+    /// no lock of cargo's.
+    pub(super) computing: Vec<Step>,
+}
+
+/// What a step does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Runs cargo with these arguments and variables.
+    Cargo {
+        arguments: Vec<&'static str>,
+        variables: Vec<(&'static str, &'static str)>,
+    },
+    /// Runs the tests, but for those that must run alone.
+    Tests,
+    /// Runs the tests that must run alone.
+    TestsAlone,
+    /// Finds or unpacks a mysqld.
+    Mysql,
+    /// Runs these seeds of the simulator that the tests have built; with something broken on purpose, one of them has to fail.
+    Simulate {
+        seeds: Range<u64>,
+        scenario: Option<&'static str>,
+        mutation: Option<&'static str>,
+    },
+    /// Runs the seeds of the simulator that failed once.
+    KeptSeeds,
+    /// Runs seeds that nobody has seen, and keeps one that fails.
+    FreshSeeds,
+    /// Does a few faults to a ring with real mysqlds, all of whose programs are built.
+    Nemesis,
+    /// Installs, uses and removes packages of the programs that are built, in a container.
+    Packages,
+    /// Does faults to a ring in three regions of containers with the programs that are built.
+    Containers,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    pub(super) action: Action,
+}
+
+impl Plan {
+    /// Everything; `quick` leaves out what uses a mysqld or a container.
+    pub(super) fn new(quick: bool) -> Self {
+        let mut plan = Self {
+            first: vec![cargo("format", &["fmt", "--all", "--check"])],
+            waiting: Vec::new(),
+            computing: simulated(),
+        };
+        let lints = cargo(
+            "lints",
+            &[
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--",
+                "-D",
+                "warnings",
+            ],
+        );
+        let step = |name, action| Step { name, action };
+        if quick {
+            plan.first.extend([lints, quick_tests()]);
+        } else {
+            // All at once, also what only later steps run: alone it would be compiled anew, with other features.
+            let programs = cargo(
+                "programs",
+                &[
+                    "build",
+                    "--workspace",
+                    "--tests",
+                    "--examples",
+                    "--bin",
+                    "nemesis",
+                ],
+            );
+            plan.first.extend([
+                step("mysql", Action::Mysql),
+                programs,
+                step("tests", Action::Tests),
+            ]);
+            plan.waiting = vec![
+                step("tests alone", Action::TestsAlone),
+                step("nemesis", Action::Nemesis),
+                step("packages", Action::Packages),
+                step("containers", Action::Containers),
+            ];
+            plan.computing.push(lints);
+        }
+        plan.computing.push(Step {
+            name: "documentation",
+            action: Action::Cargo {
+                arguments: vec![
+                    "doc",
+                    "--workspace",
+                    "--no-deps",
+                    "--document-private-items",
+                ],
+                variables: vec![("RUSTDOCFLAGS", "-D warnings")],
+            },
+        });
+        plan
+    }
+
+    /// Without what stands before a step: what runs beside it is whole.
+    ///
+    /// # Errors
+    /// The names of all steps, where there is none of this one.
+    pub(super) fn from(mut self, name: &str) -> Result<Self, Vec<&'static str>> {
+        let place = |steps: &[Step]| steps.iter().position(|step| step.name == name);
+        if let Some(place) = place(&self.first) {
+            self.first.drain(..place);
+        } else if let Some(place) = place(&self.waiting) {
+            self.first.clear();
+            self.waiting.drain(..place);
+        } else if let Some(place) = place(&self.computing) {
+            self.first.clear();
+            self.computing.drain(..place);
+        } else {
+            return Err(self.names());
+        }
+        Ok(self)
+    }
+
+    fn names(&self) -> Vec<&'static str> {
+        let steps = [&self.first, &self.waiting, &self.computing];
+        steps.into_iter().flatten().map(|step| step.name).collect()
+    }
+}
+
+fn cargo(name: &'static str, arguments: &[&'static str]) -> Step {
+    Step {
+        name,
+        action: Action::Cargo {
+            arguments: arguments.to_vec(),
+            variables: Vec::new(),
+        },
+    }
+}
+
+fn quick_tests() -> Step {
+    Step {
+        name: "tests",
+        action: Action::Cargo {
+            arguments: vec![
+                "test",
+                "--workspace",
+                "--no-fail-fast",
+                "--exclude",
+                WHOLE_SYSTEM,
+                "--",
+                "--skip",
+                "mysqld",
+            ],
+            // A test that uses a mysqld and does not say so in its name fails.
+            variables: vec![(QUICK_VARIABLE, "1")],
+        },
+    }
+}
+
+/// What the simulator plays.
+fn simulated() -> Vec<Step> {
+    let simulate = |name, seeds, scenario, mutation| Step {
+        name,
+        action: Action::Simulate {
+            seeds,
+            scenario,
+            mutation,
+        },
+    };
+    let mut steps = vec![
+        simulate("simulator", 1..1 + SEEDS, None, None),
+        simulate(
+            "lost quorum",
+            1..1 + LOST_QUORUMS,
+            Some("lost-quorum"),
+            None,
+        ),
+    ];
+    for scenario in [
+        "removals",
+        "learners",
+        "purges",
+        "cold-damage",
+        "mysqlds",
+        "policies",
+        "slow-disk",
+        "transport",
+        "upgrades",
+    ] {
+        let played = match scenario {
+            "mysqlds" | "transport" | "upgrades" => PLAYED_SLOWLY,
+            _ => PLAYED,
+        };
+        let seeds = 1..1 + played;
+        steps.push(simulate(scenario, seeds, Some(scenario), None));
+    }
+    for (name, action) in [
+        ("kept seeds", Action::KeptSeeds),
+        ("fresh seeds", Action::FreshSeeds),
+    ] {
+        steps.push(Step { name, action });
+    }
+    for (name, first, mutation) in BROKEN {
+        let seeds = first..first + FOUND_WITHIN;
+        steps.push(simulate(name, seeds, None, Some(mutation)));
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(steps: &[Step]) -> Vec<&'static str> {
+        steps.iter().map(|step| step.name).collect()
+    }
+
+    #[test]
+    fn everything_is_checked_with_a_mysqld_before_the_tests() {
+        let plan = Plan::new(false);
+        assert_eq!(names(&plan.first), ["format", "mysql", "programs", "tests"]);
+        assert_eq!(
+            names(&plan.waiting),
+            ["tests alone", "nemesis", "packages", "containers"]
+        );
+        assert_eq!(
+            names(&plan.computing),
+            [
+                "simulator",
+                "lost quorum",
+                "removals",
+                "learners",
+                "purges",
+                "cold-damage",
+                "mysqlds",
+                "policies",
+                "slow-disk",
+                "transport",
+                "upgrades",
+                "kept seeds",
+                "fresh seeds",
+                "broken barrier",
+                "broken majority",
+                "broken disk",
+                "broken recovery",
+                "broken flush",
+                "broken hard state",
+                "broken vote",
+                "broken proxy",
+                "broken bytes",
+                "broken term",
+                "broken proof",
+                "broken admission",
+                "broken numbers",
+                "broken lease",
+                "broken promise",
+                "broken removal",
+                "broken count",
+                "broken purge",
+                "broken reads",
+                "broken policy",
+                "broken queue",
+                "broken answer",
+                "broken trim",
+                "broken connections",
+                "broken format",
+                "lints",
+                "documentation"
+            ]
+        );
+    }
+
+    #[test]
+    fn quick_leaves_out_the_mysqld_and_only_that() {
+        let (quick, full) = (Plan::new(true), Plan::new(false));
+        assert_eq!(names(&quick.first), ["format", "lints", "tests"]);
+        assert!(quick.waiting.is_empty());
+        let mut computing = names(&full.computing);
+        computing.retain(|name| *name != "lints");
+        assert_eq!(names(&quick.computing), computing);
+        let Action::Cargo {
+            arguments,
+            variables,
+        } = &quick.first[2].action
+        else {
+            panic!("the tests run under cargo")
+        };
+        assert!(
+            arguments.ends_with(&["--skip", "mysqld"])
+                && variables.contains(&(QUICK_VARIABLE, "1"))
+        );
+    }
+
+    #[test]
+    fn what_stands_before_a_step_is_left_out() {
+        let from = |name| Plan::new(false).from(name);
+        let plan = from("tests").unwrap();
+        assert_eq!(names(&plan.first), ["tests"]);
+        assert_eq!(plan.names()[1..], Plan::new(false).names()[4..]);
+        let plan = from("packages").unwrap();
+        assert_eq!(names(&plan.first), [""; 0]);
+        assert_eq!(names(&plan.waiting), ["packages", "containers"]);
+        assert_eq!(plan.computing.len(), Plan::new(false).computing.len());
+        let plan = from("lints").unwrap();
+        assert_eq!(names(&plan.computing), ["lints", "documentation"]);
+        assert_eq!(plan.waiting.len(), 4);
+        let all = from("nothing").err().unwrap();
+        assert_eq!(all, Plan::new(false).names());
+    }
+}
