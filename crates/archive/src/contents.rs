@@ -315,8 +315,8 @@ impl ContentsReader {
             let (field, reason) = ("event size", "smaller than a header and a checksum");
             return Err(DecodeError::Invalid { field, reason }.into());
         }
-        let ends = self.offset - HEADER_LEN as u64 + size;
         // Positions in a file have 32 bits, and go around where it is larger.
+        let ends = (self.offset - HEADER_LEN as u64).wrapping_add(size);
         if header.log_pos != ends as u32 {
             return Err(ContentsErrorKind::Misplaced(header.log_pos));
         }
@@ -362,7 +362,7 @@ impl ContentsReader {
     }
 
     fn marker(&mut self, marker: &Marker) -> Result<(), ContentsErrorKind> {
-        self.entry_ends = self.offset + marker.stored_payload_len();
+        self.entry_ends = self.offset.saturating_add(marker.stored_payload_len());
         let Some(op_id) = marker.op_id else {
             return Ok(());
         };
@@ -399,5 +399,33 @@ impl ContentsReader {
             let (earliest, latest) = known.unwrap_or((at, at));
             self.found.committed = Some((earliest.min(at), latest.max(at)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use binlog_format::canonical::stamp;
+    use binlog_format::events::EncodeEvent;
+
+    use super::*;
+
+    /// What a forged or damaged marker whose checksum fits may say.
+    #[test]
+    fn a_marker_that_promises_more_than_a_file_can_hold_is_within_an_entry() {
+        let marker = Marker {
+            kind: MarkerKind::Transaction,
+            op_id: Some(OpId::new(1, 7)),
+            payload_len: u64::MAX,
+            payload_crc32c: 0,
+            event_count: 1,
+        };
+        let body = marker.encode().to_vec().into();
+        let event = Ignorable { body }.encode(Ignorable::origin(0, 1));
+        let mut stored = Vec::new();
+        stamp(&event, 100, &mut stored).unwrap();
+        let mut contents = ContentsReader::from(100);
+        contents.take(&stored).unwrap();
+        let refused = contents.finish().unwrap_err();
+        assert_eq!(refused.kind, ContentsErrorKind::WithinAnEntry);
     }
 }

@@ -8,6 +8,8 @@
 
 pub mod chain;
 pub mod contents;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod manifest;
 pub mod name;
 pub mod next_piece;

@@ -14,6 +14,9 @@ const COMPRESSED: &str = ".zst";
 /// zstd's own default.
 const LEVEL: i32 = 3;
 const CHUNK_BYTES: usize = 256 << 10;
+/// Of the window that a frame may ask for, the logarithm: 8 MiB, what every decoder has to take (RFC 8878). Frames of this program
+/// ask for 2 MiB at most. zstd alone takes 128 MiB, for as few bytes as a frame's header has.
+const MOST_WINDOW_LOG: u32 = 23;
 
 /// Why a piece could not be made an object, or an object is not the piece of its manifest.
 #[derive(Debug, thiserror::Error)]
@@ -25,11 +28,11 @@ pub enum SealError {
     #[error(transparent)]
     Contents(#[from] ContentsError),
     /// They are another number of bytes than the piece has.
-    #[error("it has {found} bytes, and the piece {expected}")]
+    #[error("{found} bytes of it were read, and the piece has {expected}")]
     Size {
         /// What the piece has.
         expected: u64,
-        /// What was read.
+        /// What was read: all of it, or more than the piece has.
         found: u64,
     },
     /// They are others than those that were archived.
@@ -64,7 +67,7 @@ pub fn seal(
 ) -> Result<(Contents, Object), SealError> {
     let mut encoder = zstd::stream::write::Encoder::new(Hashed::new(to), LEVEL)?;
     // The frame says its own size, and has a checksum for whoever unpacks it by hand.
-    encoder.set_pledged_src_size(Some(piece.end - piece.start))?;
+    encoder.set_pledged_src_size(Some(piece.end.saturating_sub(piece.start)))?;
     encoder.include_checksum(true)?;
     let contents = pass(piece, from, &mut encoder)?;
     let written = encoder.finish()?;
@@ -82,8 +85,11 @@ pub fn seal(
 /// # Errors
 /// When either fails, or the object is not what the manifest says. What was written is of no use then.
 pub fn unseal(manifest: &Manifest, from: impl Read, to: impl Write) -> Result<Contents, SealError> {
+    // One byte more than it has shows that it is another one, however much follows.
+    let from = from.take(manifest.object.bytes.saturating_add(1));
     let mut object = Hashed::new(from);
-    let decoder = zstd::stream::read::Decoder::new(BufReader::new(&mut object))?;
+    let mut decoder = zstd::stream::read::Decoder::new(BufReader::new(&mut object))?;
+    decoder.window_log_max(MOST_WINDOW_LOG)?;
     let contents = pass(manifest.piece, decoder, to)?;
     let (_, found) = object.finish_reading()?;
     let expected = manifest.object.sha256;
@@ -104,8 +110,11 @@ pub fn unseal(manifest: &Manifest, from: impl Read, to: impl Write) -> Result<Co
     Ok(contents)
 }
 
-/// Hands a piece of the log on, and says what it holds.
+/// Hands a piece of the log on, and says what it holds. Not a byte more than the piece has is handed on: a few bytes may unpack to
+/// more than a disk holds.
 fn pass(piece: PieceName, mut from: impl Read, mut to: impl Write) -> Result<Contents, SealError> {
+    let expected = piece.end.saturating_sub(piece.start);
+    let mut found = 0;
     let mut contents = ContentsReader::from(piece.start);
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
@@ -113,14 +122,16 @@ fn pass(piece: PieceName, mut from: impl Read, mut to: impl Write) -> Result<Con
         if read == 0 {
             break;
         }
+        found += read as u64;
+        if found > expected {
+            return Err(SealError::Size { expected, found });
+        }
         contents.take(&chunk[..read])?;
         to.write_all(&chunk[..read])?;
     }
     to.flush()?;
     let contents = contents.finish()?;
-    let expected = piece.end - piece.start;
-    if contents.bytes != expected {
-        let found = contents.bytes;
+    if found != expected {
         return Err(SealError::Size { expected, found });
     }
     if contents.closed != piece.closed {
@@ -187,5 +198,128 @@ impl<T: Read> Read for Hashed<T> {
         let read = self.inner.read(bytes)?;
         self.count(&bytes[..read]);
         Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use binlog_format::canonical::stamp;
+    use binlog_format::events::{EncodeEvent, Ignorable};
+    use binlog_format::gtid::GtidSet;
+    use binlog_store::{FileNumber, Marker, MarkerKind};
+    use raft_types::{MemberId, OpId, RingId};
+
+    use super::*;
+    use crate::name::Timeline;
+
+    /// The logarithm of a window, as a frame's header says it.
+    const fn window(log: u8) -> u8 {
+        (log - 10) << 3
+    }
+
+    /// A frame of zstd that asks for a window and says no size: some bytes, and then so many blocks of 128 KiB of zeros in four
+    /// bytes each.
+    fn frame(window: u8, bytes: &[u8], blocks: usize) -> Vec<u8> {
+        const RAW: u32 = 0;
+        const REPEATED: u32 = 1 << 1;
+        let block = |kind: u32, size: usize| ((size as u32) << 3 | kind).to_le_bytes();
+        let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, window];
+        frame.extend(&block(RAW, bytes.len())[..3]);
+        frame.extend(bytes);
+        for _ in 0..blocks {
+            frame.extend(&block(REPEATED, 128 << 10)[..3]);
+            frame.push(0);
+        }
+        frame.extend(&[1, 0, 0]);
+        frame
+    }
+
+    /// Where the piece begins in its file.
+    const BEGIN: u64 = 100;
+
+    /// The begin of an event of rows, which is so large that whatever follows belongs to it.
+    fn endless_event() -> [u8; 19] {
+        const SIZE: u32 = 1_000_000_000;
+        let mut header = [0; 19];
+        header[4] = 30;
+        header[9..13].copy_from_slice(&SIZE.to_le_bytes());
+        header[13..17].copy_from_slice(&(SIZE + BEGIN as u32).to_le_bytes());
+        header
+    }
+
+    fn piece(bytes: u64) -> PieceName {
+        PieceName {
+            timeline: Timeline::FIRST,
+            file: FileNumber::FIRST,
+            start: BEGIN,
+            end: BEGIN + bytes,
+            closed: false,
+        }
+    }
+
+    fn manifest(piece: PieceName, object: &[u8]) -> Manifest {
+        Manifest {
+            version: 1,
+            ring: RingId("11111111-2222-3333-4444-555555555555".parse().unwrap()),
+            piece,
+            sha256: Hash([0; 32]),
+            first: None,
+            last: None,
+            transactions: 0,
+            gtids: GtidSet::new(),
+            gtids_before: GtidSet::new(),
+            committed_from_us: None,
+            committed_to_us: None,
+            object: Object {
+                name: piece.object(),
+                bytes: object.len() as u64,
+                sha256: Hash::of(object),
+            },
+            before: None,
+            archived_by: MemberId(1),
+            archived_at: 0,
+        }
+    }
+
+    /// How many bytes come out of an object that should be a piece of so many, and why it is not.
+    fn unsealed(object: &[u8], bytes: u64) -> (u64, SealError) {
+        let mut unpacked = Vec::new();
+        let refused = unseal(&manifest(piece(bytes), object), object, &mut unpacked).unwrap_err();
+        (unpacked.len() as u64, refused)
+    }
+
+    #[test]
+    fn a_few_bytes_unpack_to_no_more_than_their_piece() {
+        let object = frame(window(21), &endless_event(), 8_000);
+        for bytes in [1, 10_000, 1 << 20] {
+            let (unpacked, refused) = unsealed(&object, bytes);
+            assert!(unpacked <= bytes, "{unpacked}");
+            assert!(matches!(refused, SealError::Size { .. }), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_frame_that_asks_for_much_memory_is_refused() {
+        let refused = |log| unsealed(&frame(window(log), &endless_event(), 0), 19).1;
+        let (small, large) = (refused(23), refused(24));
+        assert!(matches!(small, SealError::Contents(_)), "{small}");
+        assert!(matches!(large, SealError::Io(_)), "{large}");
+    }
+
+    #[test]
+    fn an_object_without_an_end_is_not_read_to_it() {
+        let marker = Marker::holding(MarkerKind::Blank, Some(OpId::new(1, 7)), &[]);
+        let body = marker.encode().to_vec().into();
+        let event = Ignorable { body }.encode(Ignorable::origin(0, 1));
+        let mut bytes = Vec::new();
+        stamp(&event, BEGIN, &mut bytes).unwrap();
+        let piece = piece(bytes.len() as u64);
+        let mut object = Vec::new();
+        let (contents, _) = seal(piece, bytes.as_slice(), &mut object).unwrap();
+        let mut manifest = manifest(piece, &object);
+        (manifest.sha256, manifest.last) = (contents.sha256, Some(OpId::new(1, 7)));
+        unseal(&manifest, object.as_slice(), io::sink()).unwrap();
+        let endless = object.chain(io::repeat(0));
+        unseal(&manifest, endless, io::sink()).unwrap_err();
     }
 }

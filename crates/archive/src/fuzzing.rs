@@ -1,0 +1,218 @@
+//! What this crate reads from an archive, for fuzzing. Nothing of the product calls it.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::time::SystemTime;
+
+use binlog_format::gtid::GtidSet;
+use binlog_store::{FileNumber, LogPlace};
+use raft_types::{MemberId, RingId};
+
+use crate::chain::Pieces;
+use crate::contents::{Contents, Hash};
+use crate::manifest::{Archiving, MANIFEST_VERSION, Manifest, Object};
+use crate::name::{PieceName, Timeline};
+use crate::next_piece::{Log, Next, next};
+use crate::sealed::{SealError, seal, unseal};
+
+/// Reads a manifest as that of the piece and the ring that it names, and writes it.
+pub fn manifest(bytes: &[u8]) -> Option<Vec<u8>> {
+    let named: Manifest = serde_json::from_slice(bytes).ok()?;
+    let (piece, ring) = (PieceName::of_manifest(&named.piece.manifest())?, named.ring);
+    let Ok(read) = Manifest::read(bytes, piece, ring) else {
+        assert!(named.version > MANIFEST_VERSION);
+        return None;
+    };
+    assert_eq!(read, named);
+    let another = PieceName {
+        closed: !piece.closed,
+        ..piece
+    };
+    assert!(Manifest::read(bytes, another, ring).is_err());
+    Some(read.to_bytes())
+}
+
+/// Files of a member's log, of which one is archived after the other.
+const MOST_FILES: usize = 8;
+
+/// Reads a listing, a name in each line, and archives what a log has beside it, whose files are the lines `number bytes`. How many
+/// pieces the listing has.
+pub fn listing(text: &str) -> usize {
+    let names = text.lines().filter_map(PieceName::of_manifest);
+    let mut names: BTreeSet<PieceName> = names.collect();
+    let count = names.len();
+    let mut pieces = hold_together(&names);
+    let Some(log) = log_of(text) else {
+        return count;
+    };
+    // Each file is gone on with, and then archived as a whole; one of them stands behind a gap.
+    for _ in 0..=2 * MOST_FILES + 1 {
+        let (Next::GoOn(piece) | Next::BehindAGap { piece, .. } | Next::Whole(piece)) =
+            next(&pieces, Timeline::FIRST, &log)
+        else {
+            return count;
+        };
+        let file = log.files.iter().find(|(file, _)| *file == piece.file);
+        let (_, bytes) = file.expect("it is of the log");
+        assert!(piece.start < piece.end && piece.end <= *bytes);
+        assert_eq!(piece.closed, piece.file < log.committed.file);
+        names.insert(piece);
+        pieces = hold_together(&names);
+    }
+    panic!("there is always something to archive");
+}
+
+/// What a listing of these names says; its parts have to fit together.
+fn hold_together(names: &BTreeSet<PieceName>) -> Pieces {
+    let pieces: Pieces = names.iter().copied().collect();
+    let superfluous = pieces.superfluous();
+    let needed = names.iter().filter(|name| !superfluous.contains(name));
+    let left: Pieces = needed.copied().collect();
+    assert_eq!(left.superfluous(), []);
+    for timeline in pieces.timelines() {
+        let history = pieces.history(timeline);
+        for run in &history {
+            let mut following = run.pieces.windows(2);
+            assert!(following.all(|two| two[0].goes_on() == two[1].begins()));
+        }
+        let mut parted = history.windows(2);
+        assert!(parted.all(|two| two[0].goes_on() != two[1].begins()));
+        // Nobody misses what is superfluous.
+        assert_eq!(left.history(timeline), history);
+    }
+    pieces
+}
+
+/// The log of the lines `number bytes`: files that follow each other, the last of which is open.
+fn log_of(text: &str) -> Option<Log> {
+    let files = text.lines().filter_map(|line| {
+        let (number, bytes) = line.split_once(' ')?;
+        let number = FileNumber::new(number.parse().ok()?)?;
+        let bytes: u64 = bytes.parse().ok()?;
+        (bytes > 0).then_some((number, bytes))
+    });
+    let mut log: Vec<(FileNumber, u64)> = Vec::new();
+    for (number, bytes) in files.take(MOST_FILES) {
+        let follows = log.last().is_none_or(|(last, _)| last.next() == number);
+        if follows {
+            log.push((number, bytes));
+        }
+    }
+    let (file, offset) = *log.last()?;
+    Some(Log {
+        files: log,
+        committed: LogPlace { file, offset },
+    })
+}
+
+/// A piece of a file that begins at this byte of it, and where it ends.
+fn piece(start: u64, bytes: u64, closed: bool) -> PieceName {
+    PieceName {
+        timeline: Timeline::FIRST,
+        file: FileNumber::FIRST,
+        start,
+        end: start.saturating_add(bytes),
+        closed,
+    }
+}
+
+fn manifest_of(piece: PieceName, contents: &Contents, object: &[u8]) -> Manifest {
+    let object = Object {
+        name: piece.object(),
+        bytes: object.len() as u64,
+        sha256: Hash::of(object),
+    };
+    let archiving = Archiving {
+        ring: RingId(
+            "11111111-2222-3333-4444-555555555555"
+                .parse()
+                .expect("a UUID"),
+        ),
+        member: MemberId(1),
+        now: SystemTime::UNIX_EPOCH,
+        gtids_before: GtidSet::new(),
+        before: None,
+    };
+    Manifest::of(piece, contents, object, archiving)
+}
+
+/// Packs bytes that stand at this place of a file, and unpacks them: what comes back is what was packed. What they hold, if they
+/// are a piece.
+fn packed(start: u64, bytes: &[u8]) -> Option<Contents> {
+    let mut object = Vec::new();
+    let mut sealed = |closed| {
+        object.clear();
+        let piece = piece(start, bytes.len() as u64, closed);
+        seal(piece, bytes, &mut object).map(|(contents, _)| (piece, contents))
+    };
+    let (piece, contents) = match sealed(false) {
+        // It ends with its file.
+        Err(SealError::Manifest(_)) => sealed(true).expect("it was read the other way"),
+        done => done.ok()?,
+    };
+    let mut unpacked = Vec::new();
+    let manifest = manifest_of(piece, &contents, &object);
+    let again = unseal(&manifest, object.as_slice(), &mut unpacked);
+    assert_eq!(again.expect("what was packed is unpacked"), contents);
+    assert!(unpacked == bytes);
+    Some(contents)
+}
+
+/// Packs a file as one piece, and as two that are parted at this byte, if they are pieces: together they hold what the file
+/// holds. Whether it is a file of a log.
+pub fn packed_file(file: &[u8], parted_at: usize) -> bool {
+    let Some(whole) = packed(0, file) else {
+        return false;
+    };
+    let Some((first, second)) = file.split_at_checked(parted_at) else {
+        return true;
+    };
+    if let (Some(first), Some(second)) = (packed(0, first), packed(parted_at as u64, second)) {
+        assert_eq!(first.gtids.union(&second.gtids), whole.gtids);
+        assert_eq!(first.transactions + second.transactions, whole.transactions);
+        let ends = [first.entries, second.entries];
+        let of_both = ends.iter().flatten();
+        let begin = of_both.clone().next().map(|(first, _)| *first);
+        let end = of_both.last().map(|(_, last)| *last);
+        assert_eq!(begin.zip(end), whole.entries);
+        assert_eq!(second.closed, whole.closed);
+    }
+    true
+}
+
+/// Unpacks an object that should be a piece of so many bytes at the beginning of a file: no byte more comes out of it. Whether it
+/// is one.
+pub fn unpacked(object: &[u8], bytes: u64) -> bool {
+    let nothing = Contents {
+        bytes,
+        sha256: Hash([0; 32]),
+        beginning: None,
+        entries: None,
+        transactions: 0,
+        gtids: GtidSet::new(),
+        committed: None,
+        closed: false,
+    };
+    [false, true].into_iter().any(|closed| {
+        let manifest = manifest_of(piece(0, bytes, closed), &nothing, object);
+        let mut to = Counted(0);
+        let unpacked = unseal(&manifest, object, &mut to);
+        assert!(to.0 <= bytes);
+        // What the manifest says beside the size is not what the object has.
+        matches!(unpacked, Ok(_) | Err(SealError::Changed { .. })) && to.0 == bytes
+    })
+}
+
+/// Counts what is written to it.
+struct Counted(u64);
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
