@@ -81,10 +81,15 @@ impl BinlogPlace {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
         };
-        let lines = text.lines().filter(|line| !line.is_empty());
-        Ok(lines
+        Ok(self.files_in(&text))
+    }
+
+    /// The files that an index lists.
+    pub(crate) fn files_in(&self, index: &str) -> Vec<PathBuf> {
+        let lines = index.lines().filter(|line| !line.is_empty());
+        lines
             .map(|line| self.data_dir.join(line.strip_prefix("./").unwrap_or(line)))
-            .collect())
+            .collect()
     }
 }
 

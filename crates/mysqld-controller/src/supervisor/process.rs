@@ -67,8 +67,13 @@ fn find_by_pid_file(pid_file: &Path) -> Found {
 }
 
 fn pid_in(pid_file: &Path) -> Option<ProcessId> {
-    let text = fs::read_to_string(pid_file).ok()?;
-    text.trim().parse().ok().map(ProcessId)
+    pid_of(&fs::read_to_string(pid_file).ok()?)
+}
+
+/// The process in what a pid file holds. One below zero would stand for a group of processes, or for all that there are.
+pub(crate) fn pid_of(text: &str) -> Option<ProcessId> {
+    let number = text.trim().parse().ok();
+    number.filter(|number| *number > 0).map(ProcessId)
 }
 
 /// Whether a process that served the data directory still does. One that is ending does until the last of its
@@ -165,13 +170,13 @@ fn field(stat: &str, number: usize) -> Option<&str> {
     fields.split_whitespace().nth(number)
 }
 
-fn parent_of(stat: &str) -> Option<ProcessId> {
+pub(crate) fn parent_of(stat: &str) -> Option<ProcessId> {
     field(stat, 1)?.parse().ok().map(ProcessId)
 }
 
 /// Whether a process is on its way out, as the kernel's flag says (`PF_EXITING`), and not out yet: its first thread has not
 /// ended, or another one is there. The list of its threads does not tell, since it may break off while they end.
-fn is_ending_in(stat: &str) -> bool {
+pub(crate) fn is_ending_in(stat: &str) -> bool {
     const EXITING: u32 = 0x4;
     let number = |place| field(stat, place)?.parse::<u32>().ok();
     let (Some(flags), Some(threads)) = (number(6), number(17)) else {
@@ -189,6 +194,14 @@ mod tests {
     fn parents_are_read_past_odd_names() {
         assert_eq!(parent_of("7 (my) sql) d) S 42 7 7 0"), Some(ProcessId(42)));
         assert_eq!(parent_of("nonsense"), None);
+    }
+
+    #[test]
+    fn a_pid_file_names_one_process_or_none() {
+        assert_eq!(pid_of("42\n"), Some(ProcessId(42)));
+        for none in ["", "0", "-1", "-42", "4294967295", "x"] {
+            assert_eq!(pid_of(none), None, "{none}");
+        }
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use std::io::Cursor;
 
-use binlog_format::gtid::GtidSet;
+use binlog_format::gtid::{GtidSet, SourceId};
 
+use super::guard::server_uuid_in;
 use super::history::StartRecord;
 use super::last_file::{Beginning, LastFile};
 use super::plan::Plan;
@@ -38,4 +39,9 @@ pub fn last_binlog(bytes: &[u8]) -> bool {
 pub(crate) fn start_record(bytes: &[u8]) -> Option<Vec<u8>> {
     let record: StartRecord = serde_json::from_slice(bytes).ok()?;
     serde_json::to_vec(&record).ok()
+}
+
+/// The UUID in the file that a server keeps it in.
+pub(crate) fn server_uuid(text: &str) -> Option<SourceId> {
+    server_uuid_in(text)
 }

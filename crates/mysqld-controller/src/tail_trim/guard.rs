@@ -346,7 +346,11 @@ fn record_in_use(place: &BinlogPlace, member_dir: &Path) -> io::Result<()> {
 
 /// The UUID that the server gave itself, as far as it can be read.
 fn server_uuid(data_dir: &Path) -> Option<SourceId> {
-    let text = std::fs::read_to_string(data_dir.join("auto.cnf")).ok()?;
+    server_uuid_in(&std::fs::read_to_string(data_dir.join("auto.cnf")).ok()?)
+}
+
+/// The UUID in the file that a server keeps it in.
+pub(super) fn server_uuid_in(text: &str) -> Option<SourceId> {
     let uuid = text
         .lines()
         .find_map(|line| line.trim().strip_prefix("server-uuid"))?;
