@@ -35,6 +35,12 @@ pub(crate) const TARGETS: &[Target] = &[
     )
     .within(INFLATED + MAX_TRANSACTION_BYTES as usize, 32),
     Target::new(
+        "applier-transaction",
+        "a transaction for tables that the target has otherwise than the log, and the statements that apply it",
+        applier::fuzzing::transaction,
+    )
+    .within(1 << 20, 256),
+    Target::new(
         "gtid-set",
         "a set of GTIDs in its binary form, from events, replicas and clients",
         gtid_set,

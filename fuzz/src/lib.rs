@@ -4,6 +4,7 @@
 //! parsers agree, and memory is in proportion to the input. `cargo test -p fuzz-targets` runs the inputs in `corpus/` and `found/`
 //! and mutations of them through the targets, `cargo xtask fuzz` searches for others.
 
+mod archive;
 mod binlog;
 mod log;
 mod mend;
@@ -88,6 +89,7 @@ pub fn targets() -> impl Iterator<Item = &'static Target> {
         binlog::TARGETS,
         log::TARGETS,
         ring::TARGETS,
+        archive::TARGETS,
         mysql::TARGETS,
         operators::TARGETS,
     ]

@@ -30,11 +30,22 @@ pub(crate) const TARGETS: &[Target] = &[
     )
     .within(PATTERNS, 128),
     Target::new(
+        "login",
+        "all that a mysqld says until somebody is logged in, in turns with the client",
+        client::login,
+    )
+    .within(2 * PATTERNS, 128),
+    Target::new(
         "statement-answer",
         "a mysqld's answer to a statement, with columns and rows",
         |bytes| client::answer(bytes).is_some(),
     )
     .within(512 << 10, 256),
+    Target::new(
+        "table-shapes",
+        "what a mysqld says of the columns, keys and foreign keys of tables",
+        table_shapes,
+    ),
     Target::new(
         "dump-event",
         "an event of a dump, behind what semi-sync puts in front of it",
@@ -59,6 +70,11 @@ pub(crate) const TARGETS: &[Target] = &[
         "binlog-server-sql",
         "a statement to the binlog server",
         server::statement,
+    ),
+    Target::new(
+        "mysqld-files",
+        "the index and the UUID of a mysqld, what the system says of its process, and its options",
+        controller::server_file,
     ),
     Target::new(
         "mysqld-binlog",
@@ -100,6 +116,15 @@ fn decoded(bytes: &[u8], piece: usize) -> Vec<Packet> {
         assert!(decoder.missing() > 0);
     }
     packets
+}
+
+/// A line for each row, with tabs between its values.
+fn table_shapes(bytes: &[u8]) -> bool {
+    let columns = ["number", "kind", "name", "place", "a", "b", "c"];
+    std::str::from_utf8(bytes).is_ok_and(|text| {
+        let rows = client::rows(&columns, text);
+        applier::fuzzing::table_shapes(&rows)
+    })
 }
 
 fn dump_event(bytes: &[u8]) -> bool {

@@ -23,6 +23,23 @@ pub(crate) const TARGETS: &[Target] = &[
         program::http_order,
     ),
     Target::new(
+        "http-connection",
+        "what somebody says on a connection to the HTTP port",
+        |bytes| program::http_connection(MEMBER, bytes),
+    )
+    .within(2 << 20, 256),
+    Target::new(
+        "tls-files",
+        "a file of certificates and keys in PEM",
+        tls_files,
+    )
+    .within(512 << 10, 256),
+    Target::new(
+        "secret-file",
+        "a file with a password or a token",
+        secret_file,
+    ),
+    Target::new(
         "command",
         "a command of an operator, what is told of it, and what a member says of itself",
         command,
@@ -43,6 +60,32 @@ pub(crate) const TARGETS: &[Target] = &[
         |bytes| is_written_the_same(bytes, program::journal),
     ),
 ];
+
+/// What the member says of itself that is asked over HTTP.
+const MEMBER: &str = include_str!("member.json");
+
+/// By all that reads such files: members, HTTP, the client of a mysqld, and who shows certificates.
+fn tls_files(pem: &[u8]) -> bool {
+    let [usable, shown] = [
+        transport::fuzzing::tls_files(pem),
+        program::certificates(pem),
+    ];
+    let to_mysqld = mysql_link::fuzzing::certificates(pem);
+    assert!(!usable || to_mysqld > 0);
+    usable | shown
+}
+
+fn secret_file(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return false;
+    };
+    let password = member::fuzzing::password(text);
+    assert!(text.starts_with(password) && !password.contains('\n'));
+    // Behind a carriage return, the line's end would be another one.
+    let written = format!("{password}\n");
+    assert!(password.ends_with('\r') || member::fuzzing::password(&written) == password);
+    program::http_token(password).is_some_and(|token| password.contains(&token))
+}
 
 /// The first byte says which document it is.
 fn command(bytes: &[u8]) -> bool {

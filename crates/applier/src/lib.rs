@@ -14,6 +14,8 @@
 pub mod backend;
 pub mod batch;
 pub mod decode;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod keys;
 pub mod log_parallelism;
 pub mod mysql;

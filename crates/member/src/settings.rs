@@ -365,8 +365,13 @@ impl PasswordSource {
             Self::Given(password) => Ok(password.clone()),
             Self::File(path) => {
                 let text = std::fs::read_to_string(path)?;
-                Ok(text.lines().next().unwrap_or_default().to_owned())
+                Ok(Self::in_file(&text).to_owned())
             }
         }
+    }
+
+    /// The password in what a file holds: its first line.
+    pub(crate) fn in_file(text: &str) -> &str {
+        text.lines().next().unwrap_or_default()
     }
 }

@@ -1,16 +1,23 @@
 //! What this crate reads from a mysqld, for fuzzing. Nothing of the product calls it.
 
-use std::sync::Arc;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
+use mysql_common::packets::AuthPlugin;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use crate::client::{
-    Answer, RowPacket, check_public_key, foreign_in, parse_answer, parse_column_name,
-    parse_greeting, parse_row, parse_switch,
+    Answer, Authentication, AuthenticationError, RowPacket, TransportSecurity, check_public_key,
+    connect, foreign_in, parse_answer, parse_column_name, parse_greeting, parse_row, parse_switch,
 };
 use crate::error::ServerError;
 use crate::replication::Prefix;
-use crate::wire::{Packet, PacketDecoder};
+use crate::tls::certificates_in;
+use crate::wire::{ByteStream, Packet, PacketDecoder, encode_packet};
+use crate::{ConnectOptions, Dial, Dialer, Endpoint, Row, TlsMode};
 
 /// Reads the first packet of a server; whether it is a greeting.
 pub fn greeting(bytes: &[u8]) -> bool {
@@ -62,4 +69,155 @@ pub fn dump_prefix(event: &[u8]) -> usize {
         Prefix::SemiSync { .. } => Prefix::SEMI_SYNC_LEN,
         Prefix::None => 0,
     }
+}
+
+/// An answer with these columns: a line for each row, with a tab between its values, of which `NULL` is none.
+pub fn rows(columns: &[&str], text: &str) -> Vec<Row> {
+    let columns: Arc<[String]> = columns.iter().map(|name| (*name).to_owned()).collect();
+    let value = |value: &str| (value != "NULL").then(|| Bytes::copy_from_slice(value.as_bytes()));
+    let rows = text.lines().map(|line| {
+        let mut values: Vec<_> = line.split('\t').take(columns.len()).map(value).collect();
+        values.resize(columns.len(), None);
+        Row::of(Arc::clone(&columns), values)
+    });
+    rows.collect()
+}
+
+/// What nobody may read on the way.
+const PASSWORD: &str = "a password that nobody reads";
+
+/// Logs in to a server that says these packets, each as its length in two bytes and its payload, in turns with the client: through
+/// memory, which counts as a way that nobody listens to, and once more what it says of the authentication over a way that is none.
+/// Whether one of them was a login.
+pub fn login(bytes: &[u8]) -> bool {
+    let mut says = Vec::new();
+    let mut rest = bytes;
+    while let Some(([low, high], behind)) = rest.split_first_chunk() {
+        let length = usize::from(u16::from_le_bytes([*low, *high]));
+        let (payload, behind) = behind.split_at(length.min(behind.len()));
+        says.push(payload.to_vec());
+        rest = behind;
+    }
+    let in_clear = is_let_in_over_a_plain_way(&says);
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.enable_time().build();
+    let whole = runtime.expect("a runtime").block_on(async {
+        let (ours, theirs) = tokio::io::duplex(256 << 10);
+        let mut options = ConnectOptions::new(Endpoint::tcp("mysqld", 3306), "witness", PASSWORD);
+        options.tls.mode = TlsMode::Disabled;
+        options.dialer = Dialer::new(Arc::new(InMemory(Mutex::new(Some(ours)))));
+        let server = serve(theirs, says);
+        let (logged_in, ()) = tokio::join!(connect(&options), server);
+        logged_in.is_ok()
+    });
+    whole || in_clear
+}
+
+/// One end of a connection.
+struct InMemory(Mutex<Option<DuplexStream>>);
+
+impl Dial for InMemory {
+    fn dial(&self, _: &Endpoint) -> BoxFuture<'_, io::Result<ByteStream>> {
+        let stream = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let stream = stream.ok_or_else(|| io::Error::other("nobody calls twice"));
+        Box::pin(async { stream.map(ByteStream::Memory) })
+    }
+}
+
+/// Says one packet after the other, each behind the client's answer to the one before, if it has one. The numbers of packets go on
+/// from what was said last.
+async fn serve(mut stream: DuplexStream, says: Vec<Vec<u8>>) {
+    let mut next = 0;
+    for payload in says {
+        let mut bytes = Vec::new();
+        next = encode_packet(next, &payload, &mut bytes);
+        if stream.write_all(&bytes).await.is_err() {
+            return;
+        }
+        let answered = tokio::select! {
+            biased;
+            answered = reply(&mut stream) => Some(answered),
+            () = silence() => None,
+        };
+        match answered {
+            None => {}
+            Some(Ok(number)) => next = number.wrapping_add(1),
+            Some(Err(_)) => return,
+        }
+    }
+}
+
+/// Reads what the client says; the packet's number.
+async fn reply(stream: &mut DuplexStream) -> io::Result<u8> {
+    let mut head = [0; 4];
+    stream.read_exact(&mut head).await?;
+    let [low, middle, high, number] = head;
+    let mut payload = vec![0; u32::from_le_bytes([low, middle, high, 0]) as usize];
+    stream.read_exact(&mut payload).await?;
+    Ok(number)
+}
+
+/// As long as a client takes that is in this thread and waits for nothing else.
+async fn silence() {
+    for _ in 0..8 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What a server says behind its greeting, to a client that it is reached by over a network without TLS: nothing that the client
+/// answers has the password in it. Whether the authentication came to its end.
+fn is_let_in_over_a_plain_way(says: &[Vec<u8>]) -> bool {
+    let plain = TransportSecurity {
+        tls: false,
+        local_socket: false,
+    };
+    let options = ConnectOptions::new(Endpoint::tcp("mysqld", 3306), "witness", PASSWORD);
+    let Some((greeting, behind)) = says.split_first() else {
+        return false;
+    };
+    let packet = Packet {
+        first_sequence: 0,
+        last_sequence: 0,
+        payload: Bytes::copy_from_slice(greeting),
+    };
+    let Ok(greeting) = parse_greeting(&packet) else {
+        return false;
+    };
+    let offered = greeting.plugin.as_deref().map(AuthPlugin::from_bytes);
+    let Ok(mut authentication) = Authentication::new(&options, plain, offered, greeting.scramble)
+    else {
+        return false;
+    };
+    let hidden = |answer: Result<Option<Vec<u8>>, AuthenticationError>| {
+        let answer = answer.ok()?.unwrap_or_default();
+        let mut windows = answer.windows(PASSWORD.len());
+        assert!(windows.all(|window| window != PASSWORD.as_bytes()));
+        Some(())
+    };
+    if hidden(authentication.first_answer().map(Some)).is_none() {
+        return false;
+    }
+    for payload in behind {
+        let answer = match payload.first() {
+            Some(0) => return true,
+            Some(1) => authentication.answer(&payload[1..]),
+            Some(0xfe) => match parse_switch(payload) {
+                Ok(request) => authentication
+                    .switch(request.auth_plugin(), request.plugin_data())
+                    .map(Some),
+                Err(_) => return false,
+            },
+            _ => return false,
+        };
+        if hidden(answer).is_none() {
+            return false;
+        }
+    }
+    false
+}
+
+/// Reads a file of certificates in PEM; how many it has.
+pub fn certificates(pem: &[u8]) -> usize {
+    let found = certificates_in(pem, "certificates", Path::new("ca.pem"));
+    found.map_or(0, |found| found.len())
 }

@@ -180,9 +180,18 @@ fn certificates(
     what: &'static str,
     path: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
-    let found: Vec<_> = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect)
-        .map_err(|error| file_error(what, path, error))?;
+    let pem = std::fs::read(path).map_err(|error| file_error(what, path, error))?;
+    certificates_in(&pem, what, path)
+}
+
+/// The certificates of what a file holds.
+pub(crate) fn certificates_in(
+    pem: &[u8],
+    what: &'static str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|error| file_error(what, path, error))?;
     if found.is_empty() {
         return Err(file_error(what, path, "there is no certificate in it"));
     }

@@ -105,10 +105,23 @@ impl TlsMaterial {
     /// # Errors
     /// [`TlsError`], which names the file.
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
+        let certificate = read(CERTIFICATE, &files.certificate)?;
+        let (key, authority) = (read(KEY, &files.key)?, read(AUTHORITY, &files.authority)?);
+        Self::of(files, &certificate, &key, &authority)
+    }
+
+    /// Of files that hold this.
+    pub(crate) fn of(
+        files: &TlsFiles,
+        certificate: &[u8],
+        key: &[u8],
+        authority: &[u8],
+    ) -> Result<Self, TlsError> {
         let provider = Arc::new(ring::default_provider());
-        let own = certificate_and_key(&files.certificate, &files.key)?;
+        let (certificate, key) = ((&*files.certificate, certificate), (&*files.key, key));
+        let own = certificate_and_key(certificate, key)?;
         let mut roots = RootCertStore::empty();
-        for root in certificates(AUTHORITY, &files.authority)? {
+        for root in certificates(AUTHORITY, &files.authority, authority)? {
             roots.add(root).map_err(|error| TlsError::Damaged {
                 role: AUTHORITY,
                 path: files.authority.clone(),
@@ -201,8 +214,12 @@ fn read(role: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     })
 }
 
-fn certificates(role: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let parsed: Result<Vec<_>, _> = rustls_pemfile::certs(&mut &*read(role, path)?).collect();
+fn certificates(
+    role: &'static str,
+    path: &Path,
+    mut pem: &[u8],
+) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let parsed: Result<Vec<_>, _> = rustls_pemfile::certs(&mut pem).collect();
     let parsed = parsed.map_err(|error| TlsError::Damaged {
         role,
         path: path.to_owned(),
@@ -218,8 +235,8 @@ fn certificates(role: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
     Ok(parsed)
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let parsed = rustls_pemfile::private_key(&mut &*read(KEY, path)?);
+fn private_key(path: &Path, mut pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let parsed = rustls_pemfile::private_key(&mut pem);
     let parsed = parsed.map_err(|error| TlsError::Damaged {
         role: KEY,
         path: path.to_owned(),
@@ -232,10 +249,13 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     })
 }
 
-/// A certificate and its key, which are a pair.
-fn certificate_and_key(certificate: &Path, key: &Path) -> Result<Arc<SingleCertAndKey>, TlsError> {
-    let chain = certificates(CERTIFICATE, certificate)?;
-    let signing = ring::sign::any_supported_type(&private_key(key)?);
+/// A certificate and its key, which are a pair; of each the file and what it holds.
+fn certificate_and_key(
+    (certificate, certificate_pem): (&Path, &[u8]),
+    (key, key_pem): (&Path, &[u8]),
+) -> Result<Arc<SingleCertAndKey>, TlsError> {
+    let chain = certificates(CERTIFICATE, certificate, certificate_pem)?;
+    let signing = ring::sign::any_supported_type(&private_key(key, key_pem)?);
     let signing = signing.map_err(|error| TlsError::Damaged {
         role: KEY,
         path: key.to_owned(),
@@ -267,7 +287,17 @@ fn damaged(certificate: &Path, error: &rustls::Error) -> TlsError {
 /// # Errors
 /// [`TlsError`], which names the file.
 pub fn https_server(certificate: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
+    let (certificate_pem, key_pem) = (read(CERTIFICATE, certificate)?, read(KEY, key)?);
+    https_server_of((certificate, &certificate_pem), (key, &key_pem))
+}
+
+/// The same of files and what they hold.
+pub(crate) fn https_server_of(
+    certificate: (&Path, &[u8]),
+    key: (&Path, &[u8]),
+) -> Result<ServerConfig, TlsError> {
     let own = certificate_and_key(certificate, key)?;
+    let (certificate, _) = certificate;
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| damaged(certificate, &error))?;

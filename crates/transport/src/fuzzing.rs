@@ -1,5 +1,7 @@
 //! What this crate reads from other members, for fuzzing. Nothing of the product calls it.
 
+use std::path::Path;
+
 use bytes::Bytes;
 use consensus::log_probe::Asked;
 use openraft::raft::AppendEntriesRequest;
@@ -9,9 +11,11 @@ use tonic::metadata::{MetadataKey, MetadataMap, MetadataValue};
 
 use crate::callers::{Holder, NamedRoles};
 use crate::client::introduction;
+use crate::config::https_server_of;
 use crate::envelope;
 use crate::schema;
 use crate::wire::{self, AnswerReader, AnswerWriter, RequestReader, RequestWriter};
+use crate::{TlsFiles, TlsMaterial};
 
 /// Reads the messages of a stream of entries, each behind its length, and sends what they say once more: in messages of every
 /// size it has to arrive as it is. How many requests they are, up to the first fault. With `mended`, the checksum of each entry
@@ -213,4 +217,26 @@ pub fn certificate(bytes: &[u8]) -> bool {
     };
     let holder = Holder::of(bytes, &named);
     holder.may(crate::Right::Read).is_ok()
+}
+
+/// Reads a file in PEM as a certificate with its key and as the authority that signed it, for members and for HTTP; whether it can be
+/// all of that.
+pub fn tls_files(pem: &[u8]) -> bool {
+    let file = Path::new("all.pem");
+    let files = TlsFiles {
+        certificate: file.to_owned(),
+        key: file.to_owned(),
+        authority: file.to_owned(),
+        peer_name: None,
+        roles: NamedRoles::default(),
+    };
+    let members = TlsMaterial::of(&files, pem, pem, pem);
+    let http = https_server_of((file, pem), (file, pem));
+    // An authority that is none does not matter to HTTP.
+    assert!(members.is_err() || http.is_ok());
+    for told in [members.as_ref().err(), http.as_ref().err()] {
+        let told = told.map(ToString::to_string);
+        assert!(told.is_none_or(|told| told.contains("`all.pem`")));
+    }
+    members.is_ok()
 }

@@ -1,8 +1,10 @@
 //! What this crate reads from files and from callers over HTTP, for fuzzing. Nothing of the product calls it.
 
-use crate::cli::journal_written_again;
+use member::status::MemberView;
+
+use crate::cli::{certificates_are_read, journal_written_again};
 use crate::config::{self, Sources, address_of, bytes_of, duration_of};
-use crate::http::order_is_read;
+use crate::http::fuzzing::{connection, first_expiry_in, order_is_read, token};
 
 /// Reads a configuration file, as on a host that has none of the files that it names; whether it is one without mistakes.
 pub fn configuration(text: &str) -> bool {
@@ -33,4 +35,24 @@ pub fn http_order(bytes: &[u8]) -> bool {
 /// Reads the journal of a conversion, and writes it.
 pub fn journal(bytes: &[u8]) -> Option<Vec<u8>> {
     journal_written_again(bytes)
+}
+
+/// Hands what somebody says on a connection to the HTTP port of a member, whose view this is in JSON; whether the first request was
+/// answered with what it asked for.
+pub fn http_connection(view: &str, says: &[u8]) -> bool {
+    let view: MemberView = serde_json::from_str(view).expect("a member's view");
+    connection(view, says)
+}
+
+/// Reads a file of certificates as `tls show` does, and when the first of them expires; whether it has one.
+pub fn certificates(pem: &[u8]) -> bool {
+    let shown = certificates_are_read(pem);
+    let expires = first_expiry_in(pem);
+    assert!(!shown || expires.is_some());
+    shown
+}
+
+/// The token in a file's first line.
+pub fn http_token(line: &str) -> Option<String> {
+    token(line)
 }

@@ -13,6 +13,7 @@ mod backend;
 mod barrier;
 mod checkpoint;
 mod culprit;
+pub(crate) mod fuzzing;
 mod options;
 mod outcome;
 mod preparation;

@@ -7,8 +7,12 @@ mod options;
 mod result_set;
 mod statements;
 
-pub(crate) use crate::client::authentication::check as check_public_key;
-pub(crate) use crate::client::connect::{foreign_in, parse_greeting, parse_switch, wire_error};
+pub(crate) use crate::client::authentication::{
+    Authentication, AuthenticationError, TransportSecurity, check as check_public_key,
+};
+pub(crate) use crate::client::connect::{
+    connect, foreign_in, parse_greeting, parse_switch, wire_error,
+};
 pub use crate::client::connection::{Connection, Ran, literal};
 pub use crate::client::options::{
     ConnectOptions, Dial, Dialer, Endpoint, EndpointParseError, PublicKeySource, Secret, Timeouts,

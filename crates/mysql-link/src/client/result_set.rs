@@ -33,6 +33,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// A row with a value for each column.
+    pub(crate) fn of(columns: Arc<[String]>, values: Vec<Option<Bytes>>) -> Self {
+        Self { columns, values }
+    }
+
     /// The value of a column as the server wrote it; `None` when it is NULL or there is no such column.
     pub fn get(&self, column: &str) -> Option<&Bytes> {
         let at = self.columns.iter().position(|name| name == column)?;
@@ -136,10 +141,7 @@ pub(crate) fn parse_row(
             "it has more values than columns",
         ));
     }
-    Ok(RowPacket::Row(Row {
-        columns: Arc::clone(columns),
-        values,
-    }))
+    Ok(RowPacket::Row(Row::of(Arc::clone(columns), values)))
 }
 
 impl ServerError {

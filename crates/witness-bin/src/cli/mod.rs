@@ -31,6 +31,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 pub use crate::cli::config_args::ConfigArgs;
 pub(crate) use crate::cli::conversion::journal_written_again;
+pub(crate) use crate::cli::tls::certificates_are_read;
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// Consensus for MySQL as it ships: a ring of members keeps a replicaset's binlog.

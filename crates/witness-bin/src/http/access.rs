@@ -29,6 +29,15 @@ pub struct Credentials {
 }
 
 impl Credentials {
+    /// Tokens alone, and no certificate.
+    pub(super) fn of_tokens(operators: &str, readers: &str) -> Self {
+        Self {
+            tls: None,
+            operators: Some(operators.to_owned()),
+            readers: Some(readers.to_owned()),
+        }
+    }
+
     /// Reads the files.
     ///
     /// # Errors
@@ -51,12 +60,19 @@ fn token(
     let Some(source) = source else {
         return Ok(None);
     };
-    let token = source.read().and_then(|token| match token.trim() {
+    let token = source.read().and_then(|line| {
         // Everybody would bring that one.
-        "" => Err(std::io::Error::other("its first line is empty")),
-        token => Ok(Some(token.to_owned())),
+        let empty = || std::io::Error::other("its first line is empty");
+        token_in(&line).ok_or_else(empty)
     });
-    token.map_err(|source| MemberError::PasswordFile { key, source })
+    let token = token.map_err(|source| MemberError::PasswordFile { key, source })?;
+    Ok(Some(token))
+}
+
+/// The token in a file's first line.
+pub(super) fn token_in(line: &str) -> Option<String> {
+    let token = line.trim();
+    (!token.is_empty()).then(|| token.to_owned())
 }
 
 /// The credentials that are in use. Clones share them.

@@ -9,7 +9,7 @@ use connection_limit::ConnectionLimit;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -65,6 +65,15 @@ async fn serve_connection(
         None => Either::Left(stream),
         Some(tls) => Either::Right(timeout(HANDSHAKE_LIMIT, encrypt(tls, stream)).await??),
     };
+    answer(stream, pages, stop).await
+}
+
+/// Answers the requests of one connection.
+pub(super) async fn answer(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    pages: Router,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(HEAD_LIMIT)

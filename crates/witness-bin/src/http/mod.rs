@@ -3,6 +3,7 @@
 
 mod access;
 mod cluster;
+pub(crate) mod fuzzing;
 mod listener;
 mod metrics;
 mod orders;
@@ -30,7 +31,6 @@ use crate::http::access::readers_only;
 pub use crate::http::access::{Access, Credentials};
 pub use crate::http::listener::serve;
 pub use crate::http::metrics::{Expiries, Expiry, Histograms, registry};
-pub(crate) use crate::http::orders::is_read as order_is_read;
 pub use crate::http::orders::{OrderApi, OrderTaker};
 pub use crate::http::page::RingPage;
 pub use crate::http::questions::Endpoints;

@@ -64,6 +64,19 @@ impl Asker {
         }
     }
 
+    /// For a member that has no others to ask.
+    pub(crate) fn of_itself(view: Arc<dyn ViewSource>) -> Self {
+        let own = view.view();
+        let ring = RingSource::Configured {
+            ring: own.ring.name,
+            members: Vec::new(),
+        };
+        Self {
+            own: Some((own.member.id, view)),
+            ..Self::of(ring, None)
+        }
+    }
+
     /// For the ring that the members at these addresses belong to; one that answers is enough.
     ///
     /// # Errors

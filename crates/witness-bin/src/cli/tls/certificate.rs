@@ -35,11 +35,17 @@ impl Certificate {
         let file = path.display();
         let pem = std::fs::read(path)
             .map_err(|error| Failure::error(format!("{file} cannot be read: {error}")))?;
+        Self::all_in(&pem, path)
+    }
+
+    /// All of what a file holds.
+    pub(super) fn all_in(pem: &[u8], path: &Path) -> Result<Vec<Self>, Failure> {
+        let file = path.display();
         let damaged = |error: &dyn std::fmt::Display| {
             Failure::error(format!("{file} holds a damaged certificate: {error}"))
         };
         let mut found = Vec::new();
-        for block in Pem::iter_from_buffer(&pem) {
+        for block in Pem::iter_from_buffer(pem) {
             let block = block.map_err(|error| damaged(&error))?;
             if block.label == "CERTIFICATE" {
                 let parsed = block.parse_x509().map_err(|error| damaged(&error))?;
@@ -108,6 +114,17 @@ fn usage(parsed: &X509Certificate<'_>) -> Vec<&'static str> {
         words.extend(of_each.iter().filter(|(has, _)| *has).map(|(_, word)| word));
     }
     words
+}
+
+/// Whether all certificates of what a file holds can be read, and there is one; each is looked for the authority that signed it.
+pub(crate) fn are_read(pem: &[u8]) -> bool {
+    let Ok(all) = Certificate::all_in(pem, Path::new("all.pem")) else {
+        return false;
+    };
+    if let [first, .., last] = all.as_slice() {
+        let _ = (first.is_signed_by(last), day(first.not_after));
+    }
+    true
 }
 
 /// Whether a key belongs to the first certificate of a file, as a member checks it when it starts.

@@ -79,8 +79,12 @@ fn expiries(settings: &Settings) -> Vec<Expiry> {
 
 /// The first moment at which one of a file's certificates has expired.
 fn first_expiry(file: &Path) -> Option<i64> {
-    let pem = std::fs::read(file).ok()?;
-    let certificates = Pem::iter_from_buffer(&pem).filter_map(|block| {
+    first_expiry_in(&std::fs::read(file).ok()?)
+}
+
+/// The same of what a file holds.
+pub(crate) fn first_expiry_in(pem: &[u8]) -> Option<i64> {
+    let certificates = Pem::iter_from_buffer(pem).filter_map(|block| {
         let block = block.ok()?;
         let certificate = block.parse_x509().ok()?;
         Some(certificate.validity().not_after.timestamp())

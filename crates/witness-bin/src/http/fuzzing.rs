@@ -1,0 +1,131 @@
+//! A connection to the HTTP port, for fuzzing. Nothing of the product calls it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use member::protocol::{CommandResult, OperatorCommand, Refusal, RefusalKind};
+use member::status::{MemberView, ViewSource};
+use prometheus_client::registry::Registry;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio_util::sync::CancellationToken;
+
+use crate::http::access::{Access, Credentials, token_in};
+use crate::http::listener::answer;
+pub(crate) use crate::http::metrics::first_expiry_in;
+pub(crate) use crate::http::orders::is_read as order_is_read;
+use crate::http::orders::{OrderApi, OrderTaker};
+use crate::http::page::RingPage;
+use crate::http::questions::Endpoints;
+use crate::http::reports::RingReports;
+use crate::operator::Asker;
+
+/// Who brings it may order.
+const ORDERS: &str = "orders";
+/// Who brings it may read.
+const READS: &str = "reads";
+/// Nobody waits longer for the answers to requests that are there as a whole: nothing is asked of anybody else.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Of the answers, what is looked at.
+const LOOKED_AT: usize = 64 << 10;
+
+/// Hands what somebody says on a connection to a member with this view, and closes that half; whether the first request was
+/// answered with what it asked for.
+pub(crate) fn connection(view: MemberView, says: &[u8]) -> bool {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    let carried_out = Arc::new(AtomicUsize::new(0));
+    let pages = endpoints(view, Arc::clone(&carried_out)).router();
+    let answers = runtime.expect("a runtime").block_on(async {
+        let (ours, theirs) = tokio::io::duplex(16 << 10);
+        let served = answer(theirs, pages, CancellationToken::new());
+        let both = async { tokio::join!(talk(ours, says), served) };
+        let (answers, _served) = tokio::time::timeout(LIMIT, both)
+            .await
+            .expect("what was said is answered");
+        answers
+    });
+    let has_token = says.windows(ORDERS.len()).any(|at| at == ORDERS.as_bytes());
+    assert!(has_token || carried_out.load(Ordering::Relaxed) == 0);
+    let Some(code) = answers.strip_prefix(b"HTTP/1.1 ") else {
+        assert!(answers.is_empty() || answers.starts_with(b"HTTP/1.0 "));
+        return false;
+    };
+    code.starts_with(b"2")
+}
+
+/// Says something, and reads what is answered meanwhile: whoever reads nothing is not written to.
+async fn talk(stream: DuplexStream, says: &[u8]) -> Vec<u8> {
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let said = async {
+        // A connection may be closed before all is said.
+        let _ = writer.write_all(says).await;
+        let _ = writer.shutdown().await;
+    };
+    let heard = async {
+        let (mut answers, mut piece) = (Vec::new(), [0; 4096]);
+        while let Ok(read @ 1..) = reader.read(&mut piece).await {
+            let room = LOOKED_AT - answers.len();
+            answers.extend_from_slice(&piece[..read.min(room)]);
+        }
+        answers
+    };
+    let ((), answers) = tokio::join!(said, heard);
+    answers
+}
+
+fn endpoints(view: MemberView, carried_out: Arc<AtomicUsize>) -> Endpoints {
+    let view: Arc<dyn ViewSource> = Arc::new(Always(view));
+    let access = Access::new(Credentials::of_tokens(ORDERS, READS));
+    let orders = OrderApi::new(Arc::new(Counting(carried_out)), access.clone());
+    let reports = RingReports::new(Asker::of_itself(Arc::clone(&view)));
+    let page = RingPage::new(Arc::clone(&view), reports.clone());
+    let threshold = Duration::from_secs(1);
+    Endpoints::new(
+        view,
+        Registry::default(),
+        orders,
+        page,
+        reports,
+        threshold,
+        access,
+    )
+}
+
+/// A member of which nothing changes.
+struct Always(MemberView);
+
+impl ViewSource for Always {
+    fn view(&self) -> MemberView {
+        self.0.clone()
+    }
+}
+
+/// Counts the orders that would change something, and refuses them.
+struct Counting(Arc<AtomicUsize>);
+
+impl OrderTaker for Counting {
+    fn order(
+        &self,
+        command: OperatorCommand,
+    ) -> BoxFuture<'static, Result<CommandResult, Refusal>> {
+        let answer = match command {
+            OperatorCommand::History => Ok(CommandResult::History(Vec::new())),
+            _ => {
+                self.0.fetch_add(1, Ordering::Relaxed);
+                Err(Refusal::new(RefusalKind::Refused, "it is an example", ""))
+            }
+        };
+        async { answer }.boxed()
+    }
+}
+
+/// The token in a file's first line; what it is written as is read the same.
+pub(crate) fn token(line: &str) -> Option<String> {
+    let token = token_in(line)?;
+    assert_eq!(token_in(&token).as_deref(), Some(token.as_str()));
+    Some(token)
+}

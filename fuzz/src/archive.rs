@@ -1,0 +1,48 @@
+//! What object storage has of a ring's log: names, manifests, and the bytes of pieces.
+
+use archive::fuzzing;
+
+use crate::{Target, is_written_the_same, mend};
+
+/// What a piece may unpack to in the target, of which one event may be all and is held while it is read; and the buffers of a pass.
+const UNPACKED: usize = 1 << 20;
+
+pub(crate) const TARGETS: &[Target] = &[
+    Target::new(
+        "archive-manifest",
+        "what a piece of an archive says of itself",
+        |bytes| is_written_the_same(bytes, fuzzing::manifest),
+    ),
+    Target::new(
+        "archive-listing",
+        "the names of what an archive has, and what is archived next behind them",
+        |bytes| std::str::from_utf8(bytes).is_ok_and(|text| fuzzing::listing(text) > 0),
+    ),
+    Target::new(
+        "archive-piece",
+        "a piece of a log's file that is packed, and an object that is unpacked",
+        archive_piece,
+    )
+    .within(8 * UNPACKED, 64),
+];
+
+/// The first byte says whether it is packed or unpacked. What is packed is parted at the byte that the next two say, what is
+/// unpacked should have as many bytes as the next four say.
+fn archive_piece(bytes: &[u8]) -> bool {
+    let Some((which, rest)) = bytes.split_first() else {
+        return false;
+    };
+    if which % 2 == 0 {
+        let Some((at, file)) = rest.split_first_chunk() else {
+            return false;
+        };
+        let parted_at = u16::from_le_bytes(*at).into();
+        let mended = mend::binlog_file(file);
+        return fuzzing::packed_file(file, parted_at) | fuzzing::packed_file(&mended, parted_at);
+    }
+    let Some((bytes, object)) = rest.split_first_chunk() else {
+        return false;
+    };
+    let bytes = u32::from_le_bytes(*bytes) as usize % UNPACKED;
+    fuzzing::unpacked(object, bytes as u64)
+}
