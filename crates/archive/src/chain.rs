@@ -246,7 +246,7 @@ pub(crate) mod tests {
         assert_eq!(archive.superfluous(), superfluous);
     }
 
-    /// As many as nobody's log has, but whoever can write to the storage can put them there: 100,000 pieces took minutes.
+    /// As many as no log has, but whoever can write to the storage can put their names there.
     #[test]
     fn a_listing_with_many_gaps_takes_no_longer() {
         let gaps = 100_000;
