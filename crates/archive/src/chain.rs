@@ -51,6 +51,18 @@ impl Pieces {
         files.entry(name.file).or_default().insert(name);
     }
 
+    /// Leaves out a piece that is none, as its manifest cannot be read.
+    pub fn remove(&mut self, name: &PieceName) {
+        if let Some(files) = self.by_timeline.get_mut(&name.timeline)
+            && let Some(pieces) = files.get_mut(&name.file)
+        {
+            pieces.remove(name);
+            if pieces.is_empty() {
+                files.remove(&name.file);
+            }
+        }
+    }
+
     /// The histories that the archive has parts of, oldest first.
     pub fn timelines(&self) -> impl Iterator<Item = Timeline> + '_ {
         self.by_timeline.keys().copied()
@@ -84,14 +96,17 @@ impl Pieces {
         self.history(self.newest()?).last()?.goes_on()
     }
 
-    /// Pieces whose bytes another piece has as well: those of a file that is in the archive as a whole, and those that two
-    /// members have archived at the same moment. They may be deleted; no history is another one without them.
+    /// Pieces of files that are in the archive as a whole, too. They may be deleted: no history is another one without them, and
+    /// whoever goes on behind one of them, by a listing from before, adds nothing that the whole file does not have. Of a file that
+    /// is there in pieces alone none may go, although another has its bytes: somebody may just go on behind it.
     #[must_use]
     pub fn superfluous(&self) -> Vec<PieceName> {
         let mut superfluous = Vec::new();
         for pieces in self.by_timeline.values().flat_map(BTreeMap::values) {
-            let needed: BTreeSet<_> = runs_of_a_file(pieces).concat().into_iter().collect();
-            superfluous.extend(pieces.difference(&needed).copied());
+            if let Some(whole) = pieces.iter().rfind(|piece| piece.is_whole_file()) {
+                let within = pieces.iter().filter(|piece| piece.end <= whole.end);
+                superfluous.extend(within.filter(|piece| *piece != whole).copied());
+            }
         }
         superfluous
     }
@@ -242,8 +257,8 @@ pub(crate) mod tests {
     fn of_two_members_that_archived_at_once_the_one_counts_that_reaches_farther() {
         let archive = pieces("1/1:0-30 1/1:30-60 1/1:30-50 1/1:50-90 1/1:60-70");
         assert_eq!(history(&archive, 1), ["1/1:0-30 1/1:30-50 1/1:50-90"]);
-        let superfluous = [piece("1/1:30-60"), piece("1/1:60-70")];
-        assert_eq!(archive.superfluous(), superfluous);
+        // Another member may have looked before the others came, and go on behind it.
+        assert_eq!(archive.superfluous(), []);
     }
 
     /// As many as no log has, but whoever can write to the storage can put their names there.
@@ -302,6 +317,18 @@ pub(crate) mod tests {
     }
 
     const FILE_BYTES: u64 = 100;
+
+    /// A piece was deleted whose bytes another one had, while a third member went on behind it.
+    #[test]
+    fn a_piece_that_somebody_goes_on_behind_is_not_superfluous() {
+        let seen = pieces("1/1:0-1 1/1:0-2");
+        let mut archive = seen.clone();
+        archive.add(piece("1/1:1-12"));
+        for gone in seen.superfluous() {
+            archive.remove(&gone);
+        }
+        assert_eq!(history(&archive, 1), ["1/1:0-1 1/1:1-12"]);
+    }
 
     proptest! {
         /// However many members archive at once, and whoever deletes what is superfluous meanwhile.

@@ -1,11 +1,12 @@
 //! The log as a backup: which parts of a ring's log are in object storage, what each of them holds, and whether they are one
-//! chain without a gap. Pure so far: names, manifests and decisions; the storage comes through a seam of its own.
+//! chain without a gap.
 //!
 //! The log is archived in **pieces**, ranges of bytes of its files that begin and end between entries. A piece is two objects,
 //! its bytes (compressed) and a manifest, which is written last: what has no manifest is not in the archive. Pieces are never
 //! changed. The bytes of committed entries are the same on every member, so that two members that archive at the same moment
 //! write the same, and whoever goes on begins where the names say that the one before has stopped.
 
+pub mod archiver;
 pub mod chain;
 pub mod contents;
 #[doc(hidden)]
@@ -14,3 +15,4 @@ pub mod manifest;
 pub mod name;
 pub mod next_piece;
 pub mod sealed;
+pub mod storage;

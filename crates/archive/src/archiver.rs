@@ -1,0 +1,345 @@
+//! Puts a member's log into the archive, one piece after the other.
+//!
+//! Whoever archives may be killed at any moment and may be one of several: the names in the archive say where to go on
+//! ([`crate::next_piece`]), and a piece counts when its manifest is there, which is written behind its bytes. Nothing here waits for
+//! a commit, and no commit waits for it.
+
+use std::io::{self, Read};
+use std::time::SystemTime;
+
+use binlog_format::gtid::GtidSet;
+use binlog_store::{LogHandle, LogPlace, PurgeHold};
+use bytes::{Buf, Bytes};
+use raft_types::{MemberId, OpId, RingId};
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+
+use crate::chain::Pieces;
+use crate::contents::Contents;
+use crate::manifest::{Archiving, Manifest, ManifestError, Object};
+use crate::name::{LOG_FOLDER, PieceName, Timeline};
+use crate::next_piece::{Log, Next, next};
+use crate::sealed::{SealError, seal};
+use crate::storage::{Storage, StorageError};
+
+/// The largest manifest that is read: its GTIDs may have millions of intervals.
+pub const MAX_MANIFEST_BYTES: u64 = 64 << 20;
+const READ_BYTES: usize = 1 << 20;
+
+/// Why nothing more was archived. It is tried again: where the archive goes on is looked up anew then.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// The storage does not do what it is asked.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The bytes of the log are not what they should be, or cannot be read, or not be stored.
+    #[error("{piece}: {error}")]
+    Seal {
+        /// Which piece.
+        piece: PieceName,
+        /// What is wrong with it.
+        error: SealError,
+    },
+    /// A manifest of the archive cannot be relied on.
+    #[error("the archive's manifest {name}: {error}")]
+    Manifest {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        error: ManifestError,
+    },
+    /// The storage said that it has an object, and does not have it as it is.
+    #[error("the storage took {name} with {expected} bytes, and has {found:?}")]
+    Lost {
+        /// The object.
+        name: String,
+        /// How many bytes it was given.
+        expected: u64,
+        /// How many it has; none where it has no such object.
+        found: Option<u64>,
+    },
+    /// The archive has another entry where this log has one.
+    #[error(
+        "the archive has entry {archived} where this ring's log has {here}: a repair of a lost quorum has given it up, or it is the archive of another log"
+    )]
+    OtherHistory {
+        /// The last one of the archive.
+        archived: OpId,
+        /// The one of the log at its index.
+        here: OpId,
+    },
+    /// The log has no file any more that was to be read.
+    #[error("{0} was purged before it was archived")]
+    Purged(PieceName),
+}
+
+impl ArchiveError {
+    /// Whether what has the name of a manifest is none.
+    fn is_of_no_manifest(&self) -> bool {
+        matches!(
+            self,
+            Self::Manifest {
+                error: ManifestError::Unreadable(_),
+                ..
+            } | Self::Storage(StorageError::NotFound(_))
+        )
+    }
+}
+
+/// What was done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// The archive has everything that is committed.
+    Nothing,
+    /// A piece more.
+    Archived {
+        /// What it is.
+        manifest: Box<Manifest>,
+        /// Where the archive would have gone on, if what lies between was purged before it was archived.
+        gap_from: Option<LogPlace>,
+    },
+}
+
+/// Archives the log of one member.
+pub struct Archiver {
+    storage: Storage,
+    log: LogHandle,
+    ring: RingId,
+    member: MemberId,
+    /// What one upload takes of the network at most.
+    bytes_per_second: Option<u64>,
+    /// What the archive has, as far as it is known here.
+    known: Option<Known>,
+}
+
+struct Known {
+    pieces: Pieces,
+    timeline: Timeline,
+    /// The manifest that was read or written last.
+    last: Option<Manifest>,
+}
+
+impl Archiver {
+    /// Nothing is looked up yet.
+    #[must_use]
+    pub fn new(storage: Storage, log: LogHandle, ring: RingId, member: MemberId) -> Self {
+        Self {
+            storage,
+            log,
+            ring,
+            member,
+            bytes_per_second: None,
+            known: None,
+        }
+    }
+
+    /// With a limit to what it takes of the network.
+    #[must_use]
+    pub fn with_bytes_per_second(mut self, limit: Option<u64>) -> Self {
+        self.bytes_per_second = limit;
+        self
+    }
+
+    /// Looks anew what the archive has at the next step: another member may have gone on with it.
+    pub fn forget(&mut self) {
+        self.known = None;
+    }
+
+    /// How far the archive reaches without a gap behind it, as it was seen last: what this log has before it may be purged.
+    #[must_use]
+    pub fn archived(&self) -> Option<LogPlace> {
+        self.known.as_ref()?.pieces.goes_on()
+    }
+
+    /// Archives the next piece of what is committed, `mark` being the last entry that the caller knows to be. Stopped in between, it
+    /// has left nothing that counts.
+    ///
+    /// # Errors
+    /// When a part of it fails; what the archive has is looked up anew at the next step.
+    pub async fn step(&mut self, mark: Option<OpId>) -> Result<Step, ArchiveError> {
+        let done = self.try_step(mark).await;
+        if done.is_err() {
+            self.forget();
+        }
+        done
+    }
+
+    async fn try_step(&mut self, mark: Option<OpId>) -> Result<Step, ArchiveError> {
+        let mut known = match self.known.take() {
+            Some(known) => known,
+            None => self.look().await?,
+        };
+        // In this order: what is committed is in a file that is there.
+        let committed = self.log.committed_end(mark);
+        let files = self.log.files().into_iter();
+        let log = Log {
+            files: files.map(|file| (file.number, file.bytes)).collect(),
+            committed,
+        };
+        let (piece, gap_from) = match next(&known.pieces, known.timeline, &log) {
+            Next::GoOn(piece) | Next::Whole(piece) => (piece, None),
+            Next::BehindAGap { from, piece } => (piece, Some(from)),
+            Next::Nothing => {
+                self.known = Some(known);
+                return Ok(Step::Nothing);
+            }
+        };
+        let before = self.manifest_before(&mut known, piece).await?;
+        let Some(hold) = self.log.hold_file(piece.file) else {
+            return Err(ArchiveError::Purged(piece));
+        };
+        let (contents, object) = self.store_bytes(piece, hold).await?;
+        self.assert_stored(&object.name, object.bytes).await?;
+        let gtids_before = match (&contents.beginning, &before) {
+            (Some(beginning), _) => beginning.previous_gtids.clone(),
+            (None, Some(before)) => before.gtids_behind(),
+            (None, None) => GtidSet::new(),
+        };
+        let archiving = Archiving {
+            ring: self.ring,
+            member: self.member,
+            now: SystemTime::now(),
+            gtids_before,
+            before: before.map(|before| before.as_before()),
+        };
+        let manifest = Manifest::of(piece, &contents, object, archiving);
+        let (name, bytes) = (piece.manifest(), manifest.to_bytes());
+        let size = bytes.len() as u64;
+        self.storage.write(&name, bytes).await?;
+        self.assert_stored(&name, size).await?;
+        known.pieces.add(piece);
+        known.last = Some(manifest.clone());
+        self.known = Some(known);
+        Ok(Step::Archived {
+            manifest: Box::new(manifest),
+            gap_from,
+        })
+    }
+
+    async fn look(&self) -> Result<Known, ArchiveError> {
+        let names = self.storage.list(LOG_FOLDER).await?;
+        let pieces = names.keys().filter_map(|name| PieceName::of_manifest(name));
+        let mut pieces: Pieces = pieces.collect();
+        let timeline = pieces.newest().unwrap_or(Timeline::FIRST);
+        loop {
+            let history = pieces.history(timeline);
+            let last = match history.last().and_then(|run| run.pieces.last()) {
+                None => None,
+                Some(last) => match self.read_manifest(*last).await {
+                    Ok(manifest) => Some(manifest),
+                    // Without a manifest it is no piece, whatever its name says; the log has it, or it is a gap.
+                    Err(error) if error.is_of_no_manifest() => {
+                        tracing::warn!(%error, "this piece is archived once more");
+                        pieces.remove(last);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                },
+            };
+            return Ok(Known {
+                pieces,
+                timeline,
+                last,
+            });
+        }
+    }
+
+    /// The manifest of the piece in front of one.
+    async fn manifest_before(
+        &self,
+        known: &mut Known,
+        piece: PieceName,
+    ) -> Result<Option<Manifest>, ArchiveError> {
+        let history = known.pieces.history(known.timeline);
+        let mut all = history.iter().flat_map(|run| &run.pieces);
+        let Some(before) = all.find(|before| before.goes_on() == piece.begins()) else {
+            return Ok(None);
+        };
+        Ok(Some(
+            match known.last.take_if(|last| last.piece == *before) {
+                Some(last) => last,
+                None => self.read_manifest(*before).await?,
+            },
+        ))
+    }
+
+    /// A manifest, which must be of this log.
+    async fn read_manifest(&self, piece: PieceName) -> Result<Manifest, ArchiveError> {
+        let name = piece.manifest();
+        let bytes = self.storage.read(&name, MAX_MANIFEST_BYTES).await?;
+        let manifest = Manifest::read(&bytes, piece, self.ring)
+            .map_err(|error| ArchiveError::Manifest { name, error })?;
+        if let Some(archived) = manifest.last
+            && let Some(here) = self.log.op_id_at(archived.index)
+            && here != archived
+        {
+            return Err(ArchiveError::OtherHistory { archived, here });
+        }
+        Ok(manifest)
+    }
+
+    async fn store_bytes(
+        &self,
+        piece: PieceName,
+        hold: PurgeHold,
+    ) -> Result<(Contents, Object), ArchiveError> {
+        let runtime = Handle::current();
+        let from = LogRange {
+            log: self.log.clone(),
+            place: piece.begins(),
+            end: piece.end,
+            runtime: runtime.clone(),
+            chunk: Bytes::new(),
+            _hold: hold,
+        };
+        let upload = (self.storage).upload(&piece.object(), runtime, self.bytes_per_second);
+        let sealed = spawn_blocking(move || {
+            let mut upload = upload;
+            let sealed = seal(piece, from, &mut upload)?;
+            upload.finish()?;
+            Ok(sealed)
+        });
+        let sealed = sealed.await.unwrap_or_else(|panic| {
+            let stopped = io::Error::other(format!("it was stopped: {panic}"));
+            Err(SealError::Io(stopped))
+        });
+        sealed.map_err(|error| ArchiveError::Seal { piece, error })
+    }
+
+    /// A storage may say that it has taken what it has not.
+    async fn assert_stored(&self, name: &str, expected: u64) -> Result<(), ArchiveError> {
+        let found = self.storage.size(name).await?;
+        if found == Some(expected) {
+            return Ok(());
+        }
+        Err(ArchiveError::Lost {
+            name: name.to_owned(),
+            expected,
+            found,
+        })
+    }
+}
+
+/// A range of bytes of the log's file, which is kept meanwhile.
+struct LogRange {
+    log: LogHandle,
+    place: LogPlace,
+    end: u64,
+    runtime: Handle,
+    chunk: Bytes,
+    _hold: PurgeHold,
+}
+
+impl Read for LogRange {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.chunk.is_empty() {
+            let left = usize::try_from(self.end - self.place.offset).unwrap_or(usize::MAX);
+            let read = self.log.read_file(self.place, left.min(READ_BYTES));
+            self.chunk = self.runtime.block_on(read)?;
+            self.place.offset += self.chunk.len() as u64;
+        }
+        let taken = bytes.len().min(self.chunk.len());
+        self.chunk.copy_to_slice(&mut bytes[..taken]);
+        Ok(taken)
+    }
+}

@@ -1,0 +1,599 @@
+//! Where an archive is: object storage (Amazon S3 and what is compatible with it, Google's, Azure's) or a directory.
+//!
+//! What is written is durable when the call returns: the services promise it, and a directory is synced. Every call has a limit
+//! in time. What a service or the library says of a failed call is told without the secrets that it may hold.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use futures::TryStreamExt;
+use futures::stream::BoxStream;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{
+    BackoffConfig, ClientOptions, MultipartUpload, ObjectStore, ObjectStoreExt, ObjectStoreScheme,
+    RetryConfig,
+};
+use tokio::runtime::Handle;
+use url::Url;
+
+/// Objects larger than this are stored in parts of this size, which is what an upload holds in memory. Services take 10,000.
+const PART_BYTES: usize = 8 << 20;
+/// A service that is busy is asked again for this part of the limit of a call.
+const RETRY_FOR: f64 = 0.7;
+const FIRST_BACKOFF: Duration = Duration::from_millis(100);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
+
+/// Where an archive is, and how it is reached.
+#[derive(Clone)]
+pub struct StorageSettings {
+    /// `s3://bucket/folder`, `gs://bucket/folder`, `az://container/folder` or `file:///folder`.
+    pub url: Url,
+    /// What else the service has to know, by the names of its environment variables in lower case, as `aws_endpoint` and
+    /// `aws_secret_access_key`. Over what the environment says; with neither, the rights of the machine's role are used.
+    pub options: BTreeMap<String, String>,
+    /// How long one call may take.
+    pub call_limit: Duration,
+}
+
+/// Without the options, which may be secret.
+impl fmt::Debug for StorageSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.options.keys().collect();
+        f.debug_struct("StorageSettings")
+            .field("url", &self.url.as_str())
+            .field("options", &names)
+            .field("call_limit", &self.call_limit)
+            .finish()
+    }
+}
+
+/// Why something could not be stored or read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StorageError {
+    /// The settings lead nowhere.
+    #[error("{0}")]
+    Settings(String),
+    /// There is no such object.
+    #[error("the archive has no {0}")]
+    NotFound(String),
+    /// The storage refused, or could not be reached.
+    #[error("cannot {what}: {why}")]
+    Failed {
+        /// What was tried.
+        what: String,
+        /// What the storage says.
+        why: String,
+    },
+    /// The storage did not answer.
+    #[error("cannot {what}: the storage did not answer within {limit:?}")]
+    Silent {
+        /// What was tried.
+        what: String,
+        /// How long it was waited for.
+        limit: Duration,
+    },
+    /// An object is larger than what is read into memory.
+    #[error("{name} has {bytes} bytes, and at most {most} are read")]
+    TooLarge {
+        /// Which.
+        name: String,
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        most: u64,
+    },
+}
+
+impl From<StorageError> for io::Error {
+    fn from(error: StorageError) -> Self {
+        let kind = match &error {
+            StorageError::NotFound(_) => io::ErrorKind::NotFound,
+            StorageError::Silent { .. } => io::ErrorKind::TimedOut,
+            _ => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}
+
+/// The folder of one ring in a storage. Cloning is cheap.
+#[derive(Clone)]
+pub struct Storage {
+    objects: Arc<dyn ObjectStore>,
+    folder: Path,
+    call_limit: Duration,
+    /// What no message may have.
+    secrets: Arc<Vec<String>>,
+}
+
+impl Storage {
+    /// Looks nothing up yet: whether the storage answers, the first call says.
+    ///
+    /// # Errors
+    /// When the URL or an option is none of a storage that this program knows, or the directory is not there.
+    pub fn open(settings: &StorageSettings) -> Result<Self, StorageError> {
+        let secrets: Vec<String> = settings.options.values().cloned().collect();
+        let wrong = |error: object_store::Error| {
+            StorageError::Settings(without_secrets(&error.to_string(), &secrets))
+        };
+        let elsewhere = || {
+            StorageError::Settings(format!(
+                "{} is no place for an archive; it is one of s3://, gs://, az:// and file:///",
+                settings.url
+            ))
+        };
+        let (scheme, folder) = ObjectStoreScheme::parse(&settings.url).map_err(|_| elsewhere())?;
+        let url = settings.url.to_string();
+        let (client, retry) = (client(settings), retry(settings));
+        let mut folder = folder;
+        let objects: Arc<dyn ObjectStore> = match scheme {
+            ObjectStoreScheme::Local => {
+                if let Some(option) = settings.options.keys().next() {
+                    return Err(unknown(option, "a directory"));
+                }
+                let directory = settings.url.to_file_path().map_err(|()| {
+                    StorageError::Settings(format!("{url} does not name a directory"))
+                })?;
+                folder = Path::default();
+                // Not made here: where nothing is mounted, it would fill the wrong disk.
+                let there = LocalFileSystem::new_with_prefix(&directory).map_err(|_| {
+                    let shown = directory.display();
+                    StorageError::Settings(format!("there is no directory {shown}; make it first"))
+                })?;
+                Arc::new(there.with_fsync(true))
+            }
+            ObjectStoreScheme::AmazonS3 => {
+                let from_env = AmazonS3Builder::from_env().with_url(url);
+                let mut builder = from_env.with_client_options(client).with_retry(retry);
+                for (name, value) in &settings.options {
+                    let key: AmazonS3ConfigKey =
+                        name.parse().map_err(|_| unknown(name, "Amazon S3"))?;
+                    builder = builder.with_config(key, value);
+                }
+                Arc::new(builder.build().map_err(wrong)?)
+            }
+            ObjectStoreScheme::GoogleCloudStorage => {
+                let from_env = GoogleCloudStorageBuilder::from_env().with_url(url);
+                let mut builder = from_env.with_client_options(client).with_retry(retry);
+                for (name, value) in &settings.options {
+                    let key: GoogleConfigKey = name
+                        .parse()
+                        .map_err(|_| unknown(name, "Google Cloud Storage"))?;
+                    builder = builder.with_config(key, value);
+                }
+                Arc::new(builder.build().map_err(wrong)?)
+            }
+            ObjectStoreScheme::MicrosoftAzure => {
+                let from_env = MicrosoftAzureBuilder::from_env().with_url(url);
+                let mut builder = from_env.with_client_options(client).with_retry(retry);
+                for (name, value) in &settings.options {
+                    let key: AzureConfigKey = name.parse().map_err(|_| unknown(name, "Azure"))?;
+                    builder = builder.with_config(key, value);
+                }
+                Arc::new(builder.build().map_err(wrong)?)
+            }
+            _ => return Err(elsewhere()),
+        };
+        Ok(Self {
+            secrets: Arc::new(secrets),
+            ..Self::over(objects, folder, settings.call_limit)
+        })
+    }
+
+    /// A folder of a storage that is open.
+    #[must_use]
+    pub fn over(objects: Arc<dyn ObjectStore>, folder: Path, call_limit: Duration) -> Self {
+        Self {
+            objects,
+            folder,
+            call_limit,
+            secrets: Arc::default(),
+        }
+    }
+
+    /// The objects whose names begin with this folder, with their sizes in bytes.
+    ///
+    /// # Errors
+    /// When the storage does not list them.
+    pub async fn list(&self, below: &str) -> Result<BTreeMap<String, u64>, StorageError> {
+        let what = || format!("list {below}");
+        let mut listed = self.objects.list(Some(&self.place(below)));
+        let mut names = BTreeMap::new();
+        while let Some(object) = self.call(what, listed.try_next()).await? {
+            if let Some(parts) = object.location.prefix_match(&self.folder) {
+                let parts: Vec<_> = parts.map(|part| part.as_ref().to_owned()).collect();
+                names.insert(parts.join("/"), object.size);
+            }
+        }
+        Ok(names)
+    }
+
+    /// How many bytes an object has; `None` where there is none.
+    ///
+    /// # Errors
+    /// When the storage does not say.
+    pub async fn size(&self, name: &str) -> Result<Option<u64>, StorageError> {
+        let place = self.place(name);
+        let told = self.call(|| format!("look for {name}"), self.objects.head(&place));
+        match told.await {
+            Ok(meta) => Ok(Some(meta.size)),
+            Err(StorageError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Stores a small object.
+    ///
+    /// # Errors
+    /// When the storage does not take it. It may be there all the same.
+    pub async fn write(&self, name: &str, bytes: Vec<u8>) -> Result<(), StorageError> {
+        let place = self.place(name);
+        let put = self.objects.put(&place, bytes.into());
+        self.call(|| format!("store {name}"), put).await?;
+        Ok(())
+    }
+
+    /// Reads a small object.
+    ///
+    /// # Errors
+    /// When there is none, it has more bytes than `at_most`, or the storage does not give it.
+    pub async fn read(&self, name: &str, at_most: u64) -> Result<Bytes, StorageError> {
+        let what = || format!("read {name}");
+        let place = self.place(name);
+        let got = self.call(what, self.objects.get(&place)).await?;
+        if got.meta.size > at_most {
+            return Err(StorageError::TooLarge {
+                name: name.to_owned(),
+                bytes: got.meta.size,
+                most: at_most,
+            });
+        }
+        self.call(what, got.bytes()).await
+    }
+
+    /// Deletes an object; one that is not there is deleted already.
+    ///
+    /// # Errors
+    /// When the storage refuses.
+    pub async fn delete(&self, name: &str) -> Result<(), StorageError> {
+        let place = self.place(name);
+        let deleted = self.call(|| format!("delete {name}"), self.objects.delete(&place));
+        match deleted.await {
+            Err(StorageError::NotFound(_)) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Stores a large object while it is made, in a thread that may block. `bytes_per_second` slows it down.
+    #[must_use]
+    pub fn upload(&self, name: &str, runtime: Handle, bytes_per_second: Option<u64>) -> Upload {
+        Upload {
+            storage: self.clone(),
+            name: name.to_owned(),
+            runtime,
+            buffer: Vec::new(),
+            parts: None,
+            bytes_per_second,
+        }
+    }
+
+    /// Reads a large object piece by piece, in a thread that may block.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub async fn download(&self, name: &str, runtime: Handle) -> Result<Download, StorageError> {
+        let place = self.place(name);
+        let got = self.call(|| format!("read {name}"), self.objects.get(&place));
+        Ok(Download {
+            chunks: got.await?.into_stream(),
+            storage: self.clone(),
+            name: name.to_owned(),
+            runtime,
+            rest: Bytes::new(),
+        })
+    }
+
+    fn place(&self, name: &str) -> Path {
+        self.folder
+            .parts()
+            .chain(Path::from(name).parts())
+            .map(|part| part.as_ref().to_owned())
+            .collect()
+    }
+
+    async fn call<T>(
+        &self,
+        what: impl Fn() -> String,
+        call: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, StorageError> {
+        match tokio::time::timeout(self.call_limit, call).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(object_store::Error::NotFound { path, .. })) => {
+                Err(StorageError::NotFound(path))
+            }
+            Ok(Err(error)) => Err(StorageError::Failed {
+                what: what(),
+                why: without_secrets(&with_causes(&error), &self.secrets),
+            }),
+            Err(_) => Err(StorageError::Silent {
+                what: what(),
+                limit: self.call_limit,
+            }),
+        }
+    }
+}
+
+fn unknown(option: &str, storage: &str) -> StorageError {
+    StorageError::Settings(format!("{storage} has no option `{option}`"))
+}
+
+fn client(settings: &StorageSettings) -> ClientOptions {
+    // For the whole process; whoever was first has said the same.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // Plain HTTP for a storage in the operator's own network is the operator's choice, by the endpoint's URL.
+    ClientOptions::new()
+        .with_timeout(settings.call_limit.mul_f64(RETRY_FOR))
+        .with_connect_timeout(settings.call_limit.mul_f64(RETRY_FOR / 4.0))
+        .with_allow_http(true)
+}
+
+fn retry(settings: &StorageSettings) -> RetryConfig {
+    RetryConfig {
+        backoff: BackoffConfig {
+            init_backoff: FIRST_BACKOFF,
+            max_backoff: LONGEST_BACKOFF,
+            base: 2.0,
+        },
+        max_retries: 10,
+        retry_timeout: settings.call_limit.mul_f64(RETRY_FOR),
+    }
+}
+
+/// An error with what it was caused by, where its own words do not say that.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !words.contains(&said) {
+            words = format!("{words}: {said}");
+        }
+        cause = error.source();
+    }
+    words
+}
+
+/// What a service says may quote the request: what stands behind the `?` of a URL may be a signature, and a secret is one wherever it
+/// stands.
+fn without_secrets(words: &str, secrets: &[String]) -> String {
+    let mut shown = words.to_owned();
+    for secret in secrets.iter().filter(|secret| secret.len() >= 8) {
+        shown = shown.replace(secret.as_str(), "…");
+    }
+    let words = shown.split_inclusive(char::is_whitespace);
+    let words = words.map(|word| match word.split_once('?') {
+        Some((url, query)) if url.contains("://") => {
+            let space = query.len() - query.trim_end().len();
+            format!("{url}?…{}", &query[query.len() - space..])
+        }
+        _ => word.to_owned(),
+    });
+    words.collect()
+}
+
+/// An object that is being stored. Dropped before [`Upload::finish`], it is not there.
+pub struct Upload {
+    storage: Storage,
+    name: String,
+    runtime: Handle,
+    buffer: Vec<u8>,
+    parts: Option<Box<dyn MultipartUpload>>,
+    bytes_per_second: Option<u64>,
+}
+
+impl Upload {
+    /// Stores what is left; when it returns, the object is durable.
+    ///
+    /// # Errors
+    /// When the storage does not take it. It may be there all the same.
+    pub fn finish(mut self) -> io::Result<()> {
+        let rest = std::mem::take(&mut self.buffer);
+        if self.parts.is_none() {
+            let (storage, name) = (self.storage.clone(), self.name.clone());
+            return Ok(self.runtime.block_on(storage.write(&name, rest))?);
+        }
+        if !rest.is_empty() {
+            self.store_part(rest)?;
+        }
+        let Some(mut parts) = self.parts.take() else {
+            return Ok(());
+        };
+        let what = || format!("store {}", self.name);
+        let completed = self.storage.call(what, parts.complete());
+        self.runtime.block_on(completed)?;
+        Ok(())
+    }
+
+    fn store_part(&mut self, part: Vec<u8>) -> io::Result<()> {
+        let what = || format!("store a part of {}", self.name);
+        let began = std::time::Instant::now();
+        let bytes = part.len() as u64;
+        if self.parts.is_none() {
+            let place = self.storage.place(&self.name);
+            let begun = self.storage.objects.put_multipart(&place);
+            self.parts = Some(self.runtime.block_on(self.storage.call(what, begun))?);
+        }
+        if let Some(parts) = &mut self.parts {
+            let put = parts.put_part(part.into());
+            self.runtime.block_on(self.storage.call(what, put))?;
+        }
+        if let Some(rate) = self.bytes_per_second {
+            let at_least = Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+            std::thread::sleep(at_least.saturating_sub(began.elapsed()));
+        }
+        Ok(())
+    }
+}
+
+impl Write for Upload {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(PART_BYTES - self.buffer.len());
+        self.buffer.extend_from_slice(&bytes[..taken]);
+        if self.buffer.len() == PART_BYTES {
+            let part = std::mem::take(&mut self.buffer);
+            self.store_part(part)?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(mut parts) = self.parts.take() {
+            let what = || format!("give {} up", self.name);
+            // Where this fails too, the service removes it by its own rules for uploads that were not completed.
+            let given_up = self.storage.call(what, parts.abort());
+            let _ = self.runtime.block_on(given_up);
+        }
+    }
+}
+
+/// An object that is being read.
+pub struct Download {
+    chunks: BoxStream<'static, object_store::Result<Bytes>>,
+    storage: Storage,
+    name: String,
+    runtime: Handle,
+    rest: Bytes,
+}
+
+impl Read for Download {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        while self.rest.is_empty() {
+            let what = || format!("read {}", self.name);
+            let next = self.storage.call(what, self.chunks.try_next());
+            match self.runtime.block_on(next)? {
+                Some(chunk) => self.rest = chunk,
+                None => return Ok(0),
+            }
+        }
+        let taken = bytes.len().min(self.rest.len());
+        self.rest.copy_to_slice(&mut bytes[..taken]);
+        Ok(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(url: &str, options: &[(&str, &str)]) -> StorageSettings {
+        StorageSettings {
+            url: url.parse().unwrap(),
+            options: options
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            call_limit: Duration::from_secs(5),
+        }
+    }
+
+    fn refused(url: &str, options: &[(&str, &str)]) -> String {
+        Storage::open(&settings(url, options))
+            .err()
+            .unwrap()
+            .to_string()
+    }
+
+    #[test]
+    fn settings_that_lead_nowhere_are_told() {
+        assert_eq!(
+            refused("ftp://host/folder", &[]),
+            "ftp://host/folder is no place for an archive; it is one of s3://, gs://, az:// and file:///"
+        );
+        assert_eq!(
+            refused("file:///nowhere/at/all", &[]),
+            "there is no directory /nowhere/at/all; make it first"
+        );
+        assert_eq!(
+            refused("s3://bucket/folder", &[("aws_regoin", "eu")]),
+            "Amazon S3 has no option `aws_regoin`"
+        );
+        assert_eq!(
+            refused("file:///tmp", &[("aws_region", "eu")]),
+            "a directory has no option `aws_region`"
+        );
+    }
+
+    #[test]
+    fn secrets_are_in_no_message() {
+        let secrets = ["AbCdEfGh0123".to_owned(), "eu".to_owned()];
+        assert_eq!(
+            without_secrets(
+                "error for https://a.blob/c/o?sig=zzz&se=1 (key AbCdEfGh0123) in europe, why?",
+                &secrets
+            ),
+            "error for https://a.blob/c/o?… (key …) in europe, why?"
+        );
+        let shown = format!(
+            "{:?}",
+            settings("s3://b/f", &[("aws_secret_access_key", "hidden-key")])
+        );
+        assert!(shown.contains("aws_secret_access_key") && !shown.contains("hidden"));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_is_stored_in_a_directory_is_read_and_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("file://{}", folder.path().display());
+        let storage = Storage::open(&settings(&url, &[])).unwrap();
+        storage.write("log/one", b"1".to_vec()).await.unwrap();
+        let large: Vec<u8> = (0..PART_BYTES as u32 * 2 + 7).map(|at| at as u8).collect();
+        let (uploaded, expected) = (storage.clone(), large.clone());
+        let runtime = Handle::current();
+        let read = tokio::task::spawn_blocking(move || {
+            let mut upload = uploaded.upload("log/a/large", runtime.clone(), None);
+            upload.write_all(&large).unwrap();
+            upload.finish().unwrap();
+            let mut left = uploaded.upload("log/a/given-up", runtime.clone(), None);
+            left.write_all(&large).unwrap();
+            drop(left);
+            let mut read = Vec::new();
+            let download = runtime.block_on(uploaded.download("log/a/large", runtime.clone()));
+            download.unwrap().read_to_end(&mut read).unwrap();
+            read
+        });
+        assert!(read.await.unwrap() == expected);
+        let listed = storage.list("log/").await.unwrap();
+        let (large, small) = (expected.len() as u64, 1);
+        let names = [
+            ("log/a/large".to_owned(), large),
+            ("log/one".to_owned(), small),
+        ];
+        assert_eq!(listed, BTreeMap::from(names));
+        assert_eq!(storage.size("log/one").await, Ok(Some(1)));
+        let too_large = storage.read("log/a/large", 9).await;
+        assert!(matches!(
+            too_large,
+            Err(StorageError::TooLarge { most: 9, .. })
+        ));
+        for _ in 0..2 {
+            storage.delete("log/one").await.unwrap();
+        }
+        assert_eq!(storage.size("log/one").await, Ok(None));
+        let gone = storage.read("log/one", 9).await;
+        assert!(matches!(gone, Err(StorageError::NotFound(_))), "{gone:?}");
+    }
+}

@@ -1,0 +1,200 @@
+//! A member archives its log into storage that fails, and the next one goes on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use archive::archiver::{ArchiveError, Archiver, MAX_MANIFEST_BYTES, Step};
+use archive::chain::Pieces;
+use archive::manifest::Manifest;
+use archive::name::{LOG_FOLDER, PieceName, Timeline};
+use archive::sealed::unseal;
+use archive::storage::Storage;
+use binlog_store::FileNumber;
+use object_store::ObjectStore;
+use object_store::path::Path;
+use raft_types::{MemberId, OpId};
+use testkit::log_entries::blank;
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+
+use crate::faulty_storage::{Fault, FaultyStorage};
+use crate::ring::{Ring, entries, id, ring};
+
+/// Longer than any call that does not hang.
+const CALL_LIMIT: Duration = Duration::from_secs(1);
+
+fn storage(objects: Arc<dyn ObjectStore>) -> Storage {
+    Storage::over(objects, Path::from("backups/one"), CALL_LIMIT)
+}
+
+fn archiver(of: &Ring, storage: &Storage, member: u64) -> Archiver {
+    Archiver::new(storage.clone(), of.store.handle(), ring(), MemberId(member))
+}
+
+/// Archives until nothing is left, and again after each failure; how many steps failed.
+async fn archive_all(archiver: &mut Archiver, committed: OpId) -> usize {
+    let mut failed = 0;
+    loop {
+        match archiver.step(Some(committed)).await {
+            Ok(Step::Nothing) => return failed,
+            Ok(Step::Archived { gap_from, .. }) => assert_eq!(gap_from, None),
+            Err(_) => failed += 1,
+        }
+        assert!(failed < 5);
+    }
+}
+
+async fn pieces(storage: &Storage) -> Pieces {
+    let names = storage.list(LOG_FOLDER).await.unwrap();
+    let pieces = names.keys().filter_map(|name| PieceName::of_manifest(name));
+    pieces.collect()
+}
+
+/// The files that the archive has, each manifest of which names the one before it.
+async fn restored(storage: &Storage) -> BTreeMap<FileNumber, Vec<u8>> {
+    let history = pieces(storage).await.history(Timeline::FIRST);
+    assert_eq!(history.len(), 1, "{history:?}");
+    let mut files: BTreeMap<FileNumber, Vec<u8>> = BTreeMap::new();
+    for piece in &history[0].pieces {
+        let manifest = storage.read(&piece.manifest(), MAX_MANIFEST_BYTES).await;
+        let manifest = Manifest::read(&manifest.unwrap(), *piece, ring()).unwrap();
+        let object = storage.download(&manifest.object.name, Handle::current());
+        let object = object.await.unwrap();
+        let bytes = spawn_blocking(move || {
+            let mut bytes = Vec::new();
+            unseal(&manifest, object, &mut bytes).unwrap();
+            bytes
+        });
+        let file = files.entry(piece.file).or_default();
+        assert_eq!(file.len() as u64, piece.start);
+        file.extend(bytes.await.unwrap());
+    }
+    files
+}
+
+async fn assert_has_all(storage: &Storage, of: &Ring, committed: OpId) {
+    let end = of.store.handle().committed_end(Some(committed));
+    let files = restored(storage).await;
+    assert_eq!(files.last_key_value().unwrap().0, &end.file);
+    for (file, bytes) in files {
+        let mut expected = of.bytes(file);
+        if file == end.file {
+            expected.truncate(end.offset as usize);
+        }
+        assert!(bytes == expected, "{file}");
+    }
+}
+
+/// Whatever call of the storage goes wrong, and whether the member that archives goes on itself or is killed then.
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_the_storage_does_there_is_no_gap() {
+    let mut of = Ring::new();
+    of.append(entries(0..21));
+    for fault in Fault::ALL {
+        // Waiting for one that says nothing takes as long as a call may.
+        let killed: &[bool] = match fault {
+            Fault::Silent => &[true],
+            _ => &[false, true],
+        };
+        for killed in killed.iter().copied() {
+            for at in 0.. {
+                let faulty = FaultyStorage::with(fault, at);
+                let storage = storage(faulty.clone());
+                let mut first = archiver(&of, &storage, 1);
+                for committed in [4, 9] {
+                    let mut failed = archive_all(&mut first, id(committed)).await;
+                    if killed && failed > 0 {
+                        first = archiver(&of, &storage, 2);
+                        failed -= 1;
+                    }
+                    assert!(failed <= 1);
+                }
+                let mut second = archiver(&of, &storage, 3);
+                archive_all(&mut second, id(18)).await;
+                let happened = faulty.mend();
+                assert_has_all(&storage, &of, id(18)).await;
+                if !happened {
+                    assert!(at >= 15, "{at}");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storage_that_lies_is_told() {
+    let mut of = Ring::new();
+    of.append(entries(0..5));
+    // The listing, the bytes, a look at them, the manifest.
+    for (fault, at) in [
+        (Fault::Lost, 1),
+        (Fault::Cut, 1),
+        (Fault::Lost, 3),
+        (Fault::Cut, 3),
+    ] {
+        let storage = storage(FaultyStorage::with(fault, at));
+        let step = archiver(&of, &storage, 1).step(Some(id(4))).await;
+        assert!(matches!(step, Err(ArchiveError::Lost { .. })), "{step:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_goes_on_where_another_has_stopped() {
+    let mut of = Ring::new();
+    of.append(entries(0..30));
+    let storage = storage(Arc::new(FaultyStorage::default()));
+    let mut members = [1, 2, 3].map(|member| archiver(&of, &storage, member));
+    for (turn, committed) in (3..30).enumerate() {
+        let member = &mut members[turn % 3];
+        // One of them does not look whether somebody has gone on meanwhile.
+        if turn % 3 != 2 {
+            member.forget();
+        }
+        archive_all(member, id(committed)).await;
+        assert_has_all(&storage, &of, id(committed)).await;
+        let end = of.store.handle().committed_end(Some(id(committed)));
+        assert_eq!(member.archived(), Some(end));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_purged_before_it_was_archived_is_a_gap() {
+    let mut of = Ring::new();
+    of.append(entries(0..30));
+    let storage = storage(Arc::new(FaultyStorage::default()));
+    let mut member = archiver(&of, &storage, 1);
+    archive_all(&mut member, id(4)).await;
+    let reached = member.archived();
+    of.purge(id(15));
+    let step = member.step(Some(id(20))).await.unwrap();
+    let Step::Archived { gap_from, manifest } = step else {
+        panic!("nothing was archived")
+    };
+    assert_eq!(gap_from, reached);
+    assert_eq!(manifest.before, None);
+    // The GTIDs of what is missing are known all the same.
+    assert_eq!(manifest.gtids_before, of.store.handle().purged_gtids());
+    archive_all(&mut member, id(29)).await;
+    assert_eq!(pieces(&storage).await.history(Timeline::FIRST).len(), 2);
+}
+
+/// A log that was cut back behind what the archive has goes on as another one, which is never taken for the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_history_is_not_taken_for_this_one() {
+    let mut of = Ring::new();
+    of.append(entries(0..5));
+    let storage = storage(Arc::new(FaultyStorage::default()));
+    archive_all(&mut archiver(&of, &storage, 1), id(4)).await;
+    let mut other = Ring::new();
+    other.append(entries(0..4));
+    other.append(vec![blank(OpId::new(2, 4)), blank(OpId::new(2, 5))]);
+    let step = archiver(&other, &storage, 1)
+        .step(Some(OpId::new(2, 5)))
+        .await;
+    let Err(ArchiveError::OtherHistory { archived, here }) = step else {
+        panic!("{step:?}")
+    };
+    assert_eq!((archived, here), (id(4), OpId::new(2, 4)));
+}

@@ -1,0 +1,293 @@
+//! Pieces are made of a log, stored by name and read back, whatever happens to the archive meanwhile.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use archive::chain::Pieces;
+use archive::contents::ContentsErrorKind;
+use archive::manifest::{Archiving, Manifest, ManifestError};
+use archive::name::{PieceName, Timeline};
+use archive::next_piece::{Next, next};
+use archive::sealed::{SealError, seal, unseal};
+use binlog_format::gtid::GtidSet;
+use binlog_store::{FileNumber, LogPlace};
+use raft_types::{MemberId, OpId, RingId};
+use testkit::log_entries::gtid;
+
+use crate::ring::{Ring, entries, id, ring};
+
+/// Objects by name.
+#[derive(Default, Clone)]
+struct Storage(BTreeMap<String, Vec<u8>>);
+
+impl Storage {
+    fn pieces(&self) -> Pieces {
+        let names = self.0.keys();
+        names
+            .filter_map(|name| PieceName::of_manifest(name))
+            .collect()
+    }
+
+    fn manifest(&self, piece: PieceName) -> Result<Manifest, ManifestError> {
+        Manifest::read(&self.0[&piece.manifest()], piece, ring())
+    }
+
+    /// Archives everything that is committed, as a member does; how many pieces that were.
+    fn archive(&mut self, of: &Ring, committed: OpId) -> usize {
+        let log = of.log(committed);
+        for done in 0.. {
+            let pieces = self.pieces();
+            let history = pieces.history(Timeline::FIRST);
+            let (piece, begun) = match next(&pieces, Timeline::FIRST, &log) {
+                Next::GoOn(piece) | Next::BehindAGap { piece, .. } => (piece, piece.start),
+                Next::Whole(piece) => (piece, 0),
+                Next::Nothing => return done,
+            };
+            let mut chain = history.iter().flat_map(|run| &run.pieces);
+            let place = LogPlace {
+                file: piece.file,
+                offset: begun,
+            };
+            let before = chain.find(|before| before.goes_on() == place);
+            let before = before.map(|before| self.manifest(*before).unwrap());
+            let bytes = of.bytes(piece.file);
+            let range = piece.start as usize..piece.end as usize;
+            let mut object = Vec::new();
+            let (contents, stored) = seal(piece, &bytes[range], &mut object).unwrap();
+            let gtids_before = match (&before, &contents.beginning) {
+                (_, Some(beginning)) => beginning.previous_gtids.clone(),
+                (Some(before), None) => before.gtids_behind(),
+                (None, None) => GtidSet::new(),
+            };
+            let archiving = Archiving {
+                ring: ring(),
+                member: MemberId(3),
+                now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
+                gtids_before,
+                before: before.map(|before| before.as_before()),
+            };
+            let manifest = Manifest::of(piece, &contents, stored, archiving);
+            self.0.insert(manifest.object.name.clone(), object);
+            self.0.insert(piece.manifest(), manifest.to_bytes());
+        }
+        unreachable!()
+    }
+
+    fn read(&self, piece: PieceName) -> Result<Vec<u8>, SealError> {
+        let manifest = self.manifest(piece).unwrap();
+        let mut bytes = Vec::new();
+        unseal(
+            &manifest,
+            self.0[&manifest.object.name].as_slice(),
+            &mut bytes,
+        )?;
+        Ok(bytes)
+    }
+
+    /// The files of the archive's only run.
+    fn restored(&self) -> BTreeMap<FileNumber, Vec<u8>> {
+        let history = self.pieces().history(Timeline::FIRST);
+        assert_eq!(history.len(), 1);
+        let mut files: BTreeMap<FileNumber, Vec<u8>> = BTreeMap::new();
+        for piece in &history[0].pieces {
+            let bytes = self.read(*piece).unwrap();
+            files.entry(piece.file).or_default().extend(bytes);
+        }
+        files
+    }
+}
+
+#[test]
+fn what_is_committed_comes_back_byte_for_byte() {
+    let mut of = Ring::new();
+    let mut storage = Storage::default();
+    for until in [3, 5, 14, 15, 16, 17, 30] {
+        let from = of
+            .store
+            .handle()
+            .bounds()
+            .map_or(0, |(_, last)| last.index + 1);
+        of.append(entries(from..until + 3));
+        storage.archive(&of, id(until));
+        let committed = of.store.handle().committed_end(Some(id(until)));
+        for (file, bytes) in storage.restored() {
+            let mut expected = of.bytes(file);
+            if file == committed.file {
+                expected.truncate(committed.offset as usize);
+            }
+            assert_eq!(bytes, expected, "{file}");
+        }
+        let run = storage.pieces().history(Timeline::FIRST).pop().unwrap();
+        let manifests = run
+            .pieces
+            .iter()
+            .map(|piece| storage.manifest(*piece).unwrap());
+        let manifests: Vec<_> = manifests.collect();
+        // Behind the end of a file comes the header of the next one.
+        let mut entries = manifests.iter().filter_map(|manifest| manifest.last);
+        assert_eq!(entries.next_back(), Some(id(until)));
+        let last = manifests.last().unwrap();
+        let gtids = of.store.handle().committed_gtids(Some(id(until)));
+        assert_eq!(last.gtids_behind(), gtids);
+    }
+    assert_eq!(storage.archive(&of, id(30)), 0);
+    // Closed files stand there as a whole, and each manifest names the one before it.
+    let superfluous = storage.pieces().superfluous();
+    assert!(!superfluous.is_empty());
+    for piece in superfluous {
+        storage.0.remove(&piece.manifest());
+        storage.0.remove(&piece.object());
+    }
+    let history = storage.pieces().history(Timeline::FIRST);
+    let whole: Vec<_> = history[0]
+        .pieces
+        .iter()
+        .map(PieceName::is_whole_file)
+        .collect();
+    assert!(whole[..3].iter().all(|whole| *whole));
+    assert_eq!(storage.restored().len(), 4);
+    for (before, piece) in history[0].pieces.iter().zip(&history[0].pieces[1..]) {
+        let named = storage.manifest(*piece).unwrap().before.unwrap();
+        let manifest = storage.manifest(*before).unwrap();
+        if piece.start == 0 && before.is_whole_file() && named.manifest == before.manifest() {
+            assert_eq!(named, manifest.as_before());
+        }
+    }
+}
+
+#[test]
+fn what_was_purged_before_it_was_archived_is_a_gap_and_nothing_else_is_lost() {
+    let mut of = Ring::new();
+    let mut storage = Storage::default();
+    of.append(entries(0..30));
+    storage.archive(&of, id(3));
+    of.purge(id(15));
+    storage.archive(&of, id(29));
+    let history = storage.pieces().history(Timeline::FIRST);
+    assert_eq!(history.len(), 2);
+    let begins = history[1].pieces[0];
+    assert_eq!(begins.begins().file, of.log(id(29)).files[0].0);
+    let manifest = storage.manifest(begins).unwrap();
+    assert_eq!(manifest.before, None);
+    // What lies in the gap is known all the same.
+    assert!(manifest.gtids_before.contains(&gtid(12)));
+}
+
+#[test]
+fn manifests_say_what_is_in_a_piece() {
+    let mut of = Ring::new();
+    let mut storage = Storage::default();
+    of.append(entries(0..6));
+    storage.archive(&of, id(5));
+    let piece = storage.pieces().history(Timeline::FIRST)[0].pieces[0];
+    let manifest = storage.manifest(piece).unwrap();
+    assert_eq!((manifest.first, manifest.last), (Some(id(0)), Some(id(5))));
+    assert_eq!(manifest.transactions, 5);
+    assert_eq!(
+        manifest.gtids,
+        (1..=5).map(gtid).fold(GtidSet::new(), |mut set, gtid| {
+            set.add(gtid);
+            set
+        })
+    );
+    let micros = |number: u64| Some((1_700_000_000 + number) * 1_000_000);
+    assert_eq!(manifest.committed_from_us, micros(1));
+    assert_eq!(manifest.committed_to_us, micros(5));
+    let text = String::from_utf8(manifest.to_bytes()).unwrap();
+    for line in [
+        "\"version\": 1",
+        "\"ring\": \"11111111-2222-3333-4444-555555555555\"",
+        "\"gtids\": \"aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:2-6\"",
+        "\"archived_at\": 1800000000",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+}
+
+#[test]
+fn no_damage_of_an_object_is_taken_for_the_log() {
+    let mut of = Ring::new();
+    let mut storage = Storage::default();
+    of.append(entries(0..12));
+    storage.archive(&of, id(11));
+    let pieces = storage.pieces().history(Timeline::FIRST).remove(0).pieces;
+    for piece in &pieces {
+        let object = piece.object();
+        let good = storage.0[&object].clone();
+        for at in (0..good.len()).step_by(7).chain([good.len() - 1]) {
+            let mut damaged = good.clone();
+            damaged[at] ^= 0x10;
+            storage.0.insert(object.clone(), damaged);
+            assert!(storage.read(*piece).is_err(), "byte {at}");
+        }
+        for len in (0..good.len()).step_by(11) {
+            storage.0.insert(object.clone(), good[..len].to_vec());
+            assert!(storage.read(*piece).is_err(), "cut at {len}");
+        }
+        let longer = [good.as_slice(), b"x"].concat();
+        storage.0.insert(object.clone(), longer);
+        assert!(storage.read(*piece).is_err());
+        storage.0.insert(object, good);
+        storage.read(*piece).unwrap();
+    }
+    // Another piece's object is sound, and not this one's.
+    let (one, other) = (pieces[0], pieces[1]);
+    let exchanged = storage.0[&other.object()].clone();
+    storage.0.insert(one.object(), exchanged);
+    assert!(storage.read(one).is_err());
+}
+
+#[test]
+fn a_manifest_of_something_else_is_refused() {
+    let mut of = Ring::new();
+    let mut storage = Storage::default();
+    of.append(entries(0..12));
+    storage.archive(&of, id(11));
+    let pieces = storage.pieces().history(Timeline::FIRST).remove(0).pieces;
+    let bytes = &storage.0[&pieces[0].manifest()];
+    let other = Manifest::read(bytes, pieces[1], ring()).unwrap_err();
+    assert!(matches!(other, ManifestError::Other(_)), "{other}");
+    let stranger = RingId("99999999-2222-3333-4444-555555555555".parse().unwrap());
+    let other = Manifest::read(bytes, pieces[0], stranger).unwrap_err();
+    assert!(matches!(other, ManifestError::OtherRing(_)), "{other}");
+    let later = String::from_utf8(bytes.clone()).unwrap();
+    let later = later.replace("\"version\": 1", "\"version\": 2, \"shape\": {}");
+    let other = Manifest::read(later.as_bytes(), pieces[0], ring()).unwrap_err();
+    assert_eq!(other, ManifestError::Later(2));
+    for len in 0..bytes.len() - 1 {
+        assert!(Manifest::read(&bytes[..len], pieces[0], ring()).is_err());
+    }
+}
+
+#[test]
+fn a_log_that_is_damaged_on_its_disk_is_not_archived() {
+    let mut of = Ring::new();
+    of.append(entries(0..6));
+    let good = of.bytes(FileNumber::FIRST);
+    let piece = PieceName {
+        timeline: Timeline::FIRST,
+        file: FileNumber::FIRST,
+        start: 0,
+        end: good.len() as u64,
+        closed: false,
+    };
+    seal(piece, good.as_slice(), std::io::sink()).unwrap();
+    for at in 0..good.len() {
+        let mut damaged = good.clone();
+        damaged[at] ^= 0x01;
+        assert!(
+            seal(piece, damaged.as_slice(), std::io::sink()).is_err(),
+            "byte {at}"
+        );
+    }
+    for end in 1..good.len() as u64 {
+        let part = PieceName { end, ..piece };
+        let cut = seal(part, &good[..end as usize], std::io::sink());
+        // Between two entries the piece is a shorter one.
+        if let Err(SealError::Contents(error)) = &cut {
+            assert_eq!(error.kind, ContentsErrorKind::WithinAnEntry);
+        } else {
+            cut.unwrap();
+        }
+    }
+}
