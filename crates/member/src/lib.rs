@@ -9,6 +9,7 @@
 //!   binlog_serving   hooks           consumers of its log; the operator's own programs
 //!   credentials   reload             certificates and passwords; what is taken anew while it runs
 //!   state   commands                 where it stands; orders are carried out
+//!   leaving                          its end in good order
 //!   ring_history                     what it notes of what happens to the ring
 //!   phases                           from its start to its end
 //! ```
@@ -21,6 +22,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod hooks;
+mod leaving;
 mod log_keeping;
 mod mysqld;
 mod phases;

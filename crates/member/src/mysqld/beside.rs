@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::connection::requirements;
 use super::management::{Given, MysqldManagement};
+use crate::leaving;
 use crate::ring_handle::RingHandle;
 use crate::settings::{MysqlSettings, Settings};
 use crate::status::MysqlView;
@@ -34,7 +35,12 @@ pub struct Reached {
 }
 
 /// A mysqld that is looked after.
-pub struct MysqldBeside(Arc<MysqldManagement>);
+#[derive(Clone)]
+pub struct MysqldBeside {
+    management: Arc<MysqldManagement>,
+    config: Arc<Settings>,
+    ring: RingHandle,
+}
 
 impl MysqldBeside {
     /// Begins to look after it, in tasks of the current runtime.
@@ -57,17 +63,35 @@ impl MysqldBeside {
             spill: SpillFolder::default(),
             owner: Some(reached.owner),
         };
-        let management =
-            MysqldManagement::begin(config, settings, reached.connect, requirements, given, ring)?;
+        let management = MysqldManagement::begin(
+            config,
+            settings,
+            reached.connect,
+            requirements,
+            given,
+            ring.clone(),
+        )?;
         let (told, _) = watch::channel(None);
         if let Some(watching) = management.take_part(told) {
             tokio::spawn(watching.run());
         }
-        Ok(Self(management))
+        Ok(Self {
+            management,
+            config: config.clone(),
+            ring,
+        })
+    }
+
+    /// Leaves the ring to the others in good order, as a member does that is told to stop: the leadership is given away, and mysqld
+    /// ends behind its last commit. The member itself still runs behind it, and leads if nobody could take that over.
+    pub async fn stop(&self) {
+        let (member, management) = (&self.ring.member, self.management.as_ref());
+        let lease = self.config.raft.lease;
+        leaving::in_good_order(member, Some(management), &self.config, lease).await;
     }
 
     /// What is to be said of it now.
     pub fn view(&self) -> MysqlView {
-        self.0.view()
+        self.management.view()
     }
 }

@@ -1,17 +1,13 @@
 //! A member that takes part in its ring: what that takes, and its end.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use binlog_store::LogHandle;
 use consensus::log_probe::LogProbe;
-use consensus::{
-    AppliedFloor, Bounds, Fault, Member, MemberConfig, PromotionError, PromotionRefusal,
-};
+use consensus::{AppliedFloor, Bounds, Fault, Member, MemberConfig};
 use proxy::{Proxying, Records, Relay, RouteTable};
-use raft_types::{LogId, MemberKind};
+use raft_types::LogId;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use crate::error::MemberError;
 use crate::log_keeping::{Retention, purge_as_configured, scrub};
@@ -19,9 +15,9 @@ use crate::mysqld::{Child, Given, MysqldManagement, native_source, requirements}
 use crate::phases::base::{Base, listen};
 use crate::phases::joining::{Joined, origin_gtids, record_of};
 use crate::ring_handle::{ReadableLog, RingHandle};
-use crate::ring_history::{note_promotion, watch_trims};
+use crate::ring_history::watch_trims;
 use crate::state::{ConsumerSource, Parts, Phase, watch_takeovers};
-use crate::{binlog_serving, hooks};
+use crate::{binlog_serving, hooks, leaving};
 
 /// A member that takes part in its ring.
 pub struct Running {
@@ -48,11 +44,11 @@ impl Running {
     /// # Errors
     /// When the log cannot be closed.
     pub async fn stop(self) -> Result<(), MemberError> {
-        // First, behind what commits: the end of mysqld may take long, and the ring shall have a primary meanwhile.
-        self.transfer_leadership(Successor::Awaited).await;
-        self.leave_mysql(Child::Stops).await;
-        // Who waited for commits that took too long may take it now.
-        self.transfer_leadership(Successor::NowOrNever).await;
+        let Base {
+            settings, timers, ..
+        } = &self.base;
+        let management = self.management.as_deref();
+        leaving::in_good_order(&self.ring.member, management, settings, timers.lease).await;
         self.base.close(Some(self.ring)).await
     }
 
@@ -61,22 +57,10 @@ impl Running {
     /// # Errors
     /// Why the log had failed, if it had.
     pub async fn end_failed(self) -> Result<(), MemberError> {
-        self.leave_mysql(Child::Stays).await;
-        self.base.close(Some(self.ring)).await
-    }
-
-    async fn transfer_leadership(&self, successor: Successor) {
-        let mysql = self.base.settings.mysql.as_ref();
-        let statements = mysql.map_or(Duration::ZERO, |mysql| mysql.longest_wait_for_statements());
-        let lease = self.base.timers.lease;
-        give_leadership_away(&self.ring.member, lease, statements, successor).await;
-    }
-
-    /// While it still leads, what mysqld has under way can be acknowledged.
-    async fn leave_mysql(&self, child: Child) {
         if let Some(management) = &self.management {
-            management.end(child).await;
+            management.end(Child::Stays).await;
         }
+        self.base.close(Some(self.ring)).await
     }
 }
 
@@ -277,114 +261,5 @@ fn why_stopped(fault: Fault, log: &LogHandle) -> MemberError {
     match log.failure() {
         Some(error) => MemberError::Store(error),
         None => MemberError::Engine(fault),
-    }
-}
-
-// A leader that is told to stop gives the leadership away before its mysqld ends. Where nobody can take it in that moment,
-// because the others have just come back and are catching up, it goes on leading for a while: its mysqld may take long to
-// end, and there is no primary from its end to the election of another one.
-
-/// How long a stop may wait for somebody who can take the leadership over, and how long one attempt may take, each in leases.
-const PATIENCE_LEASES: u32 = 8;
-const AGAIN: Duration = Duration::from_millis(50);
-
-/// Whether to wait for somebody who can take the leadership over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Successor {
-    /// The primary goes on meanwhile.
-    Awaited,
-    /// There is no primary beside this member any more.
-    NowOrNever,
-}
-
-/// Gives the leadership away, if this member leads and somebody can take it. An attempt waits for `statements` more where they
-/// run at the primary.
-pub(crate) async fn give_leadership_away(
-    member: &Member,
-    lease: Duration,
-    statements: Duration,
-    successor: Successor,
-) {
-    let patience = lease * PATIENCE_LEASES;
-    let until = Instant::now() + patience;
-    let mut waits = false;
-    while member.leadership_now().serving_term().is_some() {
-        let error = match tokio::time::timeout(patience + statements, member.give_leadership_away())
-            .await
-        {
-            Ok(Ok(promoted)) => {
-                tracing::info!(leader = %promoted.leader, "transferred the leadership");
-                note_promotion(member, &promoted, "", "it stopped".to_owned());
-                member.hand_notes_on(lease).await;
-                return;
-            }
-            Ok(Err(error)) => error,
-            Err(_) => {
-                tracing::warn!("the leadership was not transferred in time");
-                return;
-            }
-        };
-        let awaited = successor == Successor::Awaited && Instant::now() < until;
-        if !awaited || !may_pass(&error) || !has_candidates(member) {
-            tracing::info!(%error, "stopping as the leader");
-            return;
-        }
-        if !waits {
-            waits = true;
-            tracing::info!(%error, seconds = patience.as_secs_f32(), "waiting for a member that can take over the leadership; a second signal stops at once");
-        }
-        tokio::time::sleep(AGAIN).await;
-    }
-}
-
-/// Whether the same attempt may succeed a moment later. Nothing was changed by those, or the leader goes on as before.
-fn may_pass(error: &PromotionError) -> bool {
-    match error {
-        PromotionError::Refused(refusal) => match refusal {
-            PromotionRefusal::Target(_)
-            | PromotionRefusal::RegionCannotCommit { .. }
-            | PromotionRefusal::MockElectionLost(_)
-            | PromotionRefusal::NoMockElection(_)
-            | PromotionRefusal::NoTarget(_)
-            | PromotionRefusal::Busy => true,
-            PromotionRefusal::Witness(_) | PromotionRefusal::NotServing(_) => false,
-        },
-        PromotionError::Move { .. } | PromotionError::FellBehind { .. } => true,
-        // Each attempt holds clients up; what commits so slowly goes on while mysqld ends, and then it is tried once more.
-        PromotionError::Drain { .. } => false,
-        PromotionError::NotNeeded { .. }
-        | PromotionError::AnotherLeads { .. }
-        | PromotionError::Unknown(_) => false,
-    }
-}
-
-/// Whether anybody else could ever lead: not in a ring of one database member, nor while failover is paused.
-fn has_candidates(member: &Member) -> bool {
-    let mut others = member.others().into_values();
-    member.status().pause.is_none()
-        && others.any(|other| other.kind == MemberKind::Database && other.votes)
-}
-
-#[cfg(test)]
-mod tests {
-    use raft_types::MemberId;
-    use raft_types::Region;
-
-    use super::*;
-
-    #[test]
-    fn what_leaves_the_leader_as_it_was_is_tried_again() {
-        let refused = |refusal| may_pass(&PromotionError::Refused(refusal));
-        assert!(refused(PromotionRefusal::NoTarget(
-            "catching up".to_owned()
-        )));
-        assert!(refused(PromotionRefusal::Busy));
-        assert!(!refused(PromotionRefusal::Witness(MemberId(2))));
-        assert!(!refused(PromotionRefusal::NotServing("cut off".to_owned())));
-        assert!(!may_pass(&PromotionError::Drain {
-            why: "one commit waits".to_owned(),
-            home: Region("a".to_owned()),
-        }));
-        assert!(!may_pass(&PromotionError::Unknown("nobody".to_owned())));
     }
 }
