@@ -185,7 +185,10 @@ impl MysqldTasks {
             let guard = TailTrim::new(ring.clone(), Some(ingest_status.clone()), trim);
             trimmed = guard.trimmed();
             let (supervisor, handle) = Supervisor::new(options);
-            let task = tokio::spawn(supervisor.guarded_by(Arc::new(guard)).run());
+            let supervisor = supervisor
+                .guarded_by(Arc::new(guard))
+                .with_figures(Arc::clone(&figures));
+            let task = tokio::spawn(supervisor.run());
             let handle = Arc::new(handle);
             Supervised { handle, task }
         });

@@ -8,7 +8,7 @@ use crate::plan::facts::{Applier, Facts, Kill, Writers};
 
 /// How long the ring has from the moment in which a stop that nobody asked for was seen. mysqld gives waiting sessions ten
 /// seconds; it may be seen late.
-const UNASKED_STOP: Duration = Duration::from_secs(2);
+pub(crate) const UNASKED_STOP: Duration = Duration::from_secs(2);
 
 /// For how long a server that lets nobody in is borne with here; `None`: for ever.
 pub(super) fn borne_with(facts: &Facts) -> Option<Duration> {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::plan::kill::UNASKED_STOP;
+
 /// A process id of the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(transparent)]
@@ -61,6 +63,9 @@ pub struct Stopping {
     pub since: Instant,
     /// Whether no commit waits and none can begin to.
     pub drained: bool,
+    /// Since when it listens to nobody, although commits in it wait for the ring: others have asked it to stop, and in some
+    /// seconds it tells those that wait that they succeeded.
+    pub ends_unasked: Option<Instant>,
     /// When mysqld was asked to stop.
     pub asked: Option<Instant>,
 }
@@ -162,6 +167,12 @@ fn stop(situation: &Situation, now: Instant) -> Action {
         None if stopping.drained => Action::Ask(pid),
         // Asked to stop, it would tell those that wait that they succeeded.
         None if passed(stopping.since, situation.drain_limit) => Action::Kill(pid),
+        None if stopping
+            .ends_unasked
+            .is_some_and(|since| passed(since, UNASKED_STOP)) =>
+        {
+            Action::Kill(pid)
+        }
         None => Action::Drain(pid),
     }
 }
@@ -285,6 +296,7 @@ mod tests {
             Some(Stopping {
                 since: now,
                 drained,
+                ends_unasked: None,
                 asked,
             })
         };
@@ -309,6 +321,7 @@ mod tests {
             Some(Stopping {
                 since: began,
                 drained,
+                ends_unasked: None,
                 asked,
             })
         };
@@ -348,6 +361,31 @@ mod tests {
             let situation = Situation {
                 found,
                 stopping,
+                wanted: Wanted::Stopped,
+                ..situation(began)
+            };
+            assert_eq!(decide(&situation, at(seconds)), expected, "{situation:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_others_stop_is_killed_before_it_lets_commits_through() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        for (ends_unasked, seconds, expected) in [
+            (Some(at(3)), 3, Action::Drain(PID)),
+            (Some(at(3)), 4, Action::Drain(PID)),
+            (Some(at(3)), 5, Action::Kill(PID)),
+            (None, 5, Action::Drain(PID)),
+        ] {
+            let situation = Situation {
+                found: Found::Known(PID),
+                stopping: Some(Stopping {
+                    since: began,
+                    drained: false,
+                    ends_unasked,
+                    asked: None,
+                }),
                 wanted: Wanted::Stopped,
                 ..situation(began)
             };

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::backoff::Backoff;
+use crate::ingest::IngestFigures;
 use crate::settings::{Depth, observe};
 use crate::supervisor::decision::{
     Action, DataDir, Found, ProcessId, Restart, Situation, Stopping, Wanted, decide,
@@ -28,6 +29,8 @@ use crate::write_fence::read_only::ReadOnlyError;
 pub struct Supervisor {
     pub(super) options: SupervisorOptions,
     pub(super) guard: Option<Arc<dyn StartGuard>>,
+    /// Say whether commits wait for the ring in it.
+    pub(super) commits: Option<Arc<IngestFigures>>,
     pub(super) wanted: watch::Receiver<Wanted>,
     /// How often mysqld was to be started anew and how the last time, and how often it was.
     pub(super) anew: (watch::Receiver<(u64, Restart)>, u64),
@@ -76,6 +79,7 @@ impl Supervisor {
         let supervisor = Self {
             options,
             guard: None,
+            commits: None,
             wanted: wanted_receiver,
             anew: (anew_receiver, 0),
             status,
@@ -99,6 +103,12 @@ impl Supervisor {
     /// Has a guard asked before each start.
     pub fn guarded_by(mut self, guard: Arc<dyn StartGuard>) -> Self {
         self.guard = Some(guard);
+        self
+    }
+
+    /// Has these say whether commits wait for the ring, where nobody can ask mysqld any more.
+    pub fn with_figures(mut self, figures: Arc<IngestFigures>) -> Self {
+        self.commits = Some(figures);
         self
     }
 
@@ -281,21 +291,39 @@ impl Supervisor {
     }
 
     async fn drain(&mut self) {
+        let commits_wait = self.commits.as_ref().is_some_and(|figures| {
+            let figures = figures.view(Instant::now());
+            figures.oldest_unacknowledged.is_some()
+        });
         let stopping = self.stopping.get_or_insert(Stopping {
             since: Instant::now(),
             drained: false,
+            ends_unasked: None,
             asked: None,
         });
         let left = self
             .options
             .drain_limit
             .saturating_sub(stopping.since.elapsed());
-        let cause = match tokio::time::timeout(left, drain(&self.options.account)).await {
+        let drained = tokio::time::timeout(left, drain(&self.options.account)).await;
+        let cause = match drained {
             Ok(Drained::Yes) => {
                 stopping.drained = true;
                 return;
             }
-            Ok(Drained::No(cause)) => cause,
+            // Nobody can be connected to a server that has just begun to start.
+            Ok(Drained::Unreachable) if !commits_wait => {
+                stopping.drained = true;
+                return;
+            }
+            Ok(Drained::Unreachable) => {
+                stopping.ends_unasked.get_or_insert_with(Instant::now);
+                "others have asked it to stop, and commits in it wait for the ring".to_owned()
+            }
+            Ok(Drained::No(cause)) => {
+                stopping.ends_unasked = None;
+                cause
+            }
             Err(_) => "mysqld does not answer".to_owned(),
         };
         self.go(SupervisorState::Draining { cause });
@@ -376,6 +404,8 @@ impl Supervisor {
 pub(super) enum Drained {
     /// No commit waits, and none can begin to.
     Yes,
+    /// It listens to nobody. It starts, or it is stopping, and then the sessions that wait for their ACK are there still.
+    Unreachable,
     /// Not yet, or it cannot be known; with the cause.
     No(String),
 }
@@ -384,8 +414,7 @@ pub(super) enum Drained {
 pub(super) async fn drain(account: &ConnectOptions) -> Drained {
     match attempt(account).await {
         Ok(drained) => drained,
-        // Nobody can be connected to a server that does not listen.
-        Err(LinkError::Unreachable { .. }) => Drained::Yes,
+        Err(LinkError::Unreachable { .. }) => Drained::Unreachable,
         Err(error) => Drained::No(error.to_string()),
     }
 }
