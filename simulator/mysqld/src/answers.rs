@@ -38,6 +38,7 @@ pub(crate) mod code {
     pub(crate) const OFFLINE: u16 = 3032;
     pub(crate) const NO_SUCH_CHANNEL: u16 = 3074;
     pub(crate) const CHANNEL_RUNS: u16 = 3081;
+    pub(crate) const HOOK_FAILED: u16 = 3100;
     /// The client's own: nobody listens.
     pub(crate) const CANNOT_CONNECT: u16 = 2002;
     /// The client's own: the connection ended before an answer came.

@@ -73,6 +73,9 @@ impl Server {
         session.answer = None;
         session.info = "a transaction".to_owned();
         session.since = now;
+        if self.dismisses(id, code::SHUTDOWN) {
+            return;
+        }
         if transaction.appends.is_empty() {
             let read = transaction
                 .reads
@@ -116,7 +119,14 @@ impl Server {
             return Some(Err(SqlError::lost()));
         };
         match session.answer.take() {
-            Some(answer) => Some(answer.map(|answer| (answer, std::mem::take(&mut session.reads)))),
+            Some(answer) => {
+                let told = answer.map(|answer| (answer, std::mem::take(&mut session.reads)));
+                if session.is_dismissed {
+                    session.gone = true;
+                    self.changed();
+                }
+                Some(told)
+            }
             None if self.running.is_none() => Some(Err(SqlError::lost())),
             None => None,
         }

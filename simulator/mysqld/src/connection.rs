@@ -350,6 +350,9 @@ where
                 }
             }
             self.send(&out.bytes).await?;
+            if kind == command::PING {
+                self.server.act(|state| state.has_pinged(self.seat.id));
+            }
         }
     }
 

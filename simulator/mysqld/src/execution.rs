@@ -18,7 +18,15 @@ impl Server {
             session.info = text.to_owned();
             session.since = now;
         }
-        match Statement::of(text) {
+        let statement = Statement::of(text);
+        let code = match statement {
+            Some(Statement::Commit) => code::HOOK_FAILED,
+            _ => code::SHUTDOWN,
+        };
+        if self.dismisses(id, code) {
+            return;
+        }
+        match statement {
             Some(statement) => self.execute(id, statement, text),
             None => self.refuse_unknown(id, text),
         }

@@ -144,6 +144,15 @@ impl Mysqld {
         self.act(|server| server.running.is_some())
     }
 
+    /// Whether it takes connections: one that was asked to stop takes none any more.
+    #[must_use]
+    pub fn listens(&self) -> bool {
+        self.act(|server| {
+            let running = server.running.as_ref();
+            running.is_some_and(|running| running.stopping.is_none())
+        })
+    }
+
     /// How often it was started.
     #[must_use]
     pub fn starts(&self) -> u64 {
@@ -156,6 +165,15 @@ impl Mysqld {
         self.act(|server| {
             let open = |running: &Running| !running.read_only && running.stopping.is_none();
             !server.paused && server.running.as_ref().is_some_and(open)
+        })
+    }
+
+    /// Whether ordinary accounts may write, also where it stands still or is about to end.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.act(|server| {
+            let running = server.running.as_ref();
+            running.is_some_and(|running| !running.read_only)
         })
     }
 

@@ -223,6 +223,31 @@ impl Server {
         }
     }
 
+    fn is_stopping(&self) -> bool {
+        let running = self.running.as_ref();
+        running.is_some_and(|running| running.stopping.is_some())
+    }
+
+    /// A server that is asked to stop runs no statement any more: a session gets an error in the place of its next one, and ends.
+    pub(crate) fn dismisses(&mut self, id: SessionId, code: u16) -> bool {
+        if !self.is_stopping() {
+            return false;
+        }
+        if let Some(session) = self.session(id) {
+            session.is_dismissed = true;
+        }
+        let message = "Server shutdown in progress";
+        self.finish(id, Err(SqlError::new(code, message)));
+        true
+    }
+
+    /// What is no statement is answered, and then the session of a server that stops ends as well.
+    pub(crate) fn has_pinged(&mut self, id: SessionId) {
+        if self.is_stopping() {
+            self.leave(id);
+        }
+    }
+
     fn advance_stop(&mut self) {
         let now = self.now();
         let Some(running) = &mut self.running else {
@@ -270,6 +295,8 @@ impl Server {
         if let Some(mut running) = self.running.take() {
             // A file that cannot be closed stays as a crash leaves it.
             drop(running.binlog.close(seconds));
+            // Recovery will not look into a closed file.
+            self.engine.force();
             self.parting = std::mem::take(&mut running.sessions);
         }
         self.end_replication();

@@ -28,6 +28,8 @@ pub(crate) struct Session {
     pub(crate) reads: Reads,
     /// The client is gone or was sent away: the session ends when its work does.
     pub(crate) gone: bool,
+    /// It was told that the server stops, and ends when it has heard it.
+    pub(crate) is_dismissed: bool,
     /// Its statement, as the list of processes shows it, and since when.
     pub(crate) info: String,
     pub(crate) since: Duration,
@@ -135,6 +137,7 @@ impl Session {
             answer: None,
             reads: Reads::default(),
             gone: false,
+            is_dismissed: false,
             info: String::new(),
             since: now,
             transaction: OpenTransaction::default(),

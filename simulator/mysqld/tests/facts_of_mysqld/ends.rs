@@ -133,6 +133,41 @@ async fn a_mysqld_with_a_semi_sync_replica_stops_after_ten_seconds() -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_that_stops_ends_a_session_behind_its_next_statement() -> Result<()> {
+    on_both(&WAITING, async |mut stage: Stage| {
+        let mut replica = stage.replica(&GtidSet::new()).await?;
+        let waiting = stage.waiting_append(1, 1).await?;
+        let (_, _) = replica.transaction().await?;
+        let mut member = stage.log_in("witness").await?;
+        let mut pinging = stage.log_in("root").await?;
+        let mut open = stage.log_in("client").await?;
+        let mut writing = stage.log_in("client").await?;
+        open.run("BEGIN").await.unwrap();
+        open.run(&append(2, 2)).await.unwrap();
+        stage.terminate()?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        ensure!(pinging.ping().await && !pinging.ping().await);
+        // Nothing of these is done, so that nobody can wait for an ACK that comes too late.
+        for (session, statement, code) in [
+            (&mut member, "SELECT 1".to_owned(), 1053),
+            (&mut open, "COMMIT".to_owned(), 3100),
+            (&mut writing, append(3, 3), 1053),
+        ] {
+            let told = tokio::time::timeout(Duration::from_secs(2), session.run(&statement)).await;
+            ensure!(told == Ok(Err(code)), "{statement}: {told:?}");
+            ensure!(session.run("SELECT 1").await == Err(0), "{statement}");
+        }
+        waiting.succeeds().await?;
+        stage.ends().await?;
+        stage.start()?;
+        ensure!(stage.list(1).await? == ["1"]);
+        ensure!(stage.list(2).await?.is_empty() && stage.list(3).await?.is_empty());
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_without_dumps_waits_two_seconds_for_idle_sessions_when_it_stops() -> Result<()> {
     on_both(&PLAIN, async |mut stage: Stage| {
         let mut idle = stage.log_in("client").await?;

@@ -151,6 +151,31 @@ fn a_loss_of_power_takes_what_the_mysqld_model_has_not_forced() -> Result<()> {
     Ok(())
 }
 
+/// Recovery looks into no file that was closed in good order, so that the engine has to have all that such a file names.
+#[test]
+fn a_mysqld_model_that_was_stopped_in_good_order_loses_nothing_with_the_power() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let (model, _) = clocked(&home)?;
+    let start = || model.start(&words(&[])).map_err(anyhow::Error::msg);
+    start()?;
+    let mut client = model.log_in("client")?;
+    for value in 1..=3 {
+        client.begin(append(1, value));
+        client.poll().unwrap()?;
+    }
+    model.terminate();
+    drop(client);
+    ensure!(!model.is_running());
+    let all = LostTail {
+        binlog_bytes: u64::MAX,
+        engine_commits: usize::MAX,
+    };
+    model.cut_power(all).map_err(anyhow::Error::msg)?;
+    start()?;
+    ensure!(model.lists() == [(1, vec![1, 2, 3])].into());
+    Ok(())
+}
+
 /// The log of another server.
 struct Log(Vec<Bytes>);
 
