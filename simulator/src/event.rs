@@ -9,6 +9,8 @@ use raft_types::{
     AppEntry, Entry, EntryPayload, FormatRange, FormatVersion, MemberId, OpId, Region, Vote,
 };
 
+use crate::operations::Operation;
+
 /// What was done to a member's disk on purpose, since its log was opened last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Damage {
@@ -120,6 +122,8 @@ pub(crate) enum Event {
         by: MemberId,
         outcome: Outcome,
     },
+    /// Operators did something to servers and their members, or something came of it.
+    Operation(Operation),
     /// What clients of the servers were told and have read has no order.
     Unexplained { words: String },
     /// The log of a member says a format that its program does not speak.
@@ -199,6 +203,7 @@ impl fmt::Display for Event {
                 by,
                 outcome,
             } => write!(f, "client {client} at the server of {by}: {outcome:?}"),
+            Self::Operation(operation) => operation.fmt(f),
             Self::Healed => f.write_str("everything is mended"),
             Self::Panicked { member, words } => write!(f, "member {member} panics: {words}"),
             Self::Finished => f.write_str("the end"),

@@ -48,6 +48,8 @@ pub(crate) enum MysqldFault {
     Kill,
     /// It is killed, and its member with it.
     KillWithMember,
+    /// Somebody else than its member asks it to stop.
+    Terminate,
     /// It is stopped where it stands, and goes on later.
     Pause(Duration),
     /// Its member is stopped where it stands, and so much later the host loses its power: what the server has written meanwhile nobody

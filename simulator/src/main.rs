@@ -8,6 +8,7 @@ mod faults;
 mod member;
 mod mutation;
 mod network;
+mod operations;
 mod panics;
 mod record;
 mod scenario;

@@ -62,6 +62,10 @@ pub(crate) enum Mutation {
     AnswerBeforeTheAck,
     /// What a server's binlog has beyond the ring stays there when the server is started again.
     KeepTheTail,
+    /// A member that is told to stop asks its server to stop first, whatever commits wait in it for the ring, and is gone.
+    StopTheServerFirst,
+    /// Somebody resumes failover while operators believe that it is paused.
+    ResumeUnasked,
     /// Nobody asks whether the other end of an open connection is still there.
     TrustOpenConnections,
     /// Members tell the leader that they speak the next format, whatever program they run.
@@ -119,6 +123,7 @@ impl Mutation {
             Self::BelieveTheFile => Some(Scenario::Policies),
             Self::WaitInTheLoop => Some(Scenario::SlowDisk),
             Self::AnswerBeforeTheAck | Self::KeepTheTail => Some(Scenario::Mysqlds),
+            Self::StopTheServerFirst | Self::ResumeUnasked => Some(Scenario::MysqldOperations),
             Self::TrustOpenConnections => Some(Scenario::Transport),
             Self::ClaimAnyFormat => Some(Scenario::Upgrades),
             _ => None,

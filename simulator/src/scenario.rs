@@ -14,6 +14,8 @@ pub(crate) enum Scenario {
     /// Servers stand beside the database members: they are killed, stopped and lose their power, and so are members; clients write
     /// and read at the servers.
     Mysqlds,
+    /// The same, and operators stop members and servers in good order, and pause failover.
+    MysqldOperations,
     /// An operator sets policies while leaders change, and each member's file says another one; the seed draws the rest.
     Policies,
     /// The leader's disk is slower than others wait for a leader, and transactions are large.
@@ -30,4 +32,11 @@ pub(crate) enum Scenario {
     Purges,
     /// Members die for good, and an operator lets others go; whatever the ring allows, it commits behind it.
     Removals,
+}
+
+impl Scenario {
+    /// Whether servers stand beside the database members.
+    pub(crate) fn has_servers(self) -> bool {
+        matches!(self, Self::Mysqlds | Self::MysqldOperations)
+    }
 }

@@ -102,6 +102,7 @@ fn told(event: &Event) -> Option<Did> {
         | Event::Led { .. }
         | Event::Refused { .. }
         | Event::Told { .. }
+        | Event::Operation(_)
         | Event::Unexplained { .. }
         | Event::BeyondItsProgram { .. }
         | Event::UsedNumberTaken { .. }

@@ -71,12 +71,13 @@ impl Build {
 }
 
 /// What can be played beside what the seeds draw.
-pub(crate) const SCENARIOS: [&str; 12] = [
+pub(crate) const SCENARIOS: [&str; 13] = [
     "cold-damage",
     "failovers",
     "full-disks",
     "learners",
     "lost-quorum",
+    "mysqld-operations",
     "mysqlds",
     "policies",
     "purges",

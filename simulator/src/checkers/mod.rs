@@ -8,6 +8,7 @@ mod formats;
 mod leaders;
 mod log_matching;
 mod member_log;
+mod operations;
 mod progress;
 mod quorums;
 mod regions;
@@ -37,6 +38,8 @@ impl Checkers {
             Box::new(formats::ProgramsSpeakTheRingsFormat),
             Box::new(progress::WhoeverIsLetGoIsNotNeeded),
             Box::new(regions::RegionsAreNotCutOff::default()),
+            Box::new(operations::APauseKeepsThePlace::default()),
+            Box::new(operations::WhoStopsHandsOver),
         ];
         if !broken {
             checkers.push(Box::new(progress::NothingPanics));

@@ -287,7 +287,7 @@ fn in_memory() -> io::Result<TempDir> {
 /// Connections of the member to its server.
 impl Dial for Host {
     fn dial(&self, _: &Endpoint) -> BoxFuture<'_, io::Result<ByteStream>> {
-        let dialed = match self.mysqld.is_running() {
+        let dialed = match self.mysqld.listens() {
             false => Err(io::ErrorKind::ConnectionRefused.into()),
             true => {
                 let (own, servers) = tokio::io::duplex(STREAM_BYTES);

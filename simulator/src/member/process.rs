@@ -2,6 +2,7 @@
 //! with everything that it was doing.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use binlog_store::{
@@ -72,6 +73,8 @@ pub(crate) struct Process {
     fault: watch::Receiver<Option<Fault>>,
     /// The server beside it, and what looks after it.
     beside: Option<(Host, MysqldBeside)>,
+    /// It was told to stop, and has done what comes before its end.
+    left: Arc<AtomicBool>,
 }
 
 /// The directory of a member on its disk.
@@ -180,6 +183,7 @@ impl Process {
             told: None,
             fault,
             runtime,
+            left: Arc::default(),
         };
         if setup.mutation == Some(Mutation::NarrowWithoutTheBarrier) {
             process
@@ -435,6 +439,23 @@ impl Process {
     /// Why the engine stopped, if it did.
     pub(crate) fn stopped(&self) -> Option<Stopped> {
         self.fault.borrow().clone().map(Stopped)
+    }
+
+    /// Begins to leave the ring to the others, beside a server, as the product does when it is told to stop.
+    pub(crate) fn leave(&self) {
+        let Some((_, beside)) = &self.beside else {
+            return;
+        };
+        let (beside, left) = (beside.clone(), self.left.clone());
+        self.runtime.spawn(async move {
+            beside.stop().await;
+            left.store(true, Ordering::Relaxed);
+        });
+    }
+
+    /// Whether it has left the ring to the others, so that it can end.
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
     }
 
     /// Stops it in good order.

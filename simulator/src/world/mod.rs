@@ -10,6 +10,7 @@ mod failovers;
 mod full_disks;
 mod healing;
 mod lost_quorum;
+mod mysqld_operations;
 mod mysqlds;
 mod operator;
 mod playing;
@@ -40,6 +41,7 @@ use crate::sql_clients::SqlClients;
 use crate::tick::{STEP, Tick};
 use crate::workload::Workload;
 use crate::world::failovers::Siege;
+use crate::world::mysqld_operations::Operations;
 use crate::world::operator::Removed;
 
 use crate::world::slot::Slot;
@@ -87,6 +89,8 @@ pub(crate) struct World {
     usual_sync: Duration,
     /// Clients of the servers, where there are servers.
     clients: Option<SqlClients>,
+    /// What operators do to these.
+    operations: Operations,
     /// What clients do.
     workload: Workload,
 }
@@ -110,6 +114,7 @@ impl World {
             | Scenario::Failovers
             | Scenario::FullDisks
             | Scenario::Learners
+            | Scenario::MysqldOperations
             | Scenario::Mysqlds
             | Scenario::Policies
             | Scenario::Purges
@@ -144,7 +149,9 @@ impl World {
         match scenario {
             Some(Scenario::Failovers) => failovers::with_proxies(&mut shape),
             Some(Scenario::Learners) => failovers::without_proxies(&mut shape),
-            Some(Scenario::Mysqlds) => mysqlds::with_servers(&mut shape),
+            Some(Scenario::Mysqlds | Scenario::MysqldOperations) => {
+                mysqlds::with_servers(&mut shape);
+            }
             Some(Scenario::Removals) => policies::with_a_majority(&mut shape, &mut dice),
             _ => {}
         }
@@ -201,7 +208,7 @@ impl World {
                 queue_bytes: (scenario == Some(Scenario::SlowDisk)).then_some(full_disks::QUEUE),
                 file_repair,
                 workload: workload.clone(),
-                host: (scenario == Some(Scenario::Mysqlds)
+                host: (scenario.is_some_and(Scenario::has_servers)
                     && member.record.kind == MemberKind::Database)
                     .then(|| {
                         let start_takes = Duration::from_millis(dice.u64(20..1_500));
@@ -239,6 +246,7 @@ impl World {
             file_repair,
             usual_sync: usual,
             clients: None,
+            operations: Operations::default(),
             workload,
         }
     }
@@ -250,6 +258,7 @@ impl World {
             Some(Scenario::Failovers) => self.failovers(),
             Some(Scenario::FullDisks) => self.full_disks(),
             Some(Scenario::Learners) => self.learners(),
+            Some(Scenario::MysqldOperations) => self.mysqld_operations(),
             Some(Scenario::Mysqlds) => self.mysqlds(),
             Some(Scenario::Purges) => self.purges(),
             Some(Scenario::Removals) => self.removals(),
@@ -341,7 +350,10 @@ impl World {
         if self.scenario == Some(Scenario::Upgrades) && self.dice.bool() {
             return self.another_version();
         }
-        if self.scenario == Some(Scenario::Mysqlds) && self.dice.bool() {
+        if self.scenario == Some(Scenario::MysqldOperations) && self.dice.u32(0..3) == 0 {
+            return self.operation();
+        }
+        if self.scenario.is_some_and(Scenario::has_servers) && self.dice.bool() {
             return self.fault_of_a_server();
         }
         let view = self.view();
@@ -425,6 +437,9 @@ impl World {
         }
         for slot in self.slots.values_mut() {
             slot.run_until(self.now, &self.record);
+        }
+        if self.scenario == Some(Scenario::MysqldOperations) {
+            self.look_at_operations();
         }
         self.switch_off_removed();
         self.hang_up();

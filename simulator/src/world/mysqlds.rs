@@ -59,10 +59,18 @@ impl World {
 
     /// Clients begin, and things go wrong.
     pub(super) fn mysqlds(&mut self) {
+        self.clients_begin();
+        self.everything_goes_wrong();
+    }
+
+    pub(super) fn clients_begin(&mut self) {
         let (pause, dice) = (self.workload.write_pause, self.dice.fork());
         let clients = SqlClients::new(self.servers(), pause, dice, self.record.clone());
         self.clients = Some(clients);
         self.steps(Duration::from_secs(4));
+    }
+
+    pub(super) fn everything_goes_wrong(&mut self) {
         let chaos = Duration::from_millis(self.dice.u64(CHAOS));
         self.go_wrong(chaos);
     }
@@ -113,6 +121,7 @@ impl World {
         };
         match fault {
             MysqldFault::Kill => host.mysqld.kill(),
+            MysqldFault::Terminate => host.mysqld.terminate(),
             MysqldFault::Pause(time) => {
                 host.mysqld.pause();
                 self.later(time, Undo::ResumeMysqld(member));
@@ -195,7 +204,7 @@ impl World {
             && open.count() == 1
     }
 
-    fn in_words(&self) -> String {
+    pub(super) fn in_words(&self) -> String {
         let slots = self.slots.iter();
         let words = slots.filter_map(|(id, slot)| {
             let host = slot.setup.host.as_ref()?;

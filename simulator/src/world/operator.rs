@@ -11,7 +11,10 @@ use tokio::sync::watch;
 
 use super::World;
 use super::slot::Slot;
+use crate::event::Event;
 use crate::member::Process;
+use crate::operations::Operation;
+use crate::scenario::Scenario;
 
 /// Members that were removed and are to be switched off.
 pub(super) type Removed = Mutex<Vec<MemberId>>;
@@ -39,6 +42,10 @@ impl World {
         let Some(leader) = self.leader_process() else {
             return;
         };
+        if self.scenario == Some(Scenario::MysqldOperations) {
+            let promotes = Operation::Promotes { to };
+            self.record.saw(&Event::Operation(promotes));
+        }
         let record = self.record.clone();
         leader.spawn(|member| async move {
             let (progress, _) = watch::channel(PromotionProgress::default());

@@ -8,6 +8,7 @@ use crate::faults;
 use crate::faults::{Crash, Fault};
 use crate::mutation::Mutation;
 use crate::network::Weather;
+use crate::scenario::Scenario;
 use crate::tick::Tick;
 use crate::world::World;
 use crate::world::slot::Slot;
@@ -258,8 +259,12 @@ impl World {
         let Some(slot) = self.slots.get_mut(&member) else {
             return;
         };
-        slot.crash = Some(crash);
         slot.down_for = Some(down);
+        if crash == Crash::Stop && self.scenario == Some(Scenario::MysqldOperations) {
+            slot.stop();
+            return;
+        }
+        slot.crash = Some(crash);
         if after_calls == 0 || crash == Crash::Stop {
             slot.fall();
             return;

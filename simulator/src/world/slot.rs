@@ -40,6 +40,8 @@ pub(super) struct Slot {
     pub(super) crash: Option<Crash>,
     /// Its process ended and its machine did not: the others are to hear that.
     pub(super) hung_up: bool,
+    /// Its process has ended as it was told to, with its server.
+    pub(super) left: bool,
     /// When it starts again.
     pub(super) start_at: Option<Tick>,
     /// How long it stays down when it falls.
@@ -87,6 +89,7 @@ impl Slot {
             state: State::Down { refuses: true },
             crash: None,
             hung_up: false,
+            left: false,
             start_at: None,
             down_for: None,
             absent: false,
@@ -275,6 +278,26 @@ impl Slot {
             });
             self.crash = Some(Crash::Kill);
             self.fall();
+        } else if process.has_left() {
+            self.left = true;
+            self.crash = Some(Crash::Stop);
+            self.fall();
+        }
+    }
+
+    /// The process is told to stop in good order. Beside a server that takes a while.
+    pub(super) fn stop(&mut self) {
+        let first = self.setup.mutation == Some(Mutation::StopTheServerFirst);
+        match (&self.state, &self.setup.host) {
+            (State::Running(process), Some(_)) if !first => process.leave(),
+            (State::Paused(process), Some(_)) if !first => process.leave(),
+            (_, host) => {
+                if let Some(host) = host {
+                    host.mysqld.terminate();
+                }
+                self.crash = Some(Crash::Stop);
+                self.fall();
+            }
         }
     }
 

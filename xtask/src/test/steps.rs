@@ -16,7 +16,7 @@ const PLAYED: u64 = 8;
 const PLAYED_SLOWLY: u64 = 4;
 /// What is broken on purpose: the step's name, the first seed that is run, which is the first that finds it where that is far, and
 /// the simulator's word for it.
-pub(crate) const BROKEN: [(&str, u64, &str); 25] = [
+pub(crate) const BROKEN: [(&str, u64, &str); 27] = [
     ("broken barrier", 97, "narrow-without-the-barrier"),
     ("broken majority", 1, "commit-on-a-minority"),
     ("broken disk", 1, "acknowledge-before-the-disk"),
@@ -40,6 +40,8 @@ pub(crate) const BROKEN: [(&str, u64, &str); 25] = [
     ("broken queue", 1, "wait-in-the-loop"),
     ("broken answer", 1, "answer-before-the-ack"),
     ("broken trim", 1, "keep-the-tail"),
+    ("broken stop", 1, "stop-the-server-first"),
+    ("broken pause", 1, "resume-unasked"),
     ("broken connections", 3, "trust-open-connections"),
     ("broken format", 1, "claim-any-format"),
 ];
@@ -241,13 +243,14 @@ fn simulated() -> Vec<Step> {
         "purges",
         "cold-damage",
         "mysqlds",
+        "mysqld-operations",
         "policies",
         "slow-disk",
         "transport",
         "upgrades",
     ] {
         let played = match scenario {
-            "mysqlds" | "transport" | "upgrades" => PLAYED_SLOWLY,
+            "mysqlds" | "mysqld-operations" | "transport" | "upgrades" => PLAYED_SLOWLY,
             _ => PLAYED,
         };
         let seeds = 1..1 + played;
@@ -292,6 +295,7 @@ mod tests {
                 "purges",
                 "cold-damage",
                 "mysqlds",
+                "mysqld-operations",
                 "policies",
                 "slow-disk",
                 "transport",
@@ -321,6 +325,8 @@ mod tests {
                 "broken queue",
                 "broken answer",
                 "broken trim",
+                "broken stop",
+                "broken pause",
                 "broken connections",
                 "broken format",
                 "lints",

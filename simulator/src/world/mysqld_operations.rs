@@ -1,0 +1,444 @@
+//! [`Scenario::MysqldOperations`]: what operators do to a ring with servers, while clients go on and things go wrong. Members are
+//! stopped in good order, as `witness run` is on SIGTERM; servers are, by others than their members; failover is paused, and
+//! resumed. One thing of that is done while nothing is wrong, where it has to go as the documentation says; then all of it at random.
+//!
+//! [`Scenario::MysqldOperations`]: crate::scenario::Scenario::MysqldOperations
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use consensus::{PauseError, PauseRequest};
+use raft_types::MemberId;
+
+use crate::dice::pick;
+use crate::event::Event;
+use crate::faults::{Crash, Fault, MysqldFault};
+use crate::member::Process;
+use crate::mutation::Mutation;
+use crate::operations::{Operation, Stopped};
+use crate::tick::Tick;
+use crate::world::World;
+use crate::world::mysqlds::TIME_FOR_SERVERS;
+use crate::world::slot::Slot;
+
+/// Until a ring to which nothing has happened has a primary and followers, or has them again.
+const TIME_TO_BE_CALM: Duration = Duration::from_secs(20);
+/// How long a member may take to stop where nothing is wrong.
+const TIME_TO_STOP: Duration = Duration::from_secs(20);
+/// What a server takes that others have asked to stop, with the ten seconds that it gives its sessions.
+const TIME_OF_AN_UNASKED_STOP: Duration = Duration::from_secs(12);
+/// Between two attempts of an operator.
+const TRY_AGAIN: Duration = Duration::from_millis(500);
+/// By so much a pause may end sooner than it was ordered for: its end is in whole seconds.
+const SECONDS_ARE_WHOLE: Duration = Duration::from_secs(1);
+/// Who is told to be in charge.
+const OPERATOR: &str = "anna";
+/// Who resumes failover without being asked, where that is broken on purpose.
+const NOBODY: &str = "nobody";
+
+/// What operators have under way.
+#[derive(Default)]
+pub(super) struct Operations {
+    /// Whose servers take writes.
+    open: BTreeSet<MemberId>,
+    pause: Option<PauseOrder>,
+    /// Who leads, is told to stop, and has to hand over.
+    hands_over: Option<MemberId>,
+}
+
+/// A pause of failover that an operator has asked for.
+struct PauseOrder {
+    ends: PauseEnd,
+    /// Who is the pinned primary.
+    answer: Answer<MemberId>,
+    /// It was told to the checkers.
+    in_force: bool,
+    /// An operator has begun to ask for its end.
+    resumes: Option<Answer<()>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PauseEnd {
+    /// An operator resumes from this moment on, as often as it takes.
+    ByOrder(Tick),
+    /// It was asked for with an end.
+    ByItself(Tick),
+    Never,
+}
+
+/// What a leader has answered, once it has.
+type Answer<T> = Arc<Mutex<Option<Result<T, PauseError>>>>;
+
+fn told<T: Clone>(answer: &Answer<T>) -> Option<Result<T, PauseError>> {
+    let answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
+    answer.clone()
+}
+
+impl World {
+    pub(super) fn mysqld_operations(&mut self) {
+        self.clients_begin();
+        self.until_calm();
+        match self.dice.u32(0..4) {
+            _ if self.mutation == Some(Mutation::ResumeUnasked) => self.paused_outage(),
+            0..=1 => self.planned_stop(),
+            2 => self.paused_outage(),
+            _ => self.unasked_stop(),
+        }
+        self.everything_goes_wrong();
+    }
+
+    // What is done where nothing is wrong.
+
+    /// Waits for a primary that takes writes, and for followers.
+    fn until_calm(&mut self) {
+        let start = self.now;
+        while self.goes_on() && !self.is_calm() {
+            if self.now - start > TIME_TO_BE_CALM {
+                let words = format!("the ring does not settle: {}", self.in_words());
+                self.record.saw(&Event::Stuck { words });
+            }
+            self.step();
+        }
+    }
+
+    fn is_calm(&self) -> bool {
+        let there = self.slots.values().filter(|slot| !slot.absent);
+        let servers = self.servers();
+        let open = servers.values().filter(|server| server.takes_writes());
+        let Some((leader, _)) = self.serving() else {
+            return false;
+        };
+        let primary = servers.get(&leader);
+        let follows = |(id, slot): (&MemberId, &Slot)| {
+            let view = slot.process().and_then(Process::mysqld);
+            *id == leader || slot.setup.host.is_none() || view.is_some_and(|view| view.following)
+        };
+        there.into_iter().all(Slot::is_running)
+            && primary.is_some_and(mysqld_model::Mysqld::takes_writes)
+            && open.count() == 1
+            && self.slots.iter().all(follows)
+    }
+
+    /// A member is stopped in good order, mostly the primary's.
+    fn planned_stop(&mut self) {
+        let Some((leader, _)) = self.serving().filter(|_| self.goes_on()) else {
+            return;
+        };
+        let servers: Vec<MemberId> = self.servers().into_keys().collect();
+        let member = match self.dice.u32(0..4) {
+            0 => *pick(&mut self.dice, &servers),
+            _ => leader,
+        };
+        let heirs = self.slots.iter().filter(|(id, slot)| {
+            **id != leader && slot.setup.host.is_some() && self.may_lead(&slot.setup.record)
+        });
+        let has_an_heir = heirs.count() > 0;
+        self.operations.hands_over = (member == leader && has_an_heir).then_some(leader);
+        let down = Duration::from_millis(self.dice.u64(10..4_000));
+        self.play(Fault::Crash {
+            member,
+            crash: Crash::Stop,
+            after_calls: 0,
+            down,
+        });
+        let start = self.now;
+        let runs = |slot: &Slot| slot.is_running();
+        while self.goes_on() && self.slots.get(&member).is_some_and(runs) {
+            if self.now - start > TIME_TO_STOP {
+                let words = format!(
+                    "member {member} was told to stop and still runs: {}",
+                    self.in_words()
+                );
+                self.record.saw(&Event::Stuck { words });
+            }
+            self.step();
+        }
+        self.operations.hands_over = None;
+        self.until_calm();
+    }
+
+    /// The pinned primary is away for a while, or its server is; nobody takes its place, and it comes back to it.
+    fn paused_outage(&mut self) {
+        self.pause_failover(None);
+        self.steps(TRY_AGAIN);
+        let Some((pinned, _)) = self.serving().filter(|_| self.is_paused()) else {
+            return;
+        };
+        if self.mutation == Some(Mutation::ResumeUnasked) {
+            self.ask_to_resume(NOBODY);
+            self.steps(TRY_AGAIN);
+        }
+        let down = Duration::from_millis(self.dice.u64(500..8_000));
+        let others: Vec<MemberId> = self
+            .there()
+            .into_iter()
+            .filter(|id| *id != pinned)
+            .collect();
+        let crash = |crash| Fault::Crash {
+            member: pinned,
+            crash,
+            after_calls: 0,
+            down,
+        };
+        let fault = match self.dice.u32(0..5) {
+            0 => crash(Crash::Stop),
+            1 => crash(Crash::Kill),
+            2 => Fault::Mysqld {
+                member: pinned,
+                fault: MysqldFault::Kill,
+            },
+            3 => Fault::Cut {
+                from: vec![pinned],
+                to: others,
+                both: true,
+                time: down,
+            },
+            _ => Fault::Pause {
+                member: pinned,
+                time: down,
+            },
+        };
+        self.play(fault);
+        self.steps(down);
+        let start = self.now;
+        while self.goes_on() && !self.takes_writes(pinned) {
+            if self.now - start > TIME_FOR_SERVERS {
+                let words = format!(
+                    "failover is paused, and member {pinned} does not come back to its place: {}",
+                    self.in_words()
+                );
+                self.record.saw(&Event::Stuck { words });
+            }
+            self.step();
+        }
+        if let Some(order) = &mut self.operations.pause {
+            order.ends = PauseEnd::ByOrder(self.now);
+        }
+    }
+
+    fn takes_writes(&self, member: MemberId) -> bool {
+        let host = self
+            .slots
+            .get(&member)
+            .and_then(|slot| slot.setup.host.as_ref());
+        host.is_some_and(|host| host.mysqld.takes_writes())
+    }
+
+    /// Somebody else than its member asks the primary to stop, mostly when its commits cannot end: it must not let them through.
+    fn unasked_stop(&mut self) {
+        let Some((primary, _)) = self.serving().filter(|_| self.goes_on()) else {
+            return;
+        };
+        if self.dice.u32(0..4) > 0 {
+            let others: Vec<MemberId> = self
+                .there()
+                .into_iter()
+                .filter(|id| *id != primary)
+                .collect();
+            // Commits begin to wait.
+            let before = Duration::from_millis(self.dice.u64(0..300));
+            self.play(Fault::Cut {
+                from: vec![primary],
+                to: others,
+                both: true,
+                time: before + TIME_OF_AN_UNASKED_STOP,
+            });
+            self.steps(before);
+        }
+        self.play(Fault::Mysqld {
+            member: primary,
+            fault: MysqldFault::Terminate,
+        });
+        // The whole host is shut down.
+        if self.dice.bool() {
+            let before = Duration::from_millis(self.dice.u64(0..1_500));
+            self.steps(before);
+            let down = Duration::from_millis(self.dice.u64(10..4_000));
+            self.play(Fault::Crash {
+                member: primary,
+                crash: Crash::Stop,
+                after_calls: 0,
+                down,
+            });
+        }
+        self.steps(TIME_OF_AN_UNASKED_STOP);
+    }
+
+    // What is done while things go wrong.
+
+    /// The next thing that an operator does to a server or its member.
+    pub(super) fn operation(&mut self) -> Option<Fault> {
+        let servers: Vec<MemberId> = self.servers().into_keys().collect();
+        let leader = self.leader().filter(|leader| servers.contains(leader));
+        let member = match leader {
+            Some(leader) if self.dice.bool() => leader,
+            _ => *pick(&mut self.dice, &servers),
+        };
+        match self.dice.u32(0..6) {
+            0..=2 => Some(Fault::Crash {
+                member,
+                crash: Crash::Stop,
+                after_calls: 0,
+                down: Duration::from_millis(self.dice.u64(10..3_000)),
+            }),
+            3 => {
+                let end = match self.dice.u32(0..3) {
+                    0 => None,
+                    _ => Some(self.dice.u64(2..15)),
+                };
+                let seconds = end.map(Duration::from_secs);
+                self.pause_failover(seconds);
+                let ends = self.now.after(seconds.unwrap_or_default());
+                if let Some(order) = &mut self.operations.pause
+                    && order.ends == PauseEnd::Never
+                    && self.dice.bool()
+                {
+                    order.ends = PauseEnd::ByOrder(ends.after(TRY_AGAIN * 10));
+                }
+                None
+            }
+            _ => {
+                // What an open one does then rests on its member, which may not be there: see `unasked_stop`.
+                let closed = servers.into_iter().filter(|id| {
+                    let host = self.slots.get(id).and_then(|slot| slot.setup.host.as_ref());
+                    host.is_some_and(|host| !host.mysqld.is_open())
+                });
+                let closed: Vec<MemberId> = closed.collect();
+                (!closed.is_empty()).then(|| Fault::Mysqld {
+                    member: *pick(&mut self.dice, &closed),
+                    fault: MysqldFault::Terminate,
+                })
+            }
+        }
+    }
+
+    /// An operator pauses failover at who leads, if nobody has.
+    fn pause_failover(&mut self, length: Option<Duration>) {
+        if self.operations.pause.is_some() {
+            return;
+        }
+        let Some(leader) = self.leader_process() else {
+            return;
+        };
+        let request = PauseRequest {
+            for_seconds: length.map(|length| length.as_secs()),
+            by: OPERATOR.to_owned(),
+            reason: "the host is looked after".to_owned(),
+        };
+        let answer = Answer::default();
+        let (record, tell) = (self.record.clone(), answer.clone());
+        leader.spawn(|member| async move {
+            let outcome = member.pause(&request).await;
+            record.note(&format!(
+                "member {} pauses failover: {outcome:?}",
+                member.id()
+            ));
+            let outcome = outcome.map(|(paused, _)| paused.primary);
+            *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        });
+        self.record.saw(&Event::Operation(Operation::AsksForAPause));
+        let end = |length: Duration| self.now.after(length.saturating_sub(SECONDS_ARE_WHOLE));
+        self.operations.pause = Some(PauseOrder {
+            ends: length.map_or(PauseEnd::Never, |length| PauseEnd::ByItself(end(length))),
+            answer,
+            in_force: false,
+            resumes: None,
+        });
+    }
+
+    fn is_paused(&self) -> bool {
+        let order = self.operations.pause.as_ref();
+        order.is_some_and(|order| order.in_force)
+    }
+
+    /// Somebody resumes failover at who leads.
+    fn ask_to_resume(&self, by: &'static str) -> Answer<()> {
+        let answer = Answer::default();
+        let (record, tell) = (self.record.clone(), answer.clone());
+        if let Some(leader) = self.leader_process() {
+            leader.spawn(move |member| async move {
+                let outcome = member.resume(by).await;
+                record.note(&format!("{by} resumes failover: {outcome:?}"));
+                let outcome = outcome.map(drop);
+                *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+            });
+        }
+        answer
+    }
+
+    // What is looked at behind each step.
+
+    /// Tells the checkers what has become of the servers and of members that were stopped, and ends pauses.
+    pub(super) fn look_at_operations(&mut self) {
+        let open: BTreeSet<MemberId> = self
+            .servers()
+            .into_iter()
+            .filter(|(_, server)| server.is_open())
+            .map(|(id, _)| id)
+            .collect();
+        for by in open.difference(&self.operations.open) {
+            let by = *by;
+            self.record.saw(&Event::Operation(Operation::Opens { by }));
+        }
+        self.operations.open = open;
+        let stopped: Vec<MemberId> = self
+            .slots
+            .iter_mut()
+            .filter_map(|(id, slot)| std::mem::take(&mut slot.left).then_some(*id))
+            .collect();
+        let servers = self.servers();
+        for member in stopped {
+            let stopped = Stopped {
+                member,
+                server_runs: servers
+                    .get(&member)
+                    .is_some_and(mysqld_model::Mysqld::is_running),
+                hands_over: self.operations.hands_over == Some(member),
+                successor: self.serving().map(|(id, _)| id),
+            };
+            let stopped = Operation::Stopped(stopped);
+            self.record.saw(&Event::Operation(stopped));
+        }
+        if let Some(mut order) = self.operations.pause.take()
+            && !self.is_over(&mut order)
+        {
+            self.operations.pause = Some(order);
+        }
+    }
+
+    /// What has become of a pause; whether there is nothing more to be done about it.
+    fn is_over(&self, order: &mut PauseOrder) -> bool {
+        match told(&order.answer) {
+            // If it comes about all the same, it stays to the end.
+            Some(Err(_)) => return true,
+            Some(Ok(primary)) if !order.in_force && order.resumes.is_none() => {
+                order.in_force = true;
+                let paused = Operation::Paused { primary };
+                self.record.saw(&Event::Operation(paused));
+            }
+            Some(Ok(_)) | None => {}
+        }
+        match order.ends {
+            PauseEnd::Never => false,
+            PauseEnd::ByOrder(at) | PauseEnd::ByItself(at) if self.now < at => false,
+            PauseEnd::ByItself(_) => {
+                self.record.saw(&Event::Operation(Operation::Resumes));
+                true
+            }
+            PauseEnd::ByOrder(_) => self.is_resumed(order),
+        }
+    }
+
+    /// The operator asks until failover is resumed. Whether it is.
+    fn is_resumed(&self, order: &mut PauseOrder) -> bool {
+        match order.resumes.as_ref().map(told) {
+            Some(Some(Ok(()) | Err(PauseError::NotPaused))) => return true,
+            Some(_) => {}
+            None => self.record.saw(&Event::Operation(Operation::Resumes)),
+        }
+        order.ends = PauseEnd::ByOrder(self.now.after(TRY_AGAIN));
+        order.resumes = Some(self.ask_to_resume(OPERATOR));
+        false
+    }
+}
