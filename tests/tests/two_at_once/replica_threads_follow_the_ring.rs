@@ -98,6 +98,8 @@ fn an_error_of_the_replica_threads_is_told_and_tried_again() {
     let _turn = SCENES.take();
     let set = replicaset_with(2, |options| options.with_native(NATIVE)).unwrap();
     set.follows(NATIVE, SOON).unwrap();
+    // It follows before it has everything: the table may not be there yet.
+    set.equal("acked", SOON).unwrap();
     let native = set.client(NATIVE);
     native
         .sql("SET GLOBAL super_read_only = OFF; SET SESSION sql_log_bin = 0; INSERT INTO acked.rows VALUES (7, 0, 'hidden'); SET GLOBAL super_read_only = ON")
