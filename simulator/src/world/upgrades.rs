@@ -74,6 +74,10 @@ impl World {
         let begun = self.now;
         while self.goes_on() && !self.all_have_risen() {
             if self.now - begun > TIME_TO_RISE {
+                // Nobody knows what it speaks, and it is a member until an operator removes it.
+                if self.has_lost_a_member() {
+                    return;
+                }
                 let words = format!(
                     "all speak formats {}, and the ring's format is still older after {TIME_TO_RISE:?}; {}",
                     upgraded(),
@@ -84,6 +88,13 @@ impl World {
             }
             self.step();
         }
+    }
+
+    /// Whether one of the ring's members is lost for good.
+    fn has_lost_a_member(&self) -> bool {
+        let members = self.members().unwrap_or_default();
+        let mut slots = self.slots.iter();
+        slots.any(|(id, slot)| members.contains(id) && slot.is_lost())
     }
 
     /// Whether the logs of all members that the ring has say so.
