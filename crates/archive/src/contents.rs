@@ -39,6 +39,22 @@ pub struct Contents {
     pub closed: bool,
 }
 
+impl Contents {
+    /// What a piece holds of which nothing was read yet.
+    pub(crate) fn nothing() -> Self {
+        Self {
+            bytes: 0,
+            sha256: Hash([0; 32]),
+            beginning: None,
+            entries: None,
+            transactions: 0,
+            gtids: GtidSet::new(),
+            committed: None,
+            closed: false,
+        }
+    }
+}
+
 /// What a file's header says of the log before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBeginning {
@@ -236,16 +252,7 @@ impl ContentsReader {
             event: Event::default(),
             magic_left: if begin == 0 { MAGIC.len() } else { 0 },
             entry_ends: begin,
-            found: Contents {
-                bytes: 0,
-                sha256: Hash([0; 32]),
-                beginning: None,
-                entries: None,
-                transactions: 0,
-                gtids: GtidSet::new(),
-                committed: None,
-                closed: false,
-            },
+            found: Contents::nothing(),
         }
     }
 

@@ -185,13 +185,7 @@ pub fn packed_file(file: &[u8], parted_at: usize) -> bool {
 pub fn unpacked(object: &[u8], bytes: u64) -> bool {
     let nothing = Contents {
         bytes,
-        sha256: Hash([0; 32]),
-        beginning: None,
-        entries: None,
-        transactions: 0,
-        gtids: GtidSet::new(),
-        committed: None,
-        closed: false,
+        ..Contents::nothing()
     };
     [false, true].into_iter().any(|closed| {
         let manifest = manifest_of(piece(0, bytes, closed), &nothing, object);

@@ -130,10 +130,23 @@ impl Storage {
                 settings.url
             ))
         };
-        let (scheme, folder) = ObjectStoreScheme::parse(&settings.url).map_err(|_| elsewhere())?;
+        let (scheme, mut folder) =
+            ObjectStoreScheme::parse(&settings.url).map_err(|_| elsewhere())?;
         let url = settings.url.to_string();
-        let (client, retry) = (client(settings), retry(settings));
-        let mut folder = folder;
+        // The builders have the same methods, and no trait.
+        macro_rules! service {
+            ($builder:ty, $key:ty, $name:literal) => {{
+                let mut builder = <$builder>::from_env()
+                    .with_url(url)
+                    .with_client_options(client(settings))
+                    .with_retry(retry(settings));
+                for (name, value) in &settings.options {
+                    let key: $key = name.parse().map_err(|_| unknown(name, $name))?;
+                    builder = builder.with_config(key, value);
+                }
+                Arc::new(builder.build().map_err(wrong)?)
+            }};
+        }
         let objects: Arc<dyn ObjectStore> = match scheme {
             ObjectStoreScheme::Local => {
                 if let Some(option) = settings.options.keys().next() {
@@ -151,34 +164,17 @@ impl Storage {
                 Arc::new(there.with_fsync(true))
             }
             ObjectStoreScheme::AmazonS3 => {
-                let from_env = AmazonS3Builder::from_env().with_url(url);
-                let mut builder = from_env.with_client_options(client).with_retry(retry);
-                for (name, value) in &settings.options {
-                    let key: AmazonS3ConfigKey =
-                        name.parse().map_err(|_| unknown(name, "Amazon S3"))?;
-                    builder = builder.with_config(key, value);
-                }
-                Arc::new(builder.build().map_err(wrong)?)
+                service!(AmazonS3Builder, AmazonS3ConfigKey, "Amazon S3")
             }
             ObjectStoreScheme::GoogleCloudStorage => {
-                let from_env = GoogleCloudStorageBuilder::from_env().with_url(url);
-                let mut builder = from_env.with_client_options(client).with_retry(retry);
-                for (name, value) in &settings.options {
-                    let key: GoogleConfigKey = name
-                        .parse()
-                        .map_err(|_| unknown(name, "Google Cloud Storage"))?;
-                    builder = builder.with_config(key, value);
-                }
-                Arc::new(builder.build().map_err(wrong)?)
+                service!(
+                    GoogleCloudStorageBuilder,
+                    GoogleConfigKey,
+                    "Google Cloud Storage"
+                )
             }
             ObjectStoreScheme::MicrosoftAzure => {
-                let from_env = MicrosoftAzureBuilder::from_env().with_url(url);
-                let mut builder = from_env.with_client_options(client).with_retry(retry);
-                for (name, value) in &settings.options {
-                    let key: AzureConfigKey = name.parse().map_err(|_| unknown(name, "Azure"))?;
-                    builder = builder.with_config(key, value);
-                }
-                Arc::new(builder.build().map_err(wrong)?)
+                service!(MicrosoftAzureBuilder, AzureConfigKey, "Azure")
             }
             _ => return Err(elsewhere()),
         };
