@@ -49,6 +49,11 @@ pub(crate) fn end_at(last: OpId) -> End {
     (term, last.index as usize + 1)
 }
 
+/// The last entry of a log that ends there.
+pub(crate) fn last_before((term, count): End) -> Option<OpId> {
+    Some(OpId::new(u64::from(term), count.checked_sub(1)? as u64))
+}
+
 /// What a member remembers of its log.
 pub(crate) fn recollection(member: &Member) -> Recollection {
     let mut runs: Vec<TermRun> = Vec::new();

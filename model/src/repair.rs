@@ -14,7 +14,7 @@ use raft_types::{
     DoubtedTail, LogId, MemberId, MemberRecord, Membership as StoredVoters, StoredMembership,
 };
 
-use crate::naming::{end_at, last_of, name, named, named_sets, op_id, recollection};
+use crate::naming::{end_at, last_before, last_of, name, named, named_sets, op_id, recollection};
 use crate::ring::{
     Content, Count, Doubt, Entry, Id, Member, Members, Membership, NOBODY, Planned, Ring, Role,
     Term, common,
@@ -42,7 +42,9 @@ pub(crate) fn plan(
         .map(|(_, member)| member)
         .max_by_key(|m| m.end())?;
     // Mostly so, and much sooner said than by the plan.
-    let sound = answers().filter(|(_, member)| member.doubt.is_none());
+    let sound = answers().filter(|(_, member)| {
+        member.doubt.is_none() && member.told.is_none_or(|told| told <= longest.end())
+    });
     if rules.is_elected(longest, sound.map(|(id, _)| id).collect()) {
         return None;
     }
@@ -93,6 +95,7 @@ fn evidence(
         settled: Some(settled.map_or_else(|| Some(StoredMembership::default()), stored)?),
         leader: None,
         doubted_tail: member.doubt.is_some(),
+        elects_from: member.told.and_then(last_before),
     })
 }
 

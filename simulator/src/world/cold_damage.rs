@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use binlog_store::FileNumber;
 use fastrand::Rng;
-use raft_types::MemberId;
+use raft_types::{MemberId, MemberKind};
 use testkit::disk::Survival;
 
 use super::World;
@@ -118,7 +118,7 @@ impl World {
         let first = self.front(leader).map(|front| front.file);
         self.take_away(lacking, absence);
         if let Some(first) = first
-            && let Some(settled) = self.wait_for_files(leader, first)
+            && let Some(settled) = self.wait_for_files(leader, lacking, first)
             && self.serving() == Some((leader, term))
         {
             // Of what a lone voter wrote while nobody heard it there is no other copy.
@@ -180,12 +180,19 @@ impl World {
 
     /// Until the leader has written some files more, and all that is in them is committed and applied: nothing but a stream to
     /// another member reads them any more. Behind them comes the file that is returned.
-    fn wait_for_files(&mut self, leader: MemberId, first: FileNumber) -> Option<FileNumber> {
+    fn wait_for_files(
+        &mut self,
+        leader: MemberId,
+        lacking: MemberId,
+        first: FileNumber,
+    ) -> Option<FileNumber> {
         let more = self.dice.u64(3..7);
         let leads = |world: &Self| world.serving().map(|(id, _)| id) == Some(leader);
         self.wait_until("nobody writes", TIME_TO_WRITE, |world| {
             let front = world.front(leader);
-            !leads(world) || front.is_some_and(|front| front.file.get() >= first.get() + more)
+            !leads(world)
+                || world.nobody_can_write_without(lacking)
+                || front.is_some_and(|front| front.file.get() >= first.get() + more)
         });
         let written = self.front(leader)?;
         self.wait_until("nobody commits", TIME_TO_WRITE, |world| {
@@ -193,6 +200,13 @@ impl World {
             !leads(world) || front.is_some_and(|front| front.committed >= written.durable)
         });
         Some(written.file)
+    }
+
+    /// Whether every database member but this one is lost: who was down when this one was chosen may not have come up again.
+    fn nobody_can_write_without(&self, lacking: MemberId) -> bool {
+        self.slots.iter().all(|(id, slot)| {
+            *id == lacking || slot.is_lost() || slot.setup.record.kind == MemberKind::Witness
+        })
     }
 
     fn take_away(&mut self, member: MemberId, absence: Absence) {

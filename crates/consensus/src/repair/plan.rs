@@ -21,6 +21,13 @@
 //! (`doubted_tail`) does not keep what 1. says that it keeps: its answer proves nothing, as if it were missing. Its log may
 //! be the longest all the same, for it is a part of a leader's log like any other.
 //!
+//! # A ring that has gone on, and whose end nobody has
+//!
+//! A member that was told how far the ring has gone on votes for no log that ends before (`vote_gate`). Where nobody who answers has a
+//! log that goes that far, it elects nobody, and this may be so for good: the survivor of an earlier repair died, or lost its power
+//! between the term of its repair and the entry, behind which others had heard of the term. To the plan such a member does not elect;
+//! and what the ring has gone on to may be lost.
+//!
 //! So the proof is asked for the two memberships that the survivor's log ends with, or for the last alone when somebody knows it
 //! to be committed. It does not ask which step a leader would have wanted: whatever an operator or the leader tasks may have ordered,
 //! the rules for steps hold.
@@ -69,6 +76,9 @@ pub struct MemberEvidence {
     /// The end of its log was damaged and cut off, and may have been acknowledged: it may have had more.
     #[serde(default)]
     pub doubted_tail: bool,
+    /// It was told that the ring has gone on to this entry, which its log lacks: it elects nobody whose log does not go that far.
+    #[serde(default)]
+    pub elects_from: Option<OpId>,
 }
 
 impl MemberEvidence {
@@ -76,6 +86,7 @@ impl MemberEvidence {
     pub(crate) async fn of(core: &MemberCore, leader: Option<MemberId>) -> Self {
         let raft = &core.raft;
         let doubted_tail = core.campaigning.gate.needed().is_some();
+        let elects_from = core.campaigning.gate.committed();
         // The engine's own word for it: a membership has another behind it only when it is committed.
         let settled = raft.with_raft_state(|state| (**state.membership_state.committed()).clone());
         // An engine that has stopped says nothing of it; its log is evidence all the same.
@@ -85,8 +96,9 @@ impl MemberEvidence {
         Self {
             settled,
             member: core.id,
-            // Asked before the log's end: a doubt that is settled in between leaves the log as long as it has to be.
+            // Both asked before the log's end: what is settled in between leaves the log as long as it has to be.
             doubted_tail,
+            elects_from,
             term: role.term,
             log_end: progress.last_log,
             committed: progress.applied,
@@ -101,7 +113,8 @@ impl MemberEvidence {
 pub struct PossibleLoss {
     /// Entries after this one may have been acknowledged, and would be lost.
     pub after: Option<OpId>,
-    /// Voter sets that are in force, or may have followed, and of which nobody who answers had to be asked.
+    /// Voter sets that are in force, or may have followed, and of which nobody who answers had to be asked; none where only
+    /// [`RepairPlan::gone_on`] says that something is missing.
     pub unseen: VoterSets,
 }
 
@@ -122,6 +135,9 @@ pub struct RepairPlan {
     /// Members that answered and may have acknowledged what their damaged logs have lost: they count as if they had not.
     #[serde(default)]
     pub in_doubt: BTreeSet<MemberId>,
+    /// Up to where the ring has gone on, as a member was told that answers, where no log of those that answer goes that far.
+    #[serde(default)]
+    pub gone_on: Option<OpId>,
     /// Members that answered and took entries as committed that the survivor does not have: restart them, they cut
     /// their logs back.
     pub to_restart: BTreeSet<MemberId>,
@@ -152,7 +168,7 @@ pub enum RepairRefusal {
     /// The longest log cannot be proven.
     #[error(
         "it cannot be proven that member {survivor} has everything that was acknowledged: {}. Bring back one that is missing, even if only for its log; or accept that entries after {} may be lost, with `--accept-loss {}`",
-        may_have_more(.missing, .in_doubt), end(.after), end(.after)
+        may_have_more(.missing, .in_doubt, .gone_on), end(.after), end(.after)
     )]
     Unproven {
         /// Who has the longest log of those that answer.
@@ -162,6 +178,9 @@ pub enum RepairRefusal {
         /// Who answers, and may have acknowledged what its damaged log has lost.
         #[serde(default)]
         in_doubt: BTreeSet<MemberId>,
+        /// Up to where the ring has gone on, as one who answers was told, where nobody who answers has it.
+        #[serde(default)]
+        gone_on: Option<OpId>,
         /// The last entry of the survivor's log: what follows it may be lost.
         after: Option<OpId>,
     },
@@ -202,7 +221,11 @@ fn list(members: &BTreeSet<MemberId>) -> String {
     names.join(", ")
 }
 
-fn may_have_more(missing: &BTreeSet<MemberId>, in_doubt: &BTreeSet<MemberId>) -> String {
+fn may_have_more(
+    missing: &BTreeSet<MemberId>,
+    in_doubt: &BTreeSet<MemberId>,
+    gone_on: &Option<OpId>,
+) -> String {
     let missing = (!missing.is_empty()).then(|| {
         format!(
             "member {} may have more, and does not answer",
@@ -215,8 +238,11 @@ fn may_have_more(missing: &BTreeSet<MemberId>, in_doubt: &BTreeSet<MemberId>) ->
             list(in_doubt)
         )
     });
-    let both: Vec<String> = missing.into_iter().chain(in_doubt).collect();
-    both.join("; ")
+    let gone_on = gone_on.map(|end| {
+        format!("the ring has gone on to {end}, as one of them was told, and none of them has that")
+    });
+    let all: Vec<String> = missing.into_iter().chain(in_doubt).chain(gone_on).collect();
+    all.join("; ")
 }
 
 /// How far the term of a repair lies beyond the latest that was seen: members that did not answer may have seen later ones.
@@ -291,14 +317,20 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
         true => &answering,
         false => &sound,
     };
+    // The longest log is the one that is elected if any is.
+    let gone_on = with_log().filter(|one| one.elects_from > survivor.log_end);
+    let out_of_reach: BTreeSet<MemberId> = gone_on.clone().map(|one| one.member).collect();
+    let gone_on = gone_on.filter_map(|one| one.elects_from).max();
+    let electing = electing - &out_of_reach;
     let has_majority =
-        |set: &BTreeSet<MemberId>| set.intersection(electing).count() >= majority_of(set.len());
+        |set: &BTreeSet<MemberId>| set.intersection(&electing).count() >= majority_of(set.len());
     if sets.iter().all(has_majority) {
         return Err(RepairRefusal::NotLost);
     }
-    let loss = unseen(survivor, evidence, &sound).map(|unseen| PossibleLoss {
+    let unseen = unseen(survivor, evidence, &sound);
+    let loss = (unseen.is_some() || gone_on.is_some()).then(|| PossibleLoss {
         after: survivor.log_end,
-        unseen,
+        unseen: unseen.unwrap_or_default(),
     });
     let concerned = sets
         .iter()
@@ -314,6 +346,7 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
             .filter(|id| !answering.contains(id))
             .collect(),
         in_doubt: answering.difference(&sound).copied().collect(),
+        gone_on,
         to_restart: evidence
             .iter()
             .filter(|one| one.committed > survivor.log_end)
@@ -373,6 +406,7 @@ pub fn accept(plan: &RepairPlan, accepted: Option<OpId>) -> Result<(), RepairRef
             survivor: plan.survivor,
             missing: plan.missing.clone(),
             in_doubt: plan.in_doubt.clone(),
+            gone_on: plan.gone_on,
             after: loss.after,
         }),
     }
@@ -490,6 +524,7 @@ mod tests {
             membership,
             leader: None,
             doubted_tail: false,
+            elects_from: None,
         }
     }
 
@@ -678,6 +713,45 @@ mod tests {
         // Where all are there, they tell each other how far their logs go.
         let all: Vec<_> = (1..=9).map(|id| doubtful(id, (2, 90 + id))).collect();
         assert_eq!(plan_repair(&all), Err(RepairRefusal::NotLost));
+    }
+
+    /// Pins a bug: the survivor of a repair lost its power between the repair's term and its entry, or for good behind it. Whoever had
+    /// heard of that term voted for nobody any more, and the operator was told to wait for the election.
+    #[test]
+    fn a_ring_that_waits_for_what_nobody_has_can_be_repaired() {
+        let told = |id, end, needed| MemberEvidence {
+            elects_from: Some(needed),
+            ..member(id, end, A)
+        };
+        let leapt = OpId::new(1002, 0);
+        let waiting = [
+            member(1, (2, 100), A),
+            told(2, (2, 90), leapt),
+            told(3, (2, 95), leapt),
+        ];
+        let plan = plan_repair(&waiting).unwrap();
+        assert_eq!(plan.survivor, MemberId(1));
+        assert_eq!(plan.gone_on, Some(leapt));
+        assert_eq!(plan.missing, set(&[]));
+        let refusal = accept(&plan, None).unwrap_err().to_string();
+        assert!(
+            refusal.contains("everything that was acknowledged: the ring has gone on to 1002.0"),
+            "{refusal}"
+        );
+        assert_eq!(accept(&plan, Some(OpId::new(2, 100))), Ok(()));
+        // Two that vote for the third are enough, and so is a log that has what they wait for.
+        let one_waits = [
+            member(1, (2, 100), A),
+            told(2, (2, 90), leapt),
+            member(3, (2, 95), A),
+        ];
+        assert_eq!(plan_repair(&one_waits), Err(RepairRefusal::NotLost));
+        let there = [
+            member(1, (2, 100), A),
+            told(2, (2, 90), OpId::new(2, 100)),
+            told(3, (2, 95), OpId::new(2, 99)),
+        ];
+        assert_eq!(plan_repair(&there), Err(RepairRefusal::NotLost));
     }
 
     #[test]

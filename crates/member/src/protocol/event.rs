@@ -273,6 +273,7 @@ mod tests {
             settled: Some(StoredMembership::default()),
             leader: None,
             doubted_tail: false,
+            elects_from: Some(OpId::new(3, 12)),
         };
         for event in [
             CommandEvent::Began {

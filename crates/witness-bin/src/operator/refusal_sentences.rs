@@ -325,6 +325,7 @@ fn refused_repairs_say_what_to_do() {
                 survivor: TWO,
                 missing: [THREE].into(),
                 in_doubt: [].into(),
+                gone_on: None,
                 after: end,
             },
             Exit::Refused,

@@ -236,6 +236,7 @@ impl World {
                 settled: Some(stored(settled)),
                 leader: None,
                 doubted_tail: false,
+                elects_from: None,
             }
         };
         ids(answering).into_iter().map(one).collect()

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use consensus::{MemberEvidence, RepairPlan, accept_repair, plan_repair};
+use consensus::{MemberEvidence, PossibleLoss, RepairPlan, accept_repair, plan_repair};
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, OpId};
 use serde::Serialize;
@@ -382,6 +382,12 @@ fn describe(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
             names(&mut plan.in_doubt.iter())
         ));
     }
+    if let Some(end) = plan.gone_on {
+        lines.push(format!(
+            "Gone on: the ring has gone on to {end}, as a member was told that answers, and no member that answers has that. Look for the \
+             one that has it first: the survivor of an earlier repair."
+        ));
+    }
     if !plan.to_restart.is_empty() {
         lines.push(format!(
             "To be restarted afterwards, because they have committed entries that would be lost: {}.",
@@ -391,12 +397,16 @@ fn describe(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
     lines.push(match &plan.loss {
         None => "Data loss: none. Every quorum that may have committed includes a member that answers."
             .to_owned(),
+        Some(loss) if loss.unseen.is_empty() => format!(
+            "Data loss possible after {}: what the ring has gone on to is not there.",
+            end_of(loss)
+        ),
         Some(loss) => {
             let sets = loss.unseen.iter().map(|set| names(&mut set.iter()));
             format!(
                 "Data loss possible after {}: the quorum of {} is in force or may be by now, and could have committed without \
                  a member that answers.",
-                loss.after.map_or_else(|| "the beginning".to_owned(), |after| after.to_string()),
+                end_of(loss),
                 sets.collect::<Vec<_>>().join(" together with that of ")
             )
         }
@@ -404,11 +414,15 @@ fn describe(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
     lines
 }
 
+fn end_of(loss: &PossibleLoss) -> String {
+    let beginning = || "the beginning".to_owned();
+    loss.after.map_or_else(beginning, |after| after.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use consensus::PossibleLoss;
     use consensus::Term;
 
     use super::*;
@@ -433,6 +447,7 @@ mod tests {
             lost: vec![[1, 2, 3].map(MemberId).into()],
             missing: [1, 2].map(MemberId).into(),
             in_doubt: BTreeSet::new(),
+            gone_on: None,
             to_restart: BTreeSet::new(),
             loss: loss.then(|| PossibleLoss {
                 after: end,
@@ -517,7 +532,6 @@ mod tests {
 
 #[cfg(test)]
 mod evidence_tests {
-    use consensus::PossibleLoss;
     use consensus::Term;
     use raft_types::MemberKind;
     use raft_types::Region;
@@ -544,6 +558,7 @@ mod evidence_tests {
             settled: None,
             leader: None,
             doubted_tail: false,
+            elects_from: None,
         };
         let evidence = [
             Evidence::new(&place(1), Err("no answer within 2s".into())),
@@ -556,6 +571,7 @@ mod evidence_tests {
             lost: vec![[1, 2, 3].map(MemberId).into()],
             missing: [1, 2].map(MemberId).into(),
             in_doubt: [5].map(MemberId).into(),
+            gone_on: Some(OpId::new(1003, 0)),
             to_restart: [4].map(MemberId).into(),
             loss: Some(PossibleLoss {
                 after: end,
@@ -572,6 +588,7 @@ Plan: member 3 continues alone, in term 1003 or later. Its log ends at 3.1042, t
 Lost: the quorum of member 1, member 2, member 3.
 Missing: member 1, member 2. Make sure that they do not run where they cannot reach member 3.
 In doubt: member 5. The ends of their logs were damaged, and may have been acknowledged: they count as if they did not answer.
+Gone on: the ring has gone on to 1003.0, as a member was told that answers, and no member that answers has that. Look for the one that has it first: the survivor of an earlier repair.
 To be restarted afterwards, because they have committed entries that would be lost: member 4.
 Data loss possible after 3.1042: the quorum of member 1, member 2, member 3 is in force or may be by now, and could have committed without a member that answers.
 ";
@@ -579,6 +596,10 @@ Data loss possible after 3.1042: the quorum of member 1, member 2, member 3 is i
             page(&evidence, Some(&plan), &Directory::default()),
             expected
         );
+        plan.loss.as_mut().unwrap().unseen.clear();
+        let text = page(&evidence, Some(&plan), &Directory::default());
+        let last = "Data loss possible after 3.1042: what the ring has gone on to is not there.\n";
+        assert!(text.ends_with(last), "{text}");
         plan.loss = None;
         let text = page(&evidence, Some(&plan), &Directory::default());
         assert!(text.contains("Data loss: none. Every quorum"), "{text}");
