@@ -169,13 +169,7 @@ fn perform(action: &Action, again: bool) -> Result<Vec<Failure>> {
             &sim::program(Build::Dev, "simulator"),
             &built_seeds(seeds.clone(), *scenario, *mutation),
         )?,
-        Action::KeptSeeds => {
-            for kept in kept_seeds::all()? {
-                let seeds = built_seeds(kept.seed..kept.seed + 1, kept.scenario.as_deref(), None);
-                let played = sim::run_seeds(&sim::program(Build::Dev, "simulator"), &seeds);
-                played.with_context(|| format!("a seed that failed once: {kept}"))?;
-            }
-        }
+        Action::KeptSeeds => run_kept_seeds()?,
         Action::FreshSeeds => run_fresh_seeds()?,
         Action::Nemesis => nemesis::run_short()?,
         Action::Packages => packages::run_short(&sim::program(Build::Dev, "witness"))?,
@@ -206,6 +200,27 @@ fn built_seeds(range: Range<u64>, scenario: Option<&str>, mutation: Option<&str>
         scenario: scenario.map(str::to_owned),
         mutation: mutation.map(str::to_owned),
     }
+}
+
+/// Each is of another scenario than the one before, mostly: two at once all the same.
+fn run_kept_seeds() -> Result<()> {
+    let simulator = sim::program(Build::Dev, "simulator");
+    let left = Mutex::new(kept_seeds::all()?.into_iter());
+    let play = || -> Result<()> {
+        loop {
+            let Some(kept) = locked(&left).next() else {
+                return Ok(());
+            };
+            let seeds = built_seeds(kept.seed..kept.seed + 1, kept.scenario.as_deref(), None);
+            sim::run_seeds(&simulator, &seeds)
+                .with_context(|| format!("a seed that failed once: {kept}"))?;
+        }
+    };
+    thread::scope(|scope| {
+        let beside = scope.spawn(play);
+        let here = play();
+        here.and(beside.join().map_err(|_| anyhow!("a step panicked"))?)
+    })
 }
 
 /// Other ones each time: what the fixed seeds do not find, one of them may.
