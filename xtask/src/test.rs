@@ -8,8 +8,8 @@ mod steps;
 
 use std::ops::Range;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -53,6 +53,44 @@ struct Done {
     unsteady: Mutex<Vec<Failure>>,
     /// A step has failed: none is begun any more.
     failed: AtomicBool,
+    /// A step is over, or has failed.
+    over: Condvar,
+}
+
+impl Done {
+    /// Waits until a step of the other lane is over, or one has failed.
+    fn wait_for(&self, name: &str) {
+        let is_over = |times: &mut Vec<(&str, Duration)>| {
+            self.failed.load(Ordering::Relaxed) || times.iter().any(|(over, _)| *over == name)
+        };
+        let times = locked(&self.times);
+        drop(self.over.wait_while(times, |times| !is_over(times)));
+    }
+
+    /// Whoever waits for a step of this lane waits no longer, should it end in the middle of one.
+    fn fail_on_panic(&self) -> FailsOnPanic<'_> {
+        FailsOnPanic(self)
+    }
+
+    fn ends(&self, name: &'static str, took: Duration, failed: bool) {
+        let mut times = locked(&self.times);
+        times.push((name, took));
+        self.failed.fetch_or(failed, Ordering::Relaxed);
+        drop(times);
+        self.over.notify_all();
+    }
+}
+
+struct FailsOnPanic<'a>(&'a Done);
+
+impl Drop for FailsOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.failed.store(true, Ordering::Relaxed);
+            drop(locked(&self.0.times));
+            self.0.over.notify_all();
+        }
+    }
 }
 
 /// Runs the steps and sums them up.
@@ -95,34 +133,36 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 fn run_plan(plan: &Plan, again: bool, done: &Done) -> Result<()> {
-    run_steps(&plan.first, again, done)?;
     thread::scope(|scope| {
         let computing = thread::Builder::new().name("computing".into());
         let computing = computing.spawn_scoped(scope, || {
             // Of this thread alone, and of all that it starts.
             rustix::process::nice(LEAST_URGENT).context("cannot lower the priority")?;
-            run_steps(&plan.computing, again, done)
+            run_steps(plan, &plan.computing, again, done)
         })?;
-        let waiting = run_steps(&plan.waiting, again, done);
+        let waiting = run_steps(plan, &plan.waiting, again, done);
         let computing = computing.join();
         waiting.and(computing.map_err(|_| anyhow!("a step panicked"))?)
     })
 }
 
-/// Runs steps one after the other, until one fails, here or beside it.
-fn run_steps(steps: &[Step], again: bool, done: &Done) -> Result<()> {
-    for step in steps {
+/// Runs the steps of a lane one after the other, until one fails, here or beside it.
+fn run_steps(plan: &Plan, lane: &[Step], again: bool, done: &Done) -> Result<()> {
+    let _fails = done.fail_on_panic();
+    for step in lane {
+        if let Some(behind) = step.behind.filter(|behind| plan.has(behind)) {
+            done.wait_for(behind);
+        }
         if done.failed.load(Ordering::Relaxed) {
             return Ok(());
         }
         eprintln!("── {} ──", step.name);
         let began = Instant::now();
         let result = perform(&step.action, again);
-        locked(&done.times).push((step.name, began.elapsed()));
+        done.ends(step.name, began.elapsed(), result.is_err());
         match result {
             Ok(failures) => locked(&done.unsteady).extend(failures),
             Err(error) => {
-                done.failed.store(true, Ordering::Relaxed);
                 let error = error.context(format!("step `{}` failed", step.name));
                 // What runs beside it may take minutes to end.
                 eprintln!("{error:#}");

@@ -14,6 +14,7 @@ use crate::event::Event;
 use crate::faults::Fault;
 use crate::mutation::Mutation;
 use crate::shape::Shape;
+use crate::tick::Tick;
 use crate::workload::Workload;
 use crate::world::World;
 use crate::world::healing::time_to_commit;
@@ -139,6 +140,10 @@ const RESERVE: u64 = 40_000;
 const ROOM: u64 = 4_000;
 /// Less than this is a full disk, for clients who write up to a few hundred bytes at a time.
 const FULL: u64 = 800;
+/// The largest transaction may not fit into this any more, with what the log writes around it.
+const NEARLY_FULL: u64 = 1_200;
+/// How long nothing may have been written where a disk is nearly full, until it counts as full: clients try all the time.
+const NOTHING_FITS: Duration = Duration::from_secs(3);
 /// How long clients may take to write that much.
 const TIME_TO_FILL: Duration = Duration::from_secs(10);
 /// How long they go on trying: long enough for the reserve, if they were let in.
@@ -162,7 +167,15 @@ impl World {
         for slot in self.slots.values() {
             slot.setup.disk.leave_room(RESERVE + ROOM);
         }
-        let full = |left: Option<(u64, u128)>| left.is_some_and(|(left, _)| left < FULL);
+        let mut last = (0, self.now);
+        let full = |now, left: Option<(u64, u128)>| {
+            left.is_some_and(|(left, written)| {
+                if last.0 != written {
+                    last = (written, now);
+                }
+                left < FULL || left < NEARLY_FULL && now - last.1 >= NOTHING_FITS
+            })
+        };
         self.wait_until_leader("the disks are not full", TIME_TO_FILL, full);
         if let Some((leader, term)) = self.serving() {
             self.kill(leader);
@@ -174,7 +187,8 @@ impl World {
             slot.setup.disk.set_capacity(None);
         }
         let allowed = time_to_commit(&self.shape);
-        let goes_on = |now: Option<(u64, u128)>| now.is_some_and(|(_, written)| written > before);
+        let goes_on =
+            |_, now: Option<(u64, u128)>| now.is_some_and(|(_, written)| written > before);
         self.wait_until_leader("there is room, and nobody writes", allowed, goes_on);
     }
 
@@ -195,10 +209,10 @@ impl World {
         &mut self,
         otherwise: &str,
         allowed: Duration,
-        holds: impl Fn(Option<(u64, u128)>) -> bool,
+        mut holds: impl FnMut(Tick, Option<(u64, u128)>) -> bool,
     ) {
         let start = self.now;
-        while self.goes_on() && !holds(self.left_and_written()) {
+        while self.goes_on() && !holds(self.now, self.left_and_written()) {
             if self.now - start > allowed {
                 let words = format!("{otherwise}, within {allowed:?}");
                 self.record.saw(&Event::Stuck { words });

@@ -49,15 +49,11 @@ pub(crate) const BROKEN: [(&str, u64, &str); 27] = [
 /// The package of the whole-system tests, which all use a mysqld.
 const WHOLE_SYSTEM: &str = "witness-tests";
 
-/// All steps.
+/// All steps, in two lanes: those of one run one after the other, beside those of the other one.
 pub(super) struct Plan {
-    /// One after the other.
-    pub(super) first: Vec<Step>,
-    /// Behind them, one after the other: what has to have the machine, and leaves much of it idle, because it waits for processes,
-    /// clocks and disks.
+    /// What has to have the machine, and leaves much of it idle, because it waits for processes, clocks and disks.
     pub(super) waiting: Vec<Step>,
-    /// Beside those, one after the other, with what they leave: nothing in it looks at the time, and but for the last two it takes
-    /// no lock of cargo's.
+    /// What takes what those leave: nothing in it looks at the time.
     pub(super) computing: Vec<Step>,
 }
 
@@ -96,17 +92,16 @@ pub(super) enum Action {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) name: &'static str,
+    /// The step of the other lane that has to be over before this one begins: it needs what that one makes, or takes cargo's lock, for
+    /// which that one would have to wait.
+    pub(super) behind: Option<&'static str>,
     pub(super) action: Action,
 }
 
 impl Plan {
     /// Everything; `quick` leaves out what uses a mysqld or a container.
     pub(super) fn new(quick: bool) -> Self {
-        let mut plan = Self {
-            first: vec![cargo("format", &["fmt", "--all", "--check"])],
-            waiting: Vec::new(),
-            computing: simulated(),
-        };
+        let format = cargo("format", &["fmt", "--all", "--check"]);
         let lints = cargo(
             "lints",
             &[
@@ -118,9 +113,25 @@ impl Plan {
                 "warnings",
             ],
         );
-        let step = |name, action| Step { name, action };
+        let documentation = Step {
+            name: "documentation",
+            behind: None,
+            action: Action::Cargo {
+                arguments: vec![
+                    "doc",
+                    "--workspace",
+                    "--no-deps",
+                    "--document-private-items",
+                ],
+                variables: vec![("RUSTDOCFLAGS", "-D warnings")],
+            },
+        };
         if quick {
-            plan.first.extend([lints, quick_tests()]);
+            let simulated = simulated().into_iter().map(|step| step.behind("tests"));
+            Self {
+                waiting: vec![format, lints, quick_tests()],
+                computing: simulated.chain([documentation]).collect(),
+            }
         } else {
             // All at once, also what only later steps run: alone it would be compiled anew, with other features.
             let programs = cargo(
@@ -134,99 +145,113 @@ impl Plan {
                     "nemesis",
                 ],
             );
-            plan.first.extend([
-                step("mysql", Action::Mysql),
-                programs,
-                step("tests", Action::Tests),
-            ]);
-            plan.waiting = vec![
-                step("tests alone", Action::TestsAlone),
-                step("nemesis", Action::Nemesis),
-                step("packages", Action::Packages),
-                step("containers", Action::Containers),
-            ];
-            plan.computing.push(lints);
-        }
-        plan.computing.push(Step {
-            name: "documentation",
-            action: Action::Cargo {
-                arguments: vec![
-                    "doc",
-                    "--workspace",
-                    "--no-deps",
-                    "--document-private-items",
+            let mysql = Step::new("mysql", Action::Mysql);
+            let simulated = simulated().into_iter().map(|step| step.behind("programs"));
+            let lints = lints.behind("tests alone");
+            Self {
+                waiting: vec![
+                    format,
+                    programs,
+                    Step::new("tests", Action::Tests).behind("mysql"),
+                    Step::new("tests alone", Action::TestsAlone),
+                    Step::new("nemesis", Action::Nemesis),
+                    Step::new("packages", Action::Packages),
+                    Step::new("containers", Action::Containers),
                 ],
-                variables: vec![("RUSTDOCFLAGS", "-D warnings")],
-            },
-        });
-        plan
+                computing: [mysql]
+                    .into_iter()
+                    .chain(simulated)
+                    .chain([lints, documentation])
+                    .collect(),
+            }
+        }
     }
 
-    /// Without what stands before a step: what runs beside it is whole.
+    /// Without what stands before a step in its lane; and of the other lane without what it is behind.
     ///
     /// # Errors
     /// The names of all steps, where there is none of this one.
     pub(super) fn from(mut self, name: &str) -> Result<Self, Vec<&'static str>> {
-        let place = |steps: &[Step]| steps.iter().position(|step| step.name == name);
-        if let Some(place) = place(&self.first) {
-            self.first.drain(..place);
-        } else if let Some(place) = place(&self.waiting) {
-            self.first.clear();
+        let place = |steps: &[Step], name| steps.iter().position(|step| step.name == name);
+        if let Some(place) = place(&self.waiting, name) {
             self.waiting.drain(..place);
-        } else if let Some(place) = place(&self.computing) {
-            self.first.clear();
-            self.computing.drain(..place);
+        } else if let Some(at) = place(&self.computing, name) {
+            self.computing.drain(..at);
+            let behind = self.computing.first().and_then(|step| step.behind);
+            let over = behind.and_then(|behind| place(&self.waiting, behind));
+            self.waiting.drain(..over.map_or(0, |over| over + 1));
         } else {
             return Err(self.names());
         }
         Ok(self)
     }
 
+    /// Whether there is a step of this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.steps().any(|step| step.name == name)
+    }
+
     fn names(&self) -> Vec<&'static str> {
-        let steps = [&self.first, &self.waiting, &self.computing];
-        steps.into_iter().flatten().map(|step| step.name).collect()
+        self.steps().map(|step| step.name).collect()
+    }
+
+    fn steps(&self) -> impl Iterator<Item = &Step> {
+        self.waiting.iter().chain(&self.computing)
+    }
+}
+
+impl Step {
+    fn new(name: &'static str, action: Action) -> Self {
+        Self {
+            name,
+            behind: None,
+            action,
+        }
+    }
+
+    fn behind(self, name: &'static str) -> Self {
+        Self {
+            behind: Some(name),
+            ..self
+        }
     }
 }
 
 fn cargo(name: &'static str, arguments: &[&'static str]) -> Step {
-    Step {
-        name,
-        action: Action::Cargo {
-            arguments: arguments.to_vec(),
-            variables: Vec::new(),
-        },
-    }
+    let action = Action::Cargo {
+        arguments: arguments.to_vec(),
+        variables: Vec::new(),
+    };
+    Step::new(name, action)
 }
 
 fn quick_tests() -> Step {
-    Step {
-        name: "tests",
-        action: Action::Cargo {
-            arguments: vec![
-                "test",
-                "--workspace",
-                "--no-fail-fast",
-                "--exclude",
-                WHOLE_SYSTEM,
-                "--",
-                "--skip",
-                "mysqld",
-            ],
-            // A test that uses a mysqld and does not say so in its name fails.
-            variables: vec![(QUICK_VARIABLE, "1")],
-        },
-    }
+    let action = Action::Cargo {
+        arguments: vec![
+            "test",
+            "--workspace",
+            "--no-fail-fast",
+            "--exclude",
+            WHOLE_SYSTEM,
+            "--",
+            "--skip",
+            "mysqld",
+        ],
+        // A test that uses a mysqld and does not say so in its name fails.
+        variables: vec![(QUICK_VARIABLE, "1")],
+    };
+    Step::new("tests", action)
 }
 
 /// What the simulator plays.
 fn simulated() -> Vec<Step> {
-    let simulate = |name, seeds, scenario, mutation| Step {
-        name,
-        action: Action::Simulate {
+    let simulate = |name, seeds, scenario, mutation| {
+        let action = Action::Simulate {
             seeds,
             scenario,
             mutation,
-        },
+        };
+        Step::new(name, action)
     };
     let mut steps = vec![
         simulate("simulator", 1..1 + SEEDS, None, None),
@@ -260,7 +285,7 @@ fn simulated() -> Vec<Step> {
         ("kept seeds", Action::KeptSeeds),
         ("fresh seeds", Action::FreshSeeds),
     ] {
-        steps.push(Step { name, action });
+        steps.push(Step::new(name, action));
     }
     for (name, first, mutation) in BROKEN {
         let seeds = first..first + FOUND_WITHIN;
@@ -280,14 +305,22 @@ mod tests {
     #[test]
     fn everything_is_checked_with_a_mysqld_before_the_tests() {
         let plan = Plan::new(false);
-        assert_eq!(names(&plan.first), ["format", "mysql", "programs", "tests"]);
         assert_eq!(
             names(&plan.waiting),
-            ["tests alone", "nemesis", "packages", "containers"]
+            [
+                "format",
+                "programs",
+                "tests",
+                "tests alone",
+                "nemesis",
+                "packages",
+                "containers"
+            ]
         );
         assert_eq!(
             names(&plan.computing),
             [
+                "mysql",
                 "simulator",
                 "lost quorum",
                 "removals",
@@ -335,18 +368,39 @@ mod tests {
         );
     }
 
+    /// Of two steps that wait for each other, or of one that waits for one of its own lane, none would ever begin.
+    #[test]
+    fn every_step_can_begin() {
+        for quick in [false, true] {
+            let plan = Plan::new(quick);
+            let (mut waiting, mut computing) = (&plan.waiting[..], &plan.computing[..]);
+            let mut over = Vec::new();
+            while !(waiting.is_empty() && computing.is_empty()) {
+                let before = over.len();
+                for lane in [&mut waiting, &mut computing] {
+                    if let Some((step, rest)) = lane.split_first()
+                        && step.behind.is_none_or(|name| over.contains(&name))
+                    {
+                        over.push(step.name);
+                        *lane = rest;
+                    }
+                }
+                assert!(over.len() > before, "{:?}", plan.names());
+            }
+        }
+    }
+
     #[test]
     fn quick_leaves_out_the_mysqld_and_only_that() {
         let (quick, full) = (Plan::new(true), Plan::new(false));
-        assert_eq!(names(&quick.first), ["format", "lints", "tests"]);
-        assert!(quick.waiting.is_empty());
+        assert_eq!(names(&quick.waiting), ["format", "lints", "tests"]);
         let mut computing = names(&full.computing);
-        computing.retain(|name| *name != "lints");
+        computing.retain(|name| !["lints", "mysql"].contains(name));
         assert_eq!(names(&quick.computing), computing);
         let Action::Cargo {
             arguments,
             variables,
-        } = &quick.first[2].action
+        } = &quick.waiting[2].action
         else {
             panic!("the tests run under cargo")
         };
@@ -359,16 +413,15 @@ mod tests {
     #[test]
     fn what_stands_before_a_step_is_left_out() {
         let from = |name| Plan::new(false).from(name);
-        let plan = from("tests").unwrap();
-        assert_eq!(names(&plan.first), ["tests"]);
-        assert_eq!(plan.names()[1..], Plan::new(false).names()[4..]);
         let plan = from("packages").unwrap();
-        assert_eq!(names(&plan.first), [""; 0]);
         assert_eq!(names(&plan.waiting), ["packages", "containers"]);
-        assert_eq!(plan.computing.len(), Plan::new(false).computing.len());
+        assert_eq!(plan.computing, Plan::new(false).computing);
         let plan = from("lints").unwrap();
         assert_eq!(names(&plan.computing), ["lints", "documentation"]);
-        assert_eq!(plan.waiting.len(), 4);
+        assert_eq!(names(&plan.waiting), ["nemesis", "packages", "containers"]);
+        let plan = from("kept seeds").unwrap();
+        assert_eq!(names(&plan.waiting)[0], "tests");
+        assert!(!plan.has("programs") && !plan.has("mysql"));
         let all = from("nothing").err().unwrap();
         assert_eq!(all, Plan::new(false).names());
     }
