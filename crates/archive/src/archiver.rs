@@ -145,6 +145,22 @@ impl Archiver {
         self.known = None;
     }
 
+    /// Looks what the archive has.
+    ///
+    /// # Errors
+    /// When the storage does not say, or the archive is of another log.
+    pub async fn look_anew(&mut self) -> Result<(), ArchiveError> {
+        self.known = None;
+        self.known = Some(self.look().await?);
+        Ok(())
+    }
+
+    /// The member that archived what the archive has last, as it was seen last.
+    #[must_use]
+    pub fn last_archived_by(&self) -> Option<MemberId> {
+        Some(self.known.as_ref()?.last.as_ref()?.archived_by)
+    }
+
     /// How far the archive reaches without a gap behind it, as it was seen last: what this log has before it may be purged.
     #[must_use]
     pub fn archived(&self) -> Option<LogPlace> {

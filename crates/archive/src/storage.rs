@@ -33,7 +33,7 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 
 /// Where an archive is, and how it is reached.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct StorageSettings {
     /// `s3://bucket/folder`, `gs://bucket/folder`, `az://container/folder` or `file:///folder`.
     pub url: Url,
@@ -42,6 +42,18 @@ pub struct StorageSettings {
     pub options: BTreeMap<String, String>,
     /// How long one call may take.
     pub call_limit: Duration,
+}
+
+/// The options in what a file holds: lines as `aws_endpoint = "https://…"`, which may be secret, so that no message quotes them.
+///
+/// # Errors
+/// In words, with the line, when they are no such lines.
+pub fn options_in(text: &str) -> Result<BTreeMap<String, String>, String> {
+    toml::from_str(text).map_err(|error: toml::de::Error| {
+        let before = error.span().and_then(|span| text.get(..span.start));
+        let line = before.map_or(0, |before| before.matches('\n').count()) + 1;
+        format!("line {line} is no `option = \"text\"`, with an option only once")
+    })
 }
 
 /// Without the options, which may be secret.

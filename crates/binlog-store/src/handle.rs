@@ -179,6 +179,13 @@ impl LogHandle {
             (Some(_), None) => false,
             (None, _) => true,
         };
+        let mut bytes_from_here: u64 = files.iter().map(|file| file.end).sum();
+        let mut kept_for_archive = |file: &LogFile| {
+            let bytes = bytes_from_here;
+            bytes_from_here -= file.end;
+            let needed = needed.by_archive.as_ref();
+            needed.is_some_and(|needed| needed.keeps(file.number(), bytes))
+        };
         let candidates: Vec<PurgeCandidate> = files
             .iter()
             .enumerate()
@@ -190,6 +197,7 @@ impl LogHandle {
                 // A file was closed when the next one was begun.
                 closed_at: files.get(at + 1).map(|next| next.header.timestamp),
                 executed: executed(files.get(at + 1)),
+                kept_for_archive: kept_for_archive(file),
             })
             .collect();
         plan_purge(

@@ -48,7 +48,7 @@ pub use crate::options::{
     Durability, OptionsError, ProgressCallback, StoreOptions, VerifyAtStart, VerifyProgress,
     WriterMode,
 };
-pub use crate::purge::{PurgeHold, PurgeLimit, PurgePlan, PurgePolicy, StillNeeded};
+pub use crate::purge::{NotArchived, PurgeHold, PurgeLimit, PurgePlan, PurgePolicy, StillNeeded};
 pub use crate::reader::LogReader;
 pub use crate::recovery::{
     INDEX_CASES, IndexCase, IndexState, MetaState, RECOVERY_CASES, RecoveryCase, RecoveryReport,

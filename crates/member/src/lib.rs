@@ -14,6 +14,7 @@
 //!   phases                           from its start to its end
 //! ```
 
+mod archiving;
 mod binlog_serving;
 mod commands;
 mod credentials;

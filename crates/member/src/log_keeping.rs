@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use binlog_store::{
-    FileNumber, LogHandle, PurgeLimit, PurgePlan, PurgePolicy, ScrubStep, StillNeeded,
+    FileNumber, LogHandle, NotArchived, PurgeLimit, PurgePlan, PurgePolicy, ScrubStep, StillNeeded,
 };
 use consensus::{NeededBy, PurgeError};
 use mysql_link::ConnectOptions;
@@ -16,6 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior, sleep};
 use crate::protocol::{KeptFile, PurgeReport, PurgeRequest, Refusal, RefusalKind};
 use crate::ring_handle::RingHandle;
 use crate::settings::LogSettings;
+use crate::state::MemberState;
 
 // Removes old files of the member's log as configured, by age and by size. Each member purges for itself, and asks the
 // leader what the ring still needs; without an answer nothing is purged. What a reader holds, what is not committed,
@@ -56,18 +57,20 @@ impl Retention {
     }
 }
 
-/// Purges whenever it is due, for as long as it is polled. `mysqld` is the one beside the member.
+/// Purges whenever it is due, for as long as it is polled. `mysqld` is the one beside the member, and `not_archived` says what of
+/// the log stays for its archive.
 pub(crate) async fn purge_as_configured(
     ring: RingHandle,
     retention: Retention,
     mysqld: Option<ConnectOptions>,
+    not_archived: impl Fn() -> Option<NotArchived>,
 ) {
     let mut ticks = tokio::time::interval(PURGE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut told = None;
     loop {
         ticks.tick().await;
-        let kept = match look(&ring, retention, mysqld.as_ref()).await {
+        let kept = match look(&ring, retention, mysqld.as_ref(), not_archived()).await {
             Ok(kept) => kept,
             Err(why) => Some(why),
         };
@@ -85,13 +88,15 @@ async fn look(
     ring: &RingHandle,
     retention: Retention,
     mysqld: Option<&ConnectOptions>,
+    not_archived: Option<NotArchived>,
 ) -> Result<Option<String>, String> {
     let now = SystemTime::now();
     let due = farthest(ring, retention, now, &StillNeeded::default());
     if due.floor.is_none() {
         return Ok(None);
     }
-    let (needed, needed_by) = still_needed(ring, retention.absent_after, mysqld).await?;
+    let (needed, needed_by) =
+        still_needed(ring, retention.absent_after, mysqld, not_archived).await?;
     let plan = farthest(ring, retention, now, &needed);
     if let Some(upto) = plan.floor {
         let purged = ring.member.purge(upto).await;
@@ -104,11 +109,12 @@ async fn look(
         .and_then(|(file, limit)| Some(format!("{file} {}", in_words(limit, needed_by)?))))
 }
 
-/// What ring and mysqld still need of the log, and who needs it first; in words, why that is not known.
+/// What ring, mysqld and archive still need of the log, and who needs it first; in words, why that is not known.
 pub(crate) async fn still_needed(
     ring: &RingHandle,
     absent_after: Duration,
     mysqld: Option<&ConnectOptions>,
+    by_archive: Option<NotArchived>,
 ) -> Result<(StillNeeded, Option<NeededBy>), String> {
     let floor = ring.member.purge_floor(absent_after).await;
     let floor = floor.map_err(|error| {
@@ -125,6 +131,7 @@ pub(crate) async fn still_needed(
     let needed = StillNeeded {
         by_ring: Some(floor.upto.map_or(0, |upto| upto.index + 1)),
         executed,
+        by_archive,
     };
     Ok((needed, floor.needed_by))
 }
@@ -150,6 +157,10 @@ pub(crate) fn in_words(limit: PurgeLimit, needed_by: Option<NeededBy>) -> Option
         PurgeLimit::Open => None,
         PurgeLimit::NotCommitted => Some("is not committed yet".to_owned()),
         PurgeLimit::NotExecuted => Some("has transactions that mysqld has not executed".to_owned()),
+        PurgeLimit::NotArchived => Some(
+            "is not archived yet; it goes when it is, or when more than `archive.hold_bytes` would be kept for that"
+                .to_owned(),
+        ),
         PurgeLimit::Held { index } => Some(format!("is being read from entry {index} on")),
         PurgeLimit::NeededByRing { index } => Some(match needed_by {
             Some(NeededBy::Region(region)) => format!(
@@ -165,19 +176,20 @@ pub(crate) fn in_words(limit: PurgeLimit, needed_by: Option<NeededBy>) -> Option
 
 // Purging a log on an operator's order: what the configuration purges by itself goes by the same rules.
 
-/// Removes what may go, or only says so. `mysqld` is the one beside the member.
+/// Removes what may go, or only says so.
 ///
 /// # Errors
 /// When nobody can say what is still needed, or the log cannot be purged.
 pub(crate) async fn purge_on_order(
     ring: &RingHandle,
     request: &PurgeRequest,
-    absent_after: Duration,
-    mysqld: Option<&ConnectOptions>,
+    state: &MemberState,
     dry_run: bool,
 ) -> Result<PurgeReport, Refusal> {
     let policy = policy(request)?;
-    let needed = still_needed(ring, absent_after, mysqld).await;
+    let absent_after = state.settings.log.absent_after;
+    let (mysqld, archive) = (state.credentials.mysqld.as_ref(), state.not_archived());
+    let needed = still_needed(ring, absent_after, mysqld, archive).await;
     let (needed, needed_by) = needed.map_err(|why| {
         Refusal::new(
             RefusalKind::NoQuorum,

@@ -12,6 +12,7 @@ use mysqld_controller::write_fence::WriteFenceOptions;
 use proxy::ProxyOptions;
 use raft_types::{MemberId, MemberKind, Region};
 use transport::{FarOptions, NamedRoles, TlsError, TlsFiles, TlsMaterial};
+use url::Url;
 use uuid::Uuid;
 
 use crate::status::ClientAddresses;
@@ -43,6 +44,8 @@ pub struct Settings {
     pub mysql: Option<MysqlSettings>,
     /// The binlog server; `None` without.
     pub binlog_server: Option<BinlogServerSettings>,
+    /// Where the log is archived; `None` where this member does not archive.
+    pub archive: Option<ArchiveSettings>,
     /// Commands that are run when the primary changes.
     pub hooks: HookSettings,
     /// Where clients reach the member and its mysqld.
@@ -95,6 +98,23 @@ pub struct LogSettings {
     pub keep_bytes: Option<u64>,
     /// How long a member that is away holds the purge back.
     pub absent_after: Duration,
+}
+
+/// Section `[archive]` of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveSettings {
+    /// Where the archive is.
+    pub url: Url,
+    /// A file with what the storage has to know, and secrets.
+    pub options_file: Option<PathBuf>,
+    /// How often what was committed is archived.
+    pub interval: Duration,
+    /// How long one call of the storage may take.
+    pub call_limit: Duration,
+    /// Bytes a second that are sent at most; `None` for no limit.
+    pub bytes_per_second: Option<u64>,
+    /// Bytes of the log that are kept at most because they are not archived.
+    pub hold_bytes: u64,
 }
 
 /// When an entry counts as durable.

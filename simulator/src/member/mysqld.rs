@@ -265,6 +265,7 @@ impl Host {
             tls: None,
             mysql: Some(mysql),
             binlog_server: None,
+            archive: None,
             hooks: HookSettings {
                 on_primary: Vec::new(),
                 on_demoted: Vec::new(),

@@ -26,6 +26,7 @@ mod stock_clients_read_a_member;
 mod stock_replicas_follow_the_ring;
 mod the_account_has_what_it_needs;
 mod the_history_is_the_same_everywhere;
+mod the_log_is_archived;
 mod the_primary_moves;
 
 use witness_tests::Turns;

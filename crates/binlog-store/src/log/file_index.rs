@@ -198,6 +198,13 @@ pub struct LogPlace {
     pub offset: u64,
 }
 
+/// As in `binlog.000007:1234`.
+impl std::fmt::Display for LogPlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.file.name(), self.offset)
+    }
+}
+
 /// An entry that was not known to be committed when it was last looked at.
 #[derive(Debug, Clone)]
 struct Waiting {

@@ -6,6 +6,7 @@ use binlog_format::gtid::GtidSet;
 use raft_types::OpId;
 
 use crate::format::FileNumber;
+use crate::log::LogPlace;
 pub use crate::purge::hold::PurgeHold;
 
 // The decision which files a purge removes. A pure function of what is known of the files.
@@ -28,6 +29,24 @@ pub struct StillNeeded {
     pub by_ring: Option<u64>,
     /// What the mysqld beside the member has executed: it needs all others. `None` where there is no mysqld.
     pub executed: Option<GtidSet>,
+    /// What the archive lacks; `None` where there is no archive.
+    pub by_archive: Option<NotArchived>,
+}
+
+/// What is not archived yet, and is kept for that as long as it is not too much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotArchived {
+    /// Where the archive goes on; `None` where it is not known to have anything.
+    pub from: Option<LogPlace>,
+    /// The newest files are kept as long as all together have no more bytes.
+    pub most_bytes: u64,
+}
+
+impl NotArchived {
+    /// Whether a file stays for the archive that takes so many bytes with all that are newer.
+    pub(crate) fn keeps(&self, file: FileNumber, bytes_from_here: u64) -> bool {
+        self.from.is_none_or(|from| from.file <= file) && bytes_from_here <= self.most_bytes
+    }
 }
 
 /// A file that a purge might remove.
@@ -43,6 +62,8 @@ pub(crate) struct PurgeCandidate {
     pub(crate) closed_at: Option<u32>,
     /// Whether the mysqld beside the member has executed all of it.
     pub(crate) executed: bool,
+    /// Whether it stays until it is archived.
+    pub(crate) kept_for_archive: bool,
 }
 
 /// What keeps a file that the policy would remove.
@@ -59,6 +80,8 @@ pub enum PurgeLimit {
     },
     /// The mysqld beside the member has not executed all of it.
     NotExecuted,
+    /// It is not archived yet.
+    NotArchived,
     /// Somebody holds entry `index` and those behind it.
     Held {
         /// The lowest index that is held.
@@ -135,6 +158,9 @@ fn limit(
     if !file.executed {
         return Some(PurgeLimit::NotExecuted);
     }
+    if file.kept_for_archive {
+        return Some(PurgeLimit::NotArchived);
+    }
     let index = lowest_hold.filter(|hold| *hold <= last.index)?;
     Some(PurgeLimit::Held { index })
 }
@@ -157,6 +183,7 @@ mod tests {
                 closed: file < 4,
                 closed_at: (file < 4).then_some(file as u32 * 1000),
                 executed: true,
+                kept_for_archive: false,
             })
             .collect()
     }
@@ -250,5 +277,31 @@ mod tests {
         let plan = plan_purge(&lagging, &everything, all, None, None);
         assert_eq!(plan.floor, Some(OpId::new(1, 9)));
         assert_eq!(plan.kept, Some((number(2), PurgeLimit::NotExecuted)));
+        let mut not_archived = files();
+        not_archived[2].kept_for_archive = true;
+        let plan = plan_purge(&not_archived, &everything, all, None, None);
+        assert_eq!(plan.floor, Some(OpId::new(1, 19)));
+        assert_eq!(plan.kept, Some((number(3), PurgeLimit::NotArchived)));
+    }
+
+    #[test]
+    fn what_is_not_archived_stays_up_to_a_limit() {
+        let from = |number| {
+            Some(LogPlace {
+                file: number,
+                offset: 5,
+            })
+        };
+        let keeps = |from, file, bytes| {
+            let not_archived = NotArchived {
+                from,
+                most_bytes: 300,
+            };
+            not_archived.keeps(number(file), bytes)
+        };
+        assert!(keeps(from(number(3)), 3, 200));
+        assert!(!keeps(from(number(3)), 2, 300), "it is archived");
+        assert!(keeps(None, 2, 300) && keeps(from(number(1)), 2, 300));
+        assert!(!keeps(None, 1, 301), "there is too much");
     }
 }

@@ -9,7 +9,6 @@ use async_trait::async_trait;
 use binlog_server::{
     BinlogServer, Consumers, DumpKind, LogCommands, PurgeTo, ServerIdentity, ServerOptions,
 };
-use mysql_link::ConnectOptions;
 use raft_types::{Incarnation, MemberId};
 use tokio::net::TcpListener;
 
@@ -19,7 +18,6 @@ use crate::log_keeping;
 use crate::mysqld::usual_server_id;
 use crate::protocol::{PurgeReport, PurgeRequest};
 use crate::ring_handle::{RingHandle, RotateError, Rotated};
-use crate::settings::LogSettings;
 use crate::state::MemberState;
 use crate::status::ConsumerView;
 
@@ -34,7 +32,7 @@ pub(crate) struct Ready {
 /// # Errors
 /// When its options do not go together.
 pub(crate) fn prepare(
-    state: &MemberState,
+    state: &Arc<MemberState>,
     listener: TcpListener,
     ring: &RingHandle,
 ) -> Result<Option<Ready>, MemberError> {
@@ -44,8 +42,7 @@ pub(crate) fn prepare(
     let log = Arc::new(ServedLog::new(ring.clone()));
     let orders = Arc::new(Orders {
         ring: ring.clone(),
-        log: state.settings.log,
-        mysqld: state.credentials.mysqld.clone(),
+        state: state.clone(),
     });
     let server = BinlogServer::new(listener, options, log.clone(), orders)?;
     Ok(Some(Ready { server, log }))
@@ -113,8 +110,7 @@ fn name(view: &binlog_server::ConsumerView) -> String {
 /// The two statements about files that clients of the binlog server may order. They are recorded like any operator's.
 struct Orders {
     ring: RingHandle,
-    log: LogSettings,
-    mysqld: Option<ConnectOptions>,
+    state: Arc<MemberState>,
 }
 
 impl Orders {
@@ -154,10 +150,7 @@ impl LogCommands for Orders {
             PurgeTo::File(name) => PurgeRequest::BeforeFile(name),
             PurgeTo::Time(time) => PurgeRequest::ClosedBefore(time),
         };
-        let absent_after = self.log.absent_after;
-        let mysqld = self.mysqld.as_ref();
-        let purged =
-            log_keeping::purge_on_order(&self.ring, &request, absent_after, mysqld, false).await;
+        let purged = log_keeping::purge_on_order(&self.ring, &request, &self.state, false).await;
         let report = purged.map_err(|refusal| format!("{}; {}", refusal.what, refusal.advice))?;
         Ok(words(&report))
     }

@@ -432,9 +432,7 @@ impl Work {
         request: &PurgeRequest,
         dry_run: bool,
     ) -> Result<PurgeReport, Refusal> {
-        let mysqld = self.member.state.credentials.mysqld.as_ref();
-        let absent_after = self.member.state.settings.log.absent_after;
-        log_keeping::purge_on_order(ring, request, absent_after, mysqld, dry_run).await
+        log_keeping::purge_on_order(ring, request, &self.member.state, dry_run).await
     }
 
     async fn provision(

@@ -9,6 +9,7 @@ use proxy::{Proxying, Records, Relay, RouteTable};
 use raft_types::LogId;
 use tokio::sync::watch;
 
+use crate::archiving::archive;
 use crate::error::MemberError;
 use crate::log_keeping::{Retention, purge_as_configured, scrub};
 use crate::mysqld::{Child, Given, MysqldManagement, native_source, requirements};
@@ -188,10 +189,12 @@ fn look_after_mysqld(
 ) -> Result<Option<Arc<MysqldManagement>>, MemberError> {
     let config = base.settings.clone();
     let retention = Retention::of(&config.log);
+    let state = base.state.clone();
+    let not_archived = move || state.not_archived();
     let credentials = &base.state.credentials;
     let (Some(settings), Some(connect)) = (&config.mysql, credentials.mysqld.clone()) else {
-        base.tasks
-            .spawn(purge_as_configured(ring.clone(), retention, None));
+        let purging = purge_as_configured(ring.clone(), retention, None, not_archived);
+        base.tasks.spawn(purging);
         return Ok(None);
     };
     let server = credentials.binlog_server.as_ref();
@@ -206,8 +209,8 @@ fn look_after_mysqld(
     let identity = base.book.identity();
     let requirements = requirements(settings, identity.member, identity.incarnation);
     let asked = Some(connect.clone());
-    base.tasks
-        .spawn(purge_as_configured(ring.clone(), retention, asked));
+    let purging = purge_as_configured(ring.clone(), retention, asked, not_archived);
+    base.tasks.spawn(purging);
     let management = MysqldManagement::begin(
         &config,
         settings,
@@ -246,6 +249,12 @@ fn look_after(base: &mut Base, ring: &RingHandle) {
         base.settings.log.scrub_rate,
     );
     base.tasks.spawn(scrub(ring.clone(), region, rate));
+    if let Some(settings) = base.settings.archive.clone() {
+        let (state, ring) = (base.state.clone(), ring.clone());
+        let record = record_of(&base.settings.own);
+        base.tasks
+            .spawn(async move { archive(ring, record, settings, &state.archive).await });
+    }
 }
 
 fn applied_floor(log: &LogHandle) -> AppliedFloor {

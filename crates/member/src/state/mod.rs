@@ -5,7 +5,7 @@ mod takeover;
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use binlog_store::{LogHandle, ReadFault, ScrubProgress};
+use binlog_store::{LogHandle, NotArchived, ReadFault, ScrubProgress};
 use consensus::{IdentityBook, LogOrigin};
 use futures::future::BoxFuture;
 use proxy::RouteTable;
@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use transport::GrpcNetworkFactory;
 
+use crate::archiving::ArchiveProgress;
 use crate::credentials::Credentials;
 use crate::error::MemberError;
 use crate::hooks::HookFigures;
@@ -23,8 +24,8 @@ use crate::ring_handle::{RingHandle, now_in_seconds};
 use crate::settings::{HookSettings, Settings};
 use crate::state::status_view::{Observer, StatusView};
 use crate::status::{
-    ActivityView, ConsumerView, GtidText, LogView, MemberView, MysqlView, ReplicationRoutesView,
-    ScrubView, ViewSource,
+    ActivityView, ArchiveView, ConsumerView, GtidText, LogView, MemberView, MysqlView,
+    ReplicationRoutesView, ScrubView, ViewSource,
 };
 
 pub(crate) use crate::state::takeover::watch_takeovers;
@@ -79,6 +80,8 @@ pub(crate) struct MemberState {
     pub(crate) credentials: Credentials,
     pub(crate) hook_settings: watch::Sender<HookSettings>,
     pub(crate) hooks: HookFigures,
+    /// How far the log is archived, where this member archives.
+    pub(crate) archive: ArchiveProgress,
 }
 
 impl MemberState {
@@ -100,6 +103,7 @@ impl MemberState {
             bootstrap_orders,
             fault: Mutex::new(None),
             hooks: HookFigures::default(),
+            archive: ArchiveProgress::default(),
         }
     }
 
@@ -138,6 +142,17 @@ impl MemberState {
         if let Some(management) = self.management() {
             management.renew_guard();
         }
+    }
+
+    fn archive_view(&self) -> Option<ArchiveView> {
+        let settings = self.settings.archive.as_ref()?;
+        Some(self.archive.view(settings))
+    }
+
+    /// What of the log is kept because it is not archived yet; none where this member does not archive.
+    pub(crate) fn not_archived(&self) -> Option<NotArchived> {
+        let settings = self.settings.archive.as_ref()?;
+        Some(self.archive.not_archived(settings.hold_bytes))
     }
 
     /// The member has stopped working. The first reason stays.
@@ -250,6 +265,7 @@ impl ViewSource for MemberState {
             mysql: parts.and_then(Parts::mysql_view),
             consumers: parts.and_then(|parts| Some(parts.consumers.as_ref()?())),
             routes: parts.map(Parts::routes_view),
+            archive: self.archive_view(),
             hooks: self.hook_settings.borrow().any().then(|| self.hooks.view()),
             fault,
             now: UnixSeconds(u64::from(now_in_seconds())),

@@ -9,9 +9,9 @@ use tokio::time::Instant;
 
 use crate::settings::{MemberEntry, Settings};
 use crate::status::{
-    ActivityView, ConsumerView, FormatsView, HooksView, LogView, LoggedMember, MemberName,
-    MemberView, MysqlView, PauseView, PeerView, ProgramView, QuorumView, ReplicationRoutesView,
-    RingName, Role,
+    ActivityView, ArchiveView, ConsumerView, FormatsView, HooksView, LogView, LoggedMember,
+    MemberName, MemberView, MysqlView, PauseView, PeerView, ProgramView, QuorumView,
+    ReplicationRoutesView, RingName, Role,
 };
 
 /// What the parts of a member say at one moment.
@@ -31,6 +31,7 @@ pub(crate) struct StatusView<'a> {
     /// None before the member takes part.
     pub(crate) routes: Option<ReplicationRoutesView>,
     pub(crate) fault: Option<String>,
+    pub(crate) archive: Option<ArchiveView>,
     pub(crate) hooks: Option<HooksView>,
     pub(crate) now: UnixSeconds,
 }
@@ -88,6 +89,7 @@ impl StatusView<'_> {
             },
             log: self.log,
             quorum,
+            archive: self.archive,
             hooks: self.hooks,
             pause: raft
                 .and_then(|raft| raft.pause.clone())

@@ -9,8 +9,9 @@ use raft_types::{
 use crate::status::gtid_text::GtidText;
 use crate::status::replication_routes::{FallbackView, LinkView, ReplicationRoutesView, SentView};
 use crate::status::view::{
-    ActivityView, ClientAddresses, ConsumerView, FormatsView, HooksView, LogView, LoggedMember,
-    MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role, ScrubView,
+    ActivityView, ArchiveView, ClientAddresses, ConsumerView, FormatsView, HooksView, LogView,
+    LoggedMember, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
+    ScrubView,
 };
 
 /// A database member that leads, with everything in order.
@@ -92,6 +93,11 @@ pub fn database_leader() -> MemberView {
             times_total: 1,
         }],
         ..ReplicationRoutesView::default()
+    });
+    view.archive = Some(ArchiveView {
+        url: "s3://backups/orders".into(),
+        archived: Some("binlog.000007:4".into()),
+        ..ArchiveView::default()
     });
     view.hooks = Some(HooksView::default());
     view.consumers = Some(vec![ConsumerView {
@@ -176,6 +182,7 @@ pub fn witness_follower() -> MemberView {
         replication_routes: None,
         mysql: None,
         consumers: None,
+        archive: None,
         hooks: None,
         pause: None,
         formats: Some(FormatsView {

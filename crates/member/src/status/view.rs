@@ -87,6 +87,9 @@ pub struct MemberView {
     /// Who reads its binlog server; none when it has no such server.
     #[serde(default)]
     pub consumers: Option<Vec<ConsumerView>>,
+    /// How far its log is archived; nothing where it does not archive.
+    #[serde(default)]
+    pub archive: Option<ArchiveView>,
     /// How the hooks did; nothing without hooks.
     #[serde(default)]
     pub hooks: Option<HooksView>,
@@ -399,6 +402,29 @@ pub struct ErrantTransactions {
     pub transactions: u64,
     /// All of them, in MySQL's text form.
     pub gtids: String,
+}
+
+/// The archive of the log, as a member has seen it. Of several members of a ring one archives, and the others look now and then.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ArchiveView {
+    /// Where it is.
+    pub url: String,
+    /// Whether this member archives.
+    pub archives: bool,
+    /// Up to where the archive has the log, as in `binlog.000007:1234`; none before that is known.
+    pub archived: Option<String>,
+    /// How long something has been committed that the archive lacks, as far as this member has looked.
+    pub lag_seconds: f64,
+    /// Pieces that this member has archived since its process started.
+    pub pieces_total: u64,
+    /// Bytes of them as they are stored.
+    pub bytes_total: u64,
+    /// How often it went on behind a gap, the log having been purged before it was archived.
+    pub gaps_total: u64,
+    /// How often it failed, and began anew.
+    pub failures_total: u64,
+    /// Why it fails at present, if it does.
+    pub error: Option<String>,
 }
 
 /// How the hooks did since the member began.

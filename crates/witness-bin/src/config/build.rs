@@ -146,6 +146,7 @@ fn settings(
             MemberKind::Witness => None,
         },
         binlog_server: sections::binlog_server_settings(values)?,
+        archive: sections::archive_settings(values)?,
         hooks: hooks(values)?,
         client_addresses: client_addresses(values, &own, http)?,
         program: consensus::Program::this(),

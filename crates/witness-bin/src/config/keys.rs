@@ -683,6 +683,60 @@ pub const KEYS: &[Key] = &[
         "Buffer for one consumer. A slow consumer uses no more than this, and never delays commits or other consumers.",
     ),
     key(
+        "archive.url",
+        Kind::Text,
+        Value("\"\""),
+        "\"s3://backups/orders\"",
+        "Where the ring's log is archived: `s3://bucket/folder`, `gs://bucket/folder`, `az://container/folder`, or `file:///folder` for a directory that is there. The same on all members, a folder for each ring; one of them archives at a time, a witness where there is one. Empty: this member does not archive.",
+    ),
+    key(
+        "archive.options_file",
+        Kind::File,
+        Value("\"\""),
+        "",
+        "File with what the storage has to know, in lines as `aws_endpoint = \"https://…\"` and `aws_secret_access_key = \"…\"`: the names of its environment variables in lower case. They come before those of the environment; with neither, the rights of the machine's role are used. Read again after each failure.",
+    ),
+    key(
+        "archive.interval",
+        Kind::Duration {
+            min: 100,
+            max: 3_600_000,
+        },
+        Value("\"5s\""),
+        "",
+        "How often what was committed since is archived: what the loss of all members at once would lose.",
+    ),
+    key(
+        "archive.call_limit",
+        Kind::Duration {
+            min: 1_000,
+            max: 3_600_000,
+        },
+        Value("\"60s\""),
+        "",
+        "How long one call of the storage may take.",
+    ),
+    key(
+        "archive.bytes_per_second",
+        Kind::Bytes {
+            min: 0,
+            max: 64 * GIB,
+        },
+        Value("0"),
+        "\"20MiB\"",
+        "What archiving takes of the network at most, in bytes per second. `0`: no limit.",
+    ),
+    key(
+        "archive.hold_bytes",
+        Kind::Bytes {
+            min: 0,
+            max: u64::MAX,
+        },
+        Value("\"20GiB\""),
+        "",
+        "Files of the log that are not archived yet are not purged as long as they take no more than this together. Beyond it the oldest go, and the archive has a gap there.",
+    ),
+    key(
         "http.listen",
         Kind::HostPort,
         Value("\"\""),
@@ -872,6 +926,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
         "binlog_server",
         "The log over MySQL's protocol, for stock replicas and other consumers",
     ),
+    ("archive", "The log in object storage"),
     ("http", "Metrics, health and status"),
     (
         "hooks",

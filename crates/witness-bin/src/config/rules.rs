@@ -384,6 +384,7 @@ fn listeners(values: &Values, members: &[Values], problems: &mut Problems) {
             .map(|http| ("HTTP is served", http)),
     );
     sections::check_binlog_server(values, &taken, problems);
+    sections::check_archive(values, problems);
     let Some(http) = values.text("http.listen").filter(|http| !http.is_empty()) else {
         return;
     };

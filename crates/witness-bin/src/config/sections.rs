@@ -1,11 +1,14 @@
-//! `[binlog_server]`: its settings, and the rules between its keys.
+//! `[binlog_server]`, `[archive]` and others: their settings, and the rules between their keys.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use member::settings::{BinlogServerSettings, ExternalMysqld, PasswordSource, RegionsSettings};
+use member::settings::{
+    ArchiveSettings, BinlogServerSettings, ExternalMysqld, PasswordSource, RegionsSettings,
+};
 use proxy::{ProxyMode, ProxyOptions, check_edges};
 use transport::{Compression, FarOptions};
+use url::Url;
 
 use crate::config::problem::{Place, Problems, listed, nearest};
 use crate::config::validation::Values;
@@ -36,6 +39,41 @@ pub(super) fn binlog_server_settings(values: &Values) -> Option<Option<BinlogSer
         max_connections: usize::try_from(values.number("binlog_server.max_connections")?).ok()?,
         queue_bytes: usize::try_from(values.number("binlog_server.queue_bytes")?).ok()?,
     }))
+}
+
+/// The inner `None` is a member that does not archive.
+pub(super) fn archive_settings(values: &Values) -> Option<Option<ArchiveSettings>> {
+    let url = values.text("archive.url")?;
+    if url.is_empty() {
+        return Some(None);
+    }
+    let file = values.text("archive.options_file")?;
+    let rate = values.number("archive.bytes_per_second")?;
+    Some(Some(ArchiveSettings {
+        url: Url::parse(&url).ok()?,
+        options_file: (!file.is_empty()).then(|| file.into()),
+        interval: values.duration("archive.interval")?,
+        call_limit: values.duration("archive.call_limit")?,
+        bytes_per_second: Some(rate).filter(|rate| *rate != 0),
+        hold_bytes: values.number("archive.hold_bytes")?,
+    }))
+}
+
+/// Records what is wrong with the place of an archive.
+pub(super) fn check_archive(values: &Values, problems: &mut Problems) {
+    let Some(url) = values.text("archive.url").filter(|url| !url.is_empty()) else {
+        return;
+    };
+    let schemes = ["s3", "gs", "az", "file"];
+    let scheme = Url::parse(&url).ok().map(|url| url.scheme().to_owned());
+    if scheme.is_none_or(|scheme| !schemes.contains(&scheme.as_str())) {
+        problems.error(
+            values.report_at("archive.url"),
+            "archive.url",
+            "`archive.url` is no place for an archive",
+            "write `s3://bucket/folder`, `gs://bucket/folder`, `az://container/folder` or `file:///folder`",
+        );
+    }
 }
 
 const CERTIFICATE: &str = "binlog_server.tls_certificate_file";

@@ -160,6 +160,7 @@ fn view(id: u64, roster: &[LoggedMember]) -> MemberView {
         replication_routes: None,
         mysql: None,
         consumers: None,
+        archive: None,
         hooks: None,
         pause: None,
         formats: None,

@@ -17,6 +17,7 @@ pub(super) fn write_member(
     build(writer, view)?;
     ring(writer, view)?;
     log(writer, view)?;
+    archive(writer, view)?;
     hooks(writer, view)
 }
 
@@ -257,6 +258,49 @@ pub(super) fn write_disk(writer: &mut MetricWriter<'_, '_>, data_dir: &Path) -> 
     ] {
         let bytes = blocks.saturating_mul(disk.f_frsize) as f64;
         writer.gauge(name, Some(&Unit::Bytes), help, bytes)?;
+    }
+    Ok(())
+}
+
+fn archive(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error> {
+    let Some(archive) = &view.archive else {
+        return Ok(());
+    };
+    writer.yes(
+        "archives",
+        "Whether this member archives the log at present",
+        archive.archives,
+    )?;
+    writer.gauge(
+        "archive_lag",
+        Some(&Unit::Seconds),
+        "How long something has been committed that the archive lacks, as far as this member has looked",
+        archive.lag_seconds,
+    )?;
+    writer.counter(
+        "archived",
+        Some(&Unit::Bytes),
+        "Bytes that it put into the archive",
+        archive.bytes_total,
+    )?;
+    for (name, help, value) in [
+        (
+            "archived_pieces",
+            "Pieces of the log that it put into the archive",
+            archive.pieces_total,
+        ),
+        (
+            "archive_gaps",
+            "How often the archive went on behind a gap, the log having been purged before it was archived",
+            archive.gaps_total,
+        ),
+        (
+            "archive_failures",
+            "How often archiving failed, and began anew",
+            archive.failures_total,
+        ),
+    ] {
+        writer.counter(name, None, help, value)?;
     }
     Ok(())
 }

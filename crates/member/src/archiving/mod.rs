@@ -1,0 +1,197 @@
+//! Has the member's log archived, as long as it is this member's turn, and says how far the archive is. No commit waits for it.
+
+mod turn;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use archive::archiver::{ArchiveError, Archiver, Step};
+use archive::storage::{Storage, StorageError, StorageSettings, options_in};
+use binlog_store::{LogPlace, NotArchived};
+use consensus::Leadership;
+use raft_types::MemberRecord;
+use tokio::time::{Instant, sleep};
+
+use self::turn::{Act, Seen, Turn, place};
+use crate::ring_handle::RingHandle;
+use crate::settings::ArchiveSettings;
+use crate::status::ArchiveView;
+
+/// The longest pause between two tries while the storage fails.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// For as long as it is polled.
+pub(crate) async fn archive(
+    ring: RingHandle,
+    record: MemberRecord,
+    settings: ArchiveSettings,
+    progress: &ArchiveProgress,
+) {
+    let mut turn = Turn::default();
+    let mut archiver = None;
+    let mut pause = settings.interval;
+    loop {
+        sleep(pause).await;
+        let done = async {
+            let archiver = match &mut archiver {
+                Some(archiver) => archiver,
+                None => archiver.insert(open(&ring, &settings)?),
+            };
+            interval(&ring, &record, &settings, archiver, &mut turn, progress).await
+        };
+        match done.await {
+            Ok(()) => {
+                progress.works();
+                pause = settings.interval;
+            }
+            Err(error) => {
+                progress.fails(&error);
+                // What it is reached with may have been renewed.
+                archiver = None;
+                pause = (pause * 2).min(LONGEST_PAUSE).max(settings.interval);
+            }
+        }
+    }
+}
+
+fn open(ring: &RingHandle, settings: &ArchiveSettings) -> Result<Archiver, ArchiveError> {
+    let mut options = std::collections::BTreeMap::new();
+    if let Some(file) = &settings.options_file {
+        let wrong = |why: String| StorageError::Settings(format!("{}: {why}", file.display()));
+        let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+        options = options_in(&text).map_err(wrong)?;
+    }
+    let storage = Storage::open(&StorageSettings {
+        url: settings.url.clone(),
+        options,
+        call_limit: settings.call_limit,
+    })?;
+    let id = ring.member.status().ring;
+    let archiver = Archiver::new(storage, ring.log.clone(), id, ring.member.id());
+    Ok(archiver.with_bytes_per_second(settings.bytes_per_second))
+}
+
+/// What is to be done at one interval.
+async fn interval(
+    ring: &RingHandle,
+    record: &MemberRecord,
+    settings: &ArchiveSettings,
+    archiver: &mut Archiver,
+    turn: &mut Turn,
+    progress: &ArchiveProgress,
+) -> Result<(), ArchiveError> {
+    let own = ring.member.id();
+    let mark = *ring.member.committed().borrow();
+    let committed = ring.log.committed_end(mark);
+    let leader = match *ring.member.leadership().borrow() {
+        Leadership::Follower { leader } => leader,
+        Leadership::Candidate => None,
+        Leadership::LeaderNotServing { .. } | Leadership::Serving { .. } => Some(own),
+    };
+    let mut members = ring.member.others();
+    members.insert(own, record.clone());
+    let place = place(own, leader, &members);
+    let archives = match turn.act(place, settings.interval, committed, Instant::now()) {
+        Act::Archive => true,
+        Act::Nothing => return Ok(()),
+        Act::Look => {
+            archiver.look_anew().await?;
+            let seen = Seen {
+                archived: archiver.archived(),
+                by: archiver.last_archived_by(),
+            };
+            turn.looked(own, seen, committed, Instant::now())
+        }
+    };
+    progress.reaches(archives, archiver.archived(), committed);
+    while archives && let Step::Archived { manifest, gap_from } = archiver.step(mark).await? {
+        if let Some(from) = gap_from {
+            tracing::error!(%from, "the log was purged from here on before it was archived: the archive has a gap");
+        }
+        progress.archived(manifest.object.bytes, gap_from.is_some());
+        progress.reaches(true, archiver.archived(), committed);
+    }
+    progress.reaches(archives, archiver.archived(), committed);
+    Ok(())
+}
+
+/// How far the archive is, as this member has seen it.
+#[derive(Debug, Default)]
+pub(crate) struct ArchiveProgress(Mutex<Progress>);
+
+#[derive(Debug, Default)]
+struct Progress {
+    archives: bool,
+    archived: Option<LogPlace>,
+    /// The end of what was committed, and when it was first seen; the archive does not have it yet.
+    lacks: Option<(Instant, LogPlace)>,
+    pieces: u64,
+    bytes: u64,
+    gaps: u64,
+    failures: u64,
+    error: Option<String>,
+}
+
+impl ArchiveProgress {
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn works(&self) {
+        if let Some(error) = self.lock().error.take() {
+            tracing::info!(before = error, "the log is archived again");
+        }
+    }
+
+    fn fails(&self, error: &ArchiveError) {
+        let mut progress = self.lock();
+        progress.failures += 1;
+        let words = error.to_string();
+        if progress.error.as_ref() != Some(&words) {
+            tracing::warn!(error = words, "the log is not archived");
+        }
+        progress.error = Some(words);
+    }
+
+    fn archived(&self, bytes: u64, behind_a_gap: bool) {
+        let mut progress = self.lock();
+        progress.pieces += 1;
+        progress.bytes += bytes;
+        progress.gaps += u64::from(behind_a_gap);
+    }
+
+    fn reaches(&self, archives: bool, archived: Option<LogPlace>, committed: LogPlace) {
+        let mut progress = self.lock();
+        progress.archives = archives;
+        progress.archived = archived.or(progress.archived);
+        let has = |place: LogPlace| archived >= Some(place);
+        progress.lacks = match progress.lacks {
+            Some((since, place)) if !has(place) => Some((since, place)),
+            _ if has(committed) => None,
+            _ => Some((Instant::now(), committed)),
+        };
+    }
+
+    /// What the log's purge is to leave for the archive.
+    pub(crate) fn not_archived(&self, most_bytes: u64) -> NotArchived {
+        NotArchived {
+            from: self.lock().archived,
+            most_bytes,
+        }
+    }
+
+    pub(crate) fn view(&self, settings: &ArchiveSettings) -> ArchiveView {
+        let progress = self.lock();
+        ArchiveView {
+            url: settings.url.to_string(),
+            archives: progress.archives,
+            archived: progress.archived.map(|place| place.to_string()),
+            lag_seconds: (progress.lacks).map_or(0.0, |(since, _)| since.elapsed().as_secs_f64()),
+            pieces_total: progress.pieces,
+            bytes_total: progress.bytes,
+            gaps_total: progress.gaps,
+            failures_total: progress.failures,
+            error: progress.error.clone(),
+        }
+    }
+}

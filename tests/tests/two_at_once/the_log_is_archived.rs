@@ -1,0 +1,165 @@
+//! One member puts the ring's log into the archive, and another one goes on where it was killed. What is in the archive is the log,
+//! byte for byte and without a gap.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use archive::archiver::MAX_MANIFEST_BYTES;
+use archive::chain::Pieces;
+use archive::manifest::Manifest;
+use archive::name::{LOG_FOLDER, PieceName};
+use archive::sealed::unseal;
+use archive::storage::{Storage, StorageSettings};
+use raft_types::RingId;
+use testkit::cluster::Cluster;
+use tokio::runtime::Runtime;
+use witness_tests::replicaset_with;
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+/// The member in front is waited for, twice, and the machine may be busy.
+const GOES_ON: Duration = Duration::from_secs(120);
+
+/// An archive as somebody reads it who has nothing else.
+struct Reader {
+    storage: Storage,
+    ring: RingId,
+    runtime: Runtime,
+}
+
+impl Reader {
+    fn of(folder: &Path, set: &Cluster) -> Self {
+        let settings = StorageSettings {
+            url: format!("file://{}", folder.display()).parse().unwrap(),
+            options: BTreeMap::new(),
+            call_limit: SOON,
+        };
+        let ring = set.status(0).unwrap()["ring"]["id"].clone();
+        Self {
+            storage: Storage::open(&settings).unwrap(),
+            ring: serde_json::from_value(ring).unwrap(),
+            runtime: Runtime::new().unwrap(),
+        }
+    }
+
+    /// The files of the log, each as far as it is archived.
+    fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let names = self.runtime.block_on(self.storage.list(LOG_FOLDER));
+        let names = names.unwrap();
+        let pieces: Pieces = names
+            .keys()
+            .filter_map(|name| PieceName::of_manifest(name))
+            .collect();
+        let Some(timeline) = pieces.newest() else {
+            return BTreeMap::new();
+        };
+        let history = pieces.history(timeline);
+        assert_eq!(history.len(), 1, "the archive has a gap: {history:?}");
+        let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        for piece in &history[0].pieces {
+            let read = |name: &str| {
+                let read = self.storage.read(name, MAX_MANIFEST_BYTES);
+                self.runtime.block_on(read).unwrap()
+            };
+            let manifest = Manifest::read(&read(&piece.manifest()), *piece, self.ring).unwrap();
+            let object = read(&manifest.object.name);
+            let bytes = files.entry(piece.file.name()).or_default();
+            unseal(&manifest, &object[..], bytes).unwrap();
+        }
+        files
+    }
+}
+
+fn insert(set: &Cluster, ids: std::ops::Range<u32>) {
+    let primary = set.primary(SOON).unwrap();
+    for id in ids {
+        let insert = format!("INSERT INTO acked.rows VALUES ({id}, 0, 'archived')");
+        set.client(primary).sql(&insert).unwrap();
+    }
+}
+
+/// Waits until the archive has the whole log of a member.
+fn wait_until_archived(set: &Cluster, member: usize, reader: &Reader) {
+    set.eventually("everything is archived", GOES_ON, || {
+        let log = set.directory(member).join("log");
+        let archived = reader.files();
+        let names: Vec<_> = std::fs::read_dir(&log).unwrap().collect();
+        let mut files = names
+            .iter()
+            .map(|entry| entry.as_ref().unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.starts_with("binlog.0"));
+        files.all(|name| archived.get(&name) == Some(&std::fs::read(log.join(&name)).unwrap()))
+    })
+    .unwrap();
+}
+
+/// Who says that it archives.
+fn archivers(set: &Cluster) -> Vec<usize> {
+    let archives = |member: &usize| {
+        let status = set.status(*member);
+        status.is_ok_and(|status| status["archive"]["archives"] == true)
+    };
+    (0..set.size()).filter(archives).collect()
+}
+
+#[test]
+fn another_member_goes_on_where_the_one_that_archives_was_killed() {
+    let _turn = SCENES.take();
+    let home = tempfile::tempdir().unwrap();
+    let url = format!("url = \"file://{}\"", home.path().display());
+    let mut set = replicaset_with(1, |options| {
+        options
+            .with("archive", url)
+            .with("archive", "interval = \"200ms\"")
+    })
+    .unwrap();
+    let reader = Reader::of(home.path(), &set);
+    insert(&set, 1..20);
+    wait_until_archived(&set, 0, &reader);
+    // A witness of the region in which the primary is, which costs the primary nothing.
+    let [first] = archivers(&set)[..] else {
+        panic!("{:?} archive", archivers(&set));
+    };
+    assert_ne!(first, 0);
+
+    set.kill(first).unwrap();
+    insert(&set, 20..40);
+    let config = set.config(0).display().to_string();
+    let done = set.cli(&["log", "flush", "--config", &config]).unwrap();
+    assert!(done.status.success());
+    insert(&set, 40..60);
+    wait_until_archived(&set, 0, &reader);
+    let [second] = archivers(&set)[..] else {
+        panic!("{:?} archive", archivers(&set));
+    };
+    assert_ne!(second, first);
+    let metrics = set.get(second, "/metrics").unwrap().body;
+    for name in [
+        "witness_archive_lag_seconds",
+        "witness_archived_bytes_total",
+        "witness_archived_pieces_total",
+        "witness_archive_failures_total",
+    ] {
+        assert!(metrics.contains(name), "{name} is not in {metrics}");
+    }
+
+    // It is back, and is in front again.
+    set.start(first).unwrap();
+    insert(&set, 60..80);
+    wait_until_archived(&set, 0, &reader);
+    set.eventually("the other one leaves it to the first", GOES_ON, || {
+        insert_one_more(&set);
+        archivers(&set) == [first]
+    })
+    .unwrap();
+    wait_until_archived(&set, first, &reader);
+}
+
+fn insert_one_more(set: &Cluster) {
+    let next = "INSERT INTO acked.rows SELECT MAX(id) + 1, 0, 'archived' FROM acked.rows";
+    set.client(0).sql(next).unwrap();
+}
