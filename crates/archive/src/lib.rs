@@ -14,5 +14,6 @@ pub mod fuzzing;
 pub mod manifest;
 pub mod name;
 pub mod next_piece;
+pub mod reading;
 pub mod sealed;
 pub mod storage;

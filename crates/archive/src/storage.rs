@@ -44,11 +44,32 @@ pub struct StorageSettings {
     pub call_limit: Duration,
 }
 
+impl StorageSettings {
+    /// With the options that a file holds, if there is one.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or does not hold options.
+    pub fn with_options_of(
+        url: Url,
+        file: Option<&std::path::Path>,
+        call_limit: Duration,
+    ) -> Result<Self, StorageError> {
+        let mut options = BTreeMap::new();
+        if let Some(file) = file {
+            let wrong = |why: String| StorageError::Settings(format!("{}: {why}", file.display()));
+            let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+            options = options_in(&text).map_err(wrong)?;
+        }
+        Ok(Self {
+            url,
+            options,
+            call_limit,
+        })
+    }
+}
+
 /// The options in what a file holds: lines as `aws_endpoint = "https://…"`, which may be secret, so that no message quotes them.
-///
-/// # Errors
-/// In words, with the line, when they are no such lines.
-pub fn options_in(text: &str) -> Result<BTreeMap<String, String>, String> {
+fn options_in(text: &str) -> Result<BTreeMap<String, String>, String> {
     toml::from_str(text).map_err(|error: toml::de::Error| {
         let before = error.span().and_then(|span| text.get(..span.start));
         let line = before.map_or(0, |before| before.matches('\n').count()) + 1;

@@ -157,6 +157,81 @@ fn another_member_goes_on_where_the_one_that_archives_was_killed() {
     })
     .unwrap();
     wait_until_archived(&set, first, &reader);
+    files_are_fetched_and_damage_is_found(&mut set, home.path(), &reader);
+}
+
+/// With every member gone.
+fn files_are_fetched_and_damage_is_found(set: &mut Cluster, archive: &Path, reader: &Reader) {
+    for member in 0..set.size() {
+        set.kill(member).unwrap();
+    }
+    let files = reader.files();
+    let url = format!("file://{}", archive.display());
+    let out = tempfile::tempdir().unwrap();
+    let directory = out.path().display().to_string();
+    let fetch = ["archive", "fetch", "--url", &url, "--directory", &directory];
+    let done = set.cli(&fetch).unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert!(files.len() >= 2);
+    for (name, bytes) in &files {
+        let fetched = std::fs::read(out.path().join(name)).unwrap();
+        assert!(fetched == *bytes, "{name} is another one");
+    }
+    let again = set.cli(&fetch).unwrap();
+    assert_eq!(again.status.code(), Some(4), "it is not empty: {again:?}");
+
+    let list = |set: &Cluster| {
+        let list = ["archive", "list", "--url", &url, "--output", "json"];
+        let done = set.cli(&list).unwrap();
+        let listing: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+        (done.status.code(), listing)
+    };
+    let (code, listing) = list(set);
+    assert_eq!(code, Some(0));
+    let of_files = listing["files"].as_array().unwrap();
+    assert_eq!(of_files.len(), files.len());
+    for (listed, (name, bytes)) in of_files.iter().zip(&files) {
+        assert_eq!(listed["log_name"], **name);
+        assert_eq!(listed["archived_bytes"], bytes.len());
+    }
+
+    let verify = ["archive", "verify", "--url", &url];
+    assert!(set.cli(&verify).unwrap().status.success());
+    let first = std::fs::read_dir(archive.join("log/00000001/binlog.000001")).unwrap();
+    let mut objects: Vec<_> = first
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_string_lossy().ends_with("-closed.zst"))
+        .collect();
+    // The one that has the whole file begins with it.
+    objects.sort();
+    let whole = std::fs::read(&objects[0]).unwrap();
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2] ^= 1;
+    std::fs::write(&objects[0], &damaged).unwrap();
+    let done = set.cli(&verify).unwrap();
+    let told = String::from_utf8_lossy(&done.stdout);
+    assert_eq!(done.status.code(), Some(7), "{told}");
+    assert!(
+        told.contains("DAMAGED: log/00000001/binlog.000001/"),
+        "{told}"
+    );
+    std::fs::write(&objects[0], &whole).unwrap();
+
+    // Without one, whatever lies behind cannot be reached.
+    std::fs::remove_dir_all(archive.join("log/00000001/binlog.000001")).unwrap();
+    assert_eq!(list(set).0, Some(0), "it begins later");
+    let last = files.keys().next_back().unwrap();
+    let missing = ["archive", "fetch", "--from-file", "binlog.999999"];
+    let missing = [&missing[..], &["--url", &url, "--directory", "/tmp"]].concat();
+    assert_eq!(set.cli(&missing).unwrap().status.code(), Some(1));
+    let out = tempfile::tempdir().unwrap();
+    let directory = out.path().display().to_string();
+    let from = ["archive", "fetch", "--url", &url, "--from-file", last];
+    let done = set
+        .cli(&[&from[..], &["--directory", &directory]].concat())
+        .unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 1);
 }
 
 fn insert_one_more(set: &Cluster) {

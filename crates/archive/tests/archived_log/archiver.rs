@@ -22,7 +22,7 @@ use crate::faulty_storage::{Fault, FaultyStorage};
 use crate::ring::{Ring, entries, id, ring};
 
 /// Longer than any call that does not hang.
-const CALL_LIMIT: Duration = Duration::from_secs(1);
+pub(crate) const CALL_LIMIT: Duration = Duration::from_secs(1);
 
 fn storage(objects: Arc<dyn ObjectStore>) -> Storage {
     Storage::over(objects, Path::from("backups/one"), CALL_LIMIT)
@@ -33,7 +33,7 @@ fn archiver(of: &Ring, storage: &Storage, member: u64) -> Archiver {
 }
 
 /// Archives until nothing is left, and again after each failure; how many steps failed.
-async fn archive_all(archiver: &mut Archiver, committed: OpId) -> usize {
+pub(crate) async fn archive_all(archiver: &mut Archiver, committed: OpId) -> usize {
     let mut failed = 0;
     loop {
         match archiver.step(Some(committed)).await {

@@ -5,4 +5,5 @@
 mod archiver;
 mod faulty_storage;
 mod pieces;
+mod reading;
 mod ring;

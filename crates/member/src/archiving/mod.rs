@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use archive::archiver::{ArchiveError, Archiver, Step};
-use archive::storage::{Storage, StorageError, StorageSettings, options_in};
+use archive::storage::{Storage, StorageSettings};
 use binlog_store::{LogPlace, NotArchived};
 use consensus::Leadership;
 use raft_types::MemberRecord;
@@ -55,17 +55,9 @@ pub(crate) async fn archive(
 }
 
 fn open(ring: &RingHandle, settings: &ArchiveSettings) -> Result<Archiver, ArchiveError> {
-    let mut options = std::collections::BTreeMap::new();
-    if let Some(file) = &settings.options_file {
-        let wrong = |why: String| StorageError::Settings(format!("{}: {why}", file.display()));
-        let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
-        options = options_in(&text).map_err(wrong)?;
-    }
-    let storage = Storage::open(&StorageSettings {
-        url: settings.url.clone(),
-        options,
-        call_limit: settings.call_limit,
-    })?;
+    let file = settings.options_file.as_deref();
+    let reached = StorageSettings::with_options_of(settings.url.clone(), file, settings.call_limit);
+    let storage = Storage::open(&reached?)?;
     let id = ring.member.status().ring;
     let archiver = Archiver::new(storage, ring.log.clone(), id, ring.member.id());
     Ok(archiver.with_bytes_per_second(settings.bytes_per_second))

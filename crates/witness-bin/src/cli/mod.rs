@@ -1,6 +1,7 @@
 //! The command line: what can be asked for, and how each answer ends.
 
 mod apply;
+mod archive;
 mod bootstrap;
 mod config;
 mod config_args;
@@ -92,6 +93,9 @@ enum Command {
     /// Look at a log on disk, whether or not its member runs
     #[command(subcommand)]
     Log(log::LogCommand),
+    /// Look at the archive of a ring's log, verify it, and get files of the log from it
+    #[command(subcommand)]
+    Archive(archive::ArchiveCommand),
     /// Apply a log to a mysqld, in parallel by rows
     Apply(Box<apply::ApplyArgs>),
     /// Make the certificates of a ring, and show what is in a certificate
@@ -149,6 +153,7 @@ pub fn main() -> ExitCode {
         Command::EnableRaft(args) => conversion::enable(&args, format),
         Command::DisableRaft(args) => conversion::disable(&args, format),
         Command::Log(command) => log::run(&command, format),
+        Command::Archive(command) => archive::run(&command, format),
         Command::Apply(args) => apply::run(&args, format),
         Command::Tls(command) => tls::run(&command, format),
         #[cfg(feature = "demo")]

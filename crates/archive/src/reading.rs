@@ -1,0 +1,168 @@
+//! Reads an archive: what it has of the log, and the files of the log, all of which is verified.
+
+use std::io::Write;
+
+use bytes::Bytes;
+use raft_types::RingId;
+use serde::Deserialize;
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+
+use crate::archiver::MAX_MANIFEST_BYTES;
+use crate::chain::{Pieces, Run};
+use crate::manifest::{Manifest, ManifestError};
+use crate::name::{LOG_FOLDER, PieceName, Timeline};
+use crate::sealed::{SealError, unseal};
+use crate::storage::{Storage, StorageError};
+
+/// Why a piece of the archive is not what it should be, or cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum PieceFault {
+    /// The storage does not give it.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// Its manifest cannot be relied on.
+    #[error("{0}")]
+    Manifest(#[from] ManifestError),
+    /// Its bytes are not those of its manifest, or cannot be written here.
+    #[error("{0}")]
+    Seal(#[from] SealError),
+    /// It does not go on where the piece before it ends.
+    #[error("it does not follow {before}: {what}")]
+    Chain {
+        /// The piece before it.
+        before: PieceName,
+        /// What differs.
+        what: &'static str,
+    },
+}
+
+/// An archive, as its names say it.
+#[derive(Clone)]
+pub struct ArchivedLog {
+    storage: Storage,
+    ring: Option<RingId>,
+    timeline: Timeline,
+    runs: Vec<Run>,
+}
+
+impl ArchivedLog {
+    /// Looks what an archive has, in its newest history; `None` where it is empty. Without `ring`, it is that of whichever manifest is
+    /// read first.
+    ///
+    /// # Errors
+    /// When the storage does not say.
+    pub async fn look(
+        storage: Storage,
+        ring: Option<RingId>,
+    ) -> Result<Option<Self>, StorageError> {
+        let names = storage.list(LOG_FOLDER).await?;
+        let pieces = names.keys().filter_map(|name| PieceName::of_manifest(name));
+        let pieces: Pieces = pieces.collect();
+        Ok(pieces.newest().map(|timeline| Self {
+            storage,
+            ring,
+            timeline,
+            runs: pieces.history(timeline),
+        }))
+    }
+
+    /// Which history it is.
+    #[must_use]
+    pub fn timeline(&self) -> Timeline {
+        self.timeline
+    }
+
+    /// The ring whose log it is, once a manifest was read.
+    #[must_use]
+    pub fn ring(&self) -> Option<RingId> {
+        self.ring
+    }
+
+    /// What it has, in order; more than one run has a gap between them.
+    #[must_use]
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// The manifest of a piece.
+    ///
+    /// # Errors
+    /// When it is not there, or not one of this ring.
+    pub async fn manifest(&mut self, piece: PieceName) -> Result<Manifest, PieceFault> {
+        let bytes = (self.storage)
+            .read(&piece.manifest(), MAX_MANIFEST_BYTES)
+            .await?;
+        let ring = match self.ring {
+            Some(ring) => ring,
+            None => ring_of(&bytes)?,
+        };
+        let manifest = Manifest::read(&bytes, piece, ring)?;
+        self.ring = Some(ring);
+        Ok(manifest)
+    }
+
+    /// Reads the bytes of a piece into `to`, which is handed back, and verifies them, and that they follow the piece before it, if that
+    /// was read.
+    ///
+    /// # Errors
+    /// [`PieceFault`]; what was written is of no use then.
+    pub async fn read<W: Write + Send + 'static>(
+        &self,
+        manifest: &Manifest,
+        before: Option<&Manifest>,
+        to: W,
+    ) -> Result<W, PieceFault> {
+        if let Some(before) = before {
+            follows(manifest, before)?;
+        }
+        let name = &manifest.object.name;
+        let from = self.storage.download(name, Handle::current()).await?;
+        let manifest = manifest.clone();
+        let read = spawn_blocking(move || {
+            let mut to = to;
+            unseal(&manifest, from, &mut to)?;
+            Ok::<W, SealError>(to)
+        });
+        match read.await {
+            Ok(read) => Ok(read?),
+            Err(panic) => Err(SealError::Io(std::io::Error::other(panic)).into()),
+        }
+    }
+}
+
+fn ring_of(bytes: &Bytes) -> Result<RingId, ManifestError> {
+    #[derive(Deserialize)]
+    struct OfRing {
+        ring: RingId,
+    }
+    let read: Result<OfRing, _> = serde_json::from_slice(bytes);
+    let read = read.map_err(|error| ManifestError::Unreadable(error.to_string()))?;
+    Ok(read.ring)
+}
+
+/// Whether one manifest goes on behind another one whose piece ends where its own begins.
+fn follows(manifest: &Manifest, before: &Manifest) -> Result<(), PieceFault> {
+    let differs = |what| {
+        Err(PieceFault::Chain {
+            before: before.piece,
+            what,
+        })
+    };
+    if manifest.gtids_before != before.gtids_behind() {
+        return differs("the GTIDs of the log before it are others");
+    }
+    if let (Some(last), Some(first)) = (before.last, manifest.first)
+        && (first.index != last.index + 1 || first.term < last.term)
+    {
+        return differs("its first entry is not the next one");
+    }
+    // A piece may name another one that ends at the same place, which the whole file has replaced.
+    if let Some(named) = &manifest.before
+        && named.manifest == before.piece.manifest()
+        && *named != before.as_before()
+    {
+        return differs("it names another manifest, whose SHA-256 is another one");
+    }
+    Ok(())
+}

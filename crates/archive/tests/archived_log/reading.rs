@@ -1,0 +1,128 @@
+//! Whoever reads an archive notices what is not as it was written.
+
+use std::sync::Arc;
+
+use archive::archiver::Archiver;
+use archive::manifest::Manifest;
+use archive::name::PieceName;
+use archive::reading::{ArchivedLog, PieceFault};
+use archive::storage::{Storage, StorageError};
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use raft_types::{MemberId, RingId};
+
+use crate::archiver::{CALL_LIMIT, archive_all};
+use crate::ring::{Ring, entries, id, ring};
+
+/// An archive of some files, and of the beginning of the one that is written.
+async fn archive() -> Storage {
+    let storage = Storage::over(
+        Arc::new(InMemory::new()),
+        Path::from("backups/one"),
+        CALL_LIMIT,
+    );
+    let mut log = Ring::new();
+    log.append(entries(0..20));
+    let mut archiver = Archiver::new(storage.clone(), log.store.handle(), ring(), MemberId(1));
+    assert_eq!(archive_all(&mut archiver, id(19)).await, 0);
+    storage
+}
+
+/// Reads all pieces in order; the first fault.
+async fn read_all(storage: &Storage, of: Option<RingId>) -> Result<Vec<Manifest>, PieceFault> {
+    let log = ArchivedLog::look(storage.clone(), of).await.unwrap();
+    let mut log = log.unwrap();
+    let pieces: Vec<PieceName> = log
+        .runs()
+        .iter()
+        .flat_map(|run| run.pieces.clone())
+        .collect();
+    let mut read: Vec<Manifest> = Vec::new();
+    for piece in pieces {
+        let manifest = log.manifest(piece).await?;
+        let bytes = log.read(&manifest, read.last(), Vec::new()).await?;
+        assert_eq!(bytes.len() as u64, piece.end - piece.start);
+        read.push(manifest);
+    }
+    assert_eq!(log.ring(), Some(ring()));
+    Ok(read)
+}
+
+async fn replaced(storage: &Storage, manifest: &Manifest) {
+    let name = manifest.piece.manifest();
+    storage.write(&name, manifest.to_bytes()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_is_read_whole_and_is_of_its_ring() {
+    let storage = archive().await;
+    let manifests = read_all(&storage, None).await.unwrap();
+    assert!(manifests.len() >= 3);
+    assert_eq!(read_all(&storage, Some(ring())).await.unwrap(), manifests);
+    let other = RingId("99999999-2222-3333-4444-555555555555".parse().unwrap());
+    let fault = read_all(&storage, Some(other)).await.unwrap_err();
+    assert!(matches!(fault, PieceFault::Manifest(_)), "{fault}");
+    let empty = Storage::over(Arc::new(InMemory::new()), Path::from("none"), CALL_LIMIT);
+    assert!(ArchivedLog::look(empty, None).await.unwrap().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_or_changed_is_named() {
+    let storage = archive().await;
+    let manifests = read_all(&storage, None).await.unwrap();
+    let (first, second) = (&manifests[0], &manifests[1]);
+
+    let object = storage.read(&first.object.name, 1 << 20).await.unwrap();
+    storage.delete(&first.object.name).await.unwrap();
+    let fault = read_all(&storage, None).await.unwrap_err();
+    assert!(
+        matches!(fault, PieceFault::Storage(StorageError::NotFound(_))),
+        "{fault}"
+    );
+    let mut changed = object.to_vec();
+    *changed.last_mut().unwrap() ^= 1;
+    storage.write(&first.object.name, changed).await.unwrap();
+    let fault = read_all(&storage, None).await.unwrap_err();
+    assert!(matches!(fault, PieceFault::Seal(_)), "{fault}");
+    // Another piece's bytes, which are good ones.
+    let other = storage.read(&second.object.name, 1 << 20).await.unwrap();
+    storage
+        .write(&first.object.name, other.to_vec())
+        .await
+        .unwrap();
+    let fault = read_all(&storage, None).await.unwrap_err();
+    assert!(matches!(fault, PieceFault::Seal(_)), "{fault}");
+    storage
+        .write(&first.object.name, object.to_vec())
+        .await
+        .unwrap();
+    assert_eq!(read_all(&storage, None).await.unwrap(), manifests);
+
+    storage
+        .write(&second.piece.manifest(), b"{".to_vec())
+        .await
+        .unwrap();
+    let fault = read_all(&storage, None).await.unwrap_err();
+    assert!(matches!(fault, PieceFault::Manifest(_)), "{fault}");
+    replaced(&storage, second).await;
+
+    let mut gtids = second.clone();
+    gtids.gtids_before = second.gtids_behind();
+    let mut entries = second.clone();
+    entries.first = entries.last;
+    let mut named = second.clone();
+    named.before.as_mut().unwrap().sha256 = named.sha256;
+    for (changed, what) in [
+        (gtids, "the GTIDs of the log before it are others"),
+        (entries, "its first entry is not the next one"),
+        (named, "it names another manifest"),
+    ] {
+        replaced(&storage, &changed).await;
+        let fault = read_all(&storage, None).await.unwrap_err();
+        let words = fault.to_string();
+        assert!(
+            matches!(fault, PieceFault::Chain { .. }) && words.contains(what),
+            "{words}"
+        );
+    }
+}
