@@ -275,6 +275,7 @@ fn large_set(figures: &mut Figures) -> Result<()> {
             let needed = StillNeeded {
                 by_ring: None,
                 executed: Some(foreign.clone()),
+                by_archive: None,
             };
             let plan = handle.plan_purge(&PurgePolicy::TotalBytes(1), &needed);
             ensure!(plan.remove.len() as u64 == FILES_WITH_INTERVALS, "{plan:?}");

@@ -8,17 +8,17 @@ use std::io::{self, Read};
 use std::time::SystemTime;
 
 use binlog_format::gtid::GtidSet;
-use binlog_store::{LogHandle, LogPlace, PurgeHold};
+use binlog_store::{FileNumber, LogHandle, LogPlace, PurgeHold};
 use bytes::{Buf, Bytes};
 use raft_types::{MemberId, OpId, RingId};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
-use crate::chain::Pieces;
+use crate::chain::{Pieces, Run};
 use crate::contents::Contents;
 use crate::manifest::{Archiving, Manifest, ManifestError, Object};
 use crate::name::{LOG_FOLDER, PieceName, Timeline};
-use crate::next_piece::{Log, Next, next};
+use crate::next_piece::{Log, Next, first_of_history, next};
 use crate::sealed::{SealError, seal};
 use crate::storage::{Storage, StorageError};
 
@@ -60,7 +60,7 @@ pub enum ArchiveError {
     },
     /// The archive has another entry where this log has one.
     #[error(
-        "the archive has entry {archived} where this ring's log has {here}: a repair of a lost quorum has given it up, or it is the archive of another log"
+        "the archive has entry {archived} where this log has {here}: this member has missed a repair of the quorum, or the file in which they part is purged, or it is the archive of another log"
     )]
     OtherHistory {
         /// The last one of the archive.
@@ -117,6 +117,10 @@ struct Known {
     timeline: Timeline,
     /// The manifest that was read or written last.
     last: Option<Manifest>,
+    /// The last entry in it.
+    ends_with: Option<OpId>,
+    /// The file with which the history begins, of which the archive has nothing yet.
+    begins_with: Option<FileNumber>,
 }
 
 impl Archiver {
@@ -185,6 +189,13 @@ impl Archiver {
             Some(known) => known,
             None => self.look().await?,
         };
+        // One that is behind the archive may have another history, in which the archive's end is no end of an entry.
+        if (known.ends_with)
+            .is_some_and(|archived| mark.is_none_or(|mark| mark.index < archived.index))
+        {
+            self.known = Some(known);
+            return Ok(Step::Nothing);
+        }
         // In this order: what is committed is in a file that is there.
         let committed = self.log.committed_end(mark);
         let files = self.log.files().into_iter();
@@ -192,7 +203,13 @@ impl Archiver {
             files: files.map(|file| (file.number, file.bytes)).collect(),
             committed,
         };
-        let (piece, gap_from) = match next(&known.pieces, known.timeline, &log) {
+        let next = match known.begins_with {
+            Some(file) => {
+                first_of_history(known.timeline, file, &log).map_or(Next::Nothing, Next::GoOn)
+            }
+            None => next(&known.pieces, known.timeline, &log),
+        };
+        let (piece, gap_from) = match next {
             Next::GoOn(piece) | Next::Whole(piece) => (piece, None),
             Next::BehindAGap { from, piece } => (piece, Some(from)),
             Next::Nothing => {
@@ -224,7 +241,9 @@ impl Archiver {
         self.storage.write(&name, bytes).await?;
         self.assert_stored(&name, size).await?;
         known.pieces.add(piece);
+        known.ends_with = manifest.last.max(known.ends_with);
         known.last = Some(manifest.clone());
+        known.begins_with = None;
         self.known = Some(known);
         Ok(Step::Archived {
             manifest: Box::new(manifest),
@@ -239,25 +258,92 @@ impl Archiver {
         let timeline = pieces.newest().unwrap_or(Timeline::FIRST);
         loop {
             let history = pieces.history(timeline);
-            let last = match history.last().and_then(|run| run.pieces.last()) {
-                None => None,
-                Some(last) => match self.read_manifest(*last).await {
-                    Ok(manifest) => Some(manifest),
-                    // Without a manifest it is no piece, whatever its name says; the log has it, or it is a gap.
-                    Err(error) if error.is_of_no_manifest() => {
-                        tracing::warn!(%error, "this piece is archived once more");
-                        pieces.remove(last);
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                },
+            let mut begins_with = None;
+            let (last, ends_with) = match self.end_of(&history).await {
+                Ok(end) => end,
+                // Only a repair leaves a later term behind an earlier index: the log has gone on without what the archive has.
+                Err((_, ArchiveError::OtherHistory { archived, here }))
+                    if here.term > archived.term =>
+                {
+                    let parted = self.parted_in(&history).await?;
+                    let is_here = |file: &FileNumber| self.has_file(*file);
+                    let parted = parted
+                        .filter(is_here)
+                        .ok_or(ArchiveError::OtherHistory { archived, here });
+                    begins_with = Some(parted?);
+                    (None, None)
+                }
+                // Without a manifest it is no piece, whatever its name says; the log has it, or it is a gap.
+                Err((piece, error)) if error.is_of_no_manifest() => {
+                    tracing::warn!(%error, "this piece is archived once more");
+                    pieces.remove(&piece);
+                    continue;
+                }
+                Err((_, error)) => return Err(error),
             };
+            if let Some(file) = begins_with {
+                let file = file.name();
+                tracing::warn!(
+                    file,
+                    "a repair has given up what the archive has: another history begins with this file"
+                );
+            }
             return Ok(Known {
                 pieces,
-                timeline,
+                timeline: match begins_with {
+                    Some(_) => timeline.next(),
+                    None => timeline,
+                },
                 last,
+                ends_with,
+                begins_with,
             });
         }
+    }
+
+    /// The last manifest, and the last entry: a piece may be a file's header alone. With the piece whose manifest cannot be relied on.
+    async fn end_of(
+        &self,
+        history: &[Run],
+    ) -> Result<(Option<Manifest>, Option<OpId>), (PieceName, ArchiveError)> {
+        let mut last = None;
+        for piece in history.iter().flat_map(|run| &run.pieces).rev() {
+            let manifest = self.read_manifest(*piece).await;
+            let manifest = manifest.map_err(|error| (*piece, error))?;
+            let ends_with = manifest.last;
+            let last = last.get_or_insert(manifest);
+            if ends_with.is_some() {
+                return Ok((Some(last.clone()), ends_with));
+            }
+        }
+        Ok((last, None))
+    }
+
+    fn has_file(&self, file: FileNumber) -> bool {
+        self.log.files().iter().any(|own| own.number == file)
+    }
+
+    /// The file in which the log and this history of it part: that of the first piece that ends with another entry than the log has
+    /// there. `None` where the log has none of it any more.
+    async fn parted_in(&self, history: &[Run]) -> Result<Option<FileNumber>, ArchiveError> {
+        let mut parted = None;
+        for piece in history.iter().flat_map(|run| &run.pieces).rev() {
+            match self.read_manifest(*piece).await {
+                Err(ArchiveError::OtherHistory { .. }) => parted = Some(piece.file),
+                Err(error) => return Err(error),
+                Ok(manifest) => {
+                    let last = manifest.last.map(|last| self.log.op_id_at(last.index));
+                    match last {
+                        // A header alone says nothing.
+                        None => {}
+                        Some(Some(_)) => return Ok(parted),
+                        // It is purged here, and may be another one.
+                        Some(None) => return Ok(None),
+                    }
+                }
+            }
+        }
+        Ok(parted)
     }
 
     /// The manifest of the piece in front of one.

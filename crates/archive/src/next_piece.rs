@@ -44,19 +44,7 @@ pub fn next(archive: &Pieces, timeline: Timeline, log: &Log) -> Next {
         offset: 0,
     };
     let reached = history.last().and_then(|run| run.goes_on());
-    let piece = |from: LogPlace| {
-        let (_, bytes) = log.files.iter().find(|(file, _)| *file == from.file)?;
-        let closed = from.file < log.committed.file;
-        let end = if closed { *bytes } else { log.committed.offset };
-        let is_there = from.file <= log.committed.file && from.offset < end;
-        is_there.then_some(PieceName {
-            timeline,
-            file: from.file,
-            start: from.offset,
-            end,
-            closed,
-        })
-    };
+    let piece = |from| piece_from(timeline, from, log);
     match reached {
         Some(from) if from < begins => {
             let behind = piece(begins);
@@ -67,6 +55,27 @@ pub fn next(archive: &Pieces, timeline: Timeline, log: &Log) -> Next {
             None => whole(&history, timeline, log).map_or(Next::Nothing, Next::Whole),
         },
     }
+}
+
+/// The first piece of a history that parts from the one before in this file. `None` where the log does not have it, or nothing of it is
+/// committed.
+#[must_use]
+pub fn first_of_history(timeline: Timeline, file: FileNumber, log: &Log) -> Option<PieceName> {
+    piece_from(timeline, LogPlace { file, offset: 0 }, log)
+}
+
+fn piece_from(timeline: Timeline, from: LogPlace, log: &Log) -> Option<PieceName> {
+    let (_, bytes) = log.files.iter().find(|(file, _)| *file == from.file)?;
+    let closed = from.file < log.committed.file;
+    let end = if closed { *bytes } else { log.committed.offset };
+    let is_there = from.file <= log.committed.file && from.offset < end;
+    is_there.then_some(PieceName {
+        timeline,
+        file: from.file,
+        start: from.offset,
+        end,
+        closed,
+    })
 }
 
 /// The first closed file that the archive has in several pieces, and the log still has.

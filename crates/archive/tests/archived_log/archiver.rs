@@ -13,8 +13,8 @@ use archive::storage::Storage;
 use binlog_store::FileNumber;
 use object_store::ObjectStore;
 use object_store::path::Path;
-use raft_types::{MemberId, OpId};
-use testkit::log_entries::blank;
+use raft_types::{Entry, MemberId, OpId};
+use testkit::log_entries::{rotate, transaction};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
@@ -53,7 +53,11 @@ async fn pieces(storage: &Storage) -> Pieces {
 
 /// The files that the archive has, each manifest of which names the one before it.
 async fn restored(storage: &Storage) -> BTreeMap<FileNumber, Vec<u8>> {
-    let history = pieces(storage).await.history(Timeline::FIRST);
+    restored_of(storage, Timeline::FIRST).await
+}
+
+async fn restored_of(storage: &Storage, timeline: Timeline) -> BTreeMap<FileNumber, Vec<u8>> {
+    let history = pieces(storage).await.history(timeline);
     assert_eq!(history.len(), 1, "{history:?}");
     let mut files: BTreeMap<FileNumber, Vec<u8>> = BTreeMap::new();
     for piece in &history[0].pieces {
@@ -180,21 +184,77 @@ async fn what_was_purged_before_it_was_archived_is_a_gap() {
     assert_eq!(pieces(&storage).await.history(Timeline::FIRST).len(), 2);
 }
 
-/// A log that was cut back behind what the archive has goes on as another one, which is never taken for the same.
+/// The entries of a log from index 12 on that goes on behind a repair: in later terms, and with files that end elsewhere.
+fn behind_a_repair(range: std::ops::Range<u64>) -> Vec<Entry> {
+    let repaired = |index| OpId::new(1001, index);
+    let entry = |index| match index % 5 {
+        4 => rotate(repaired(index)),
+        _ => transaction(repaired(index), 2_000),
+    };
+    range.map(entry).collect()
+}
+
+/// A repair gives up what the archive has: the log goes on as another history from the file on in which they part. Who has missed the
+/// repair does not archive.
 #[tokio::test(flavor = "multi_thread")]
-async fn another_history_is_not_taken_for_this_one() {
-    let mut of = Ring::new();
-    of.append(entries(0..5));
+async fn a_history_that_a_repair_has_ended_is_followed_by_another_one() {
+    let mut missed = Ring::new();
+    missed.append(entries(0..23));
     let storage = storage(Arc::new(FaultyStorage::default()));
-    archive_all(&mut archiver(&of, &storage, 1), id(4)).await;
-    let mut other = Ring::new();
-    other.append(entries(0..4));
-    other.append(vec![blank(OpId::new(2, 4)), blank(OpId::new(2, 5))]);
-    let step = archiver(&other, &storage, 1)
-        .step(Some(OpId::new(2, 5)))
-        .await;
+    archive_all(&mut archiver(&missed, &storage, 1), id(13)).await;
+    archive_all(&mut archiver(&missed, &storage, 1), id(22)).await;
+    let before = restored_of(&storage, Timeline::FIRST).await;
+
+    let mut repaired = Ring::new();
+    repaired.append(entries(0..12));
+    repaired.append(behind_a_repair(12..31));
+    let committed = OpId::new(1001, 30);
+    let mut member = archiver(&repaired, &storage, 2);
+    assert_eq!(archive_all(&mut member, committed).await, 0);
+    let second = Timeline::FIRST.next();
+    assert_eq!(pieces(&storage).await.newest(), Some(second));
+    let end = repaired.store.handle().committed_end(Some(committed));
+    for (file, bytes) in restored_of(&storage, second).await {
+        let mut expected = repaired.bytes(file);
+        if file == end.file {
+            expected.truncate(end.offset as usize);
+        }
+        assert!(bytes == expected, "{file}");
+    }
+    assert_eq!(restored_of(&storage, Timeline::FIRST).await, before);
+    // It goes on with the new one, also behind a restart.
+    repaired.append(behind_a_repair(31..40));
+    let mut member = archiver(&repaired, &storage, 3);
+    archive_all(&mut member, OpId::new(1001, 39)).await;
+    assert_eq!(pieces(&storage).await.newest(), Some(second));
+
+    let step = archiver(&missed, &storage, 1).step(Some(id(22))).await;
+    assert!(matches!(step, Ok(Step::Nothing)), "{step:?}");
+    missed.append(entries(23..45));
+    let step = archiver(&missed, &storage, 1).step(Some(id(44))).await;
     let Err(ArchiveError::OtherHistory { archived, here }) = step else {
         panic!("{step:?}")
     };
-    assert_eq!((archived, here), (id(4), OpId::new(2, 4)));
+    assert!(archived.term == 1001 && here.term == 1);
+}
+
+/// The file in which they part has to be there as a whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_histories_part_is_not_guessed() {
+    let mut missed = Ring::new();
+    missed.append(entries(0..23));
+    let storage = storage(Arc::new(FaultyStorage::default()));
+    archive_all(&mut archiver(&missed, &storage, 1), id(22)).await;
+    let mut repaired = Ring::new();
+    repaired.append(entries(0..12));
+    repaired.append(behind_a_repair(12..31));
+    repaired.purge(OpId::new(1001, 19));
+    let step = archiver(&repaired, &storage, 2)
+        .step(Some(OpId::new(1001, 30)))
+        .await;
+    assert!(
+        matches!(step, Err(ArchiveError::OtherHistory { .. })),
+        "{step:?}"
+    );
+    assert_eq!(pieces(&storage).await.newest(), Some(Timeline::FIRST));
 }
