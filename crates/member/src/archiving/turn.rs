@@ -169,7 +169,7 @@ mod tests {
             archived: Some(at(offset)),
             by: Some(by),
         };
-        let mut act = |turn: &mut Turn, place, committed| {
+        let act = |turn: &mut Turn, place, committed| {
             turn.act(place, interval, at(committed), Instant::now())
         };
         assert_eq!(act(&mut turn, 0, 100), Act::Archive);
