@@ -135,6 +135,10 @@ fn a_real_prometheus_scrapes_a_ring_with_mysqld_and_its_alerts_fire() {
             .with(section, format!("tls_certificate_file = {certificate:?}"))
             .with(section, format!("tls_key_file = {key:?}"))
             .with("hooks", "on_primary = [\"true\"]")
+            .with(
+                "archive",
+                format!("url = \"file://{}\"", folder.path().display()),
+            )
     })
     .unwrap();
     set.follows(3, SOON).unwrap();
