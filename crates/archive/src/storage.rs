@@ -369,7 +369,9 @@ fn client(settings: &StorageSettings) -> ClientOptions {
     let _ = rustls::crypto::ring::default_provider().install_default();
     // Plain HTTP for a storage in the operator's own network is the operator's choice, by the endpoint's URL.
     ClientOptions::new()
-        .with_timeout(settings.call_limit.mul_f64(RETRY_FOR))
+        // Of a whole request with its body it would bound how large an object may be; what there is to wait for is bounded by `call`.
+        .with_timeout_disabled()
+        .with_read_timeout(settings.call_limit.mul_f64(RETRY_FOR))
         .with_connect_timeout(settings.call_limit.mul_f64(RETRY_FOR / 4.0))
         .with_allow_http(true)
 }

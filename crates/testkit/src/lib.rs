@@ -22,6 +22,8 @@ pub mod mysql_tree;
 pub mod mysqld;
 #[cfg(feature = "network")]
 pub mod network;
+#[cfg(feature = "object-storage")]
+pub mod object_storage;
 mod owner;
 pub mod ports;
 pub mod real_disks;

@@ -15,6 +15,7 @@ use archive::sealed::unseal;
 use archive::storage::{Storage, StorageSettings};
 use raft_types::RingId;
 use testkit::cluster::Cluster;
+use testkit::object_storage::{Conduct, ObjectStorage, SECRET_KEY};
 use tokio::runtime::Runtime;
 use witness_tests::replicaset_with;
 
@@ -33,9 +34,15 @@ struct Reader {
 
 impl Reader {
     fn of(folder: &Path, set: &Cluster) -> Self {
+        let url = format!("file://{}", folder.display());
+        Self::with(&url, [], set)
+    }
+
+    fn with<const N: usize>(url: &str, options: [(&str, String); N], set: &Cluster) -> Self {
+        let options = options.map(|(name, value)| (name.to_owned(), value));
         let settings = StorageSettings {
-            url: format!("file://{}", folder.display()).parse().unwrap(),
-            options: BTreeMap::new(),
+            url: url.parse().unwrap(),
+            options: options.into(),
             call_limit: SOON,
         };
         let ring = set.status(0).unwrap()["ring"]["id"].clone();
@@ -232,6 +239,68 @@ fn files_are_fetched_and_damage_is_found(set: &mut Cluster, archive: &Path, read
         .unwrap();
     assert!(done.status.success(), "{done:?}");
     assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 1);
+}
+
+/// Into a real S3 server, which does not answer for a while, and hangs up for another.
+#[test]
+fn no_commit_waits_for_a_storage_that_fails() {
+    let _turn = SCENES.take();
+    let storage = ObjectStorage::start().unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let options_file = home.path().join("archive.toml");
+    let lines = storage
+        .options()
+        .map(|(name, value)| format!("{name} = {value:?}\n"));
+    std::fs::write(&options_file, lines.concat()).unwrap();
+    let set = replicaset_with(1, |options| {
+        let url = storage.url("orders");
+        options
+            .with("archive", format!("url = {url:?}"))
+            .with("archive", format!("options_file = {options_file:?}"))
+            .with("archive", "interval = \"200ms\"")
+            .with("archive", "call_limit = \"2s\"")
+    })
+    .unwrap();
+    let reader = Reader::with(&storage.url("orders"), storage.options(), &set);
+    insert(&set, 1..20);
+    wait_until_archived(&set, 0, &reader);
+    let mut ids = 20..;
+    for conduct in [Conduct::IsSilent, Conduct::HangsUp] {
+        storage.conduct(conduct);
+        // Whoever is in front fails, and so does everybody in its place.
+        let failing = set.eventually("archiving fails", SOON, || {
+            insert(&set, ids.next().map(|id| id..id + 1).unwrap());
+            let fails = |member: &usize| {
+                let status = set.status(*member).unwrap();
+                status["archive"]["error"].is_string() && status["archive"]["archives"] == true
+            };
+            (0..set.size()).find(fails)
+        });
+        let status = set.status(failing.unwrap()).unwrap();
+        assert!(
+            status["archive"]["lag_seconds"].as_f64().unwrap() > 0.0,
+            "{status}"
+        );
+        let began = std::time::Instant::now();
+        for _ in 0..50 {
+            insert(&set, ids.next().map(|id| id..id + 1).unwrap());
+        }
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(10), "50 commits took {took:?}");
+        storage.conduct(Conduct::Serves);
+        wait_until_archived(&set, 0, &reader);
+    }
+    for member in 0..set.size() {
+        let said = set.output(member) + &set.status(member).unwrap().to_string();
+        assert!(
+            !said.contains(SECRET_KEY),
+            "member {member} tells the secret"
+        );
+    }
+    set.eventually("nothing fails any more", SOON, || {
+        (0..set.size()).all(|member| set.status(member).unwrap()["archive"]["error"].is_null())
+    })
+    .unwrap();
 }
 
 fn insert_one_more(set: &Cluster) {

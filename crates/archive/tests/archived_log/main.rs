@@ -7,3 +7,4 @@ mod faulty_storage;
 mod pieces;
 mod reading;
 mod ring;
+mod s3;

@@ -1,0 +1,176 @@
+//! An S3 server on loopback, in this process: it checks signatures as Amazon's does, and keeps its objects as files. It can refuse,
+//! fail or say nothing for a while.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result, anyhow};
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use s3s::auth::SimpleAuth;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s_fs::FileSystem;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+/// Where objects are stored.
+pub const BUCKET: &str = "backups";
+/// Who may.
+pub const ACCESS_KEY: &str = "AKIAIOSFODNN7EXAMPLE";
+/// The secret of that.
+pub const SECRET_KEY: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
+
+/// What the server does with requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Conduct {
+    /// It answers.
+    Serves,
+    /// It closes the connection instead of an answer.
+    HangsUp,
+    /// It takes requests, and says nothing until it serves again.
+    IsSilent,
+}
+
+/// A server. Dropped, it ends, and its objects are gone.
+#[derive(Debug)]
+pub struct ObjectStorage {
+    address: SocketAddr,
+    folder: TempDir,
+    conduct: Arc<AtomicU8>,
+    requests: Arc<AtomicU64>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ObjectStorage {
+    /// Starts one with an empty bucket.
+    ///
+    /// # Errors
+    /// When it cannot listen, or has no folder.
+    pub fn start() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        std::fs::create_dir(folder.path().join(BUCKET))?;
+        let files = FileSystem::new(folder.path()).map_err(|error| anyhow!("{error:?}"))?;
+        let mut service = S3ServiceBuilder::new(files);
+        service.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
+        let service = service.build();
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let conduct = Arc::new(AtomicU8::new(Conduct::Serves as u8));
+        let requests = Arc::new(AtomicU64::new(0));
+        let (stop, stopped) = oneshot::channel();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
+        let serving = serve(listener, service, conduct.clone(), requests.clone());
+        let thread = std::thread::Builder::new().name("object-storage".into());
+        let thread = thread.spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = serving => {}
+                    _ = stopped => {}
+                }
+            });
+            runtime.shutdown_background();
+        });
+        Ok(Self {
+            address,
+            folder,
+            conduct,
+            requests,
+            stop: Some(stop),
+            thread: Some(thread.context("cannot start the server's thread")?),
+        })
+    }
+
+    /// The URL of a folder in the bucket.
+    #[must_use]
+    pub fn url(&self, folder: &str) -> String {
+        format!("s3://{BUCKET}/{folder}")
+    }
+
+    /// What a client has to know besides, in the names of its environment variables in lower case.
+    #[must_use]
+    pub fn options(&self) -> [(&'static str, String); 5] {
+        [
+            ("aws_endpoint", format!("http://{}", self.address)),
+            ("aws_allow_http", "true".to_owned()),
+            ("aws_region", "us-east-1".to_owned()),
+            ("aws_access_key_id", ACCESS_KEY.to_owned()),
+            ("aws_secret_access_key", SECRET_KEY.to_owned()),
+        ]
+    }
+
+    /// Has it conduct itself so from now on.
+    pub fn conduct(&self, conduct: Conduct) {
+        self.conduct.store(conduct as u8, Ordering::Relaxed);
+    }
+
+    /// Requests so far.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// The folder in which the objects of the bucket are files.
+    #[must_use]
+    pub fn bucket(&self) -> std::path::PathBuf {
+        let root: &Path = self.folder.path();
+        root.join(BUCKET)
+    }
+}
+
+impl Drop for ObjectStorage {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It holds nothing that is missed.
+            drop(thread.join());
+        }
+    }
+}
+
+async fn serve(
+    listener: std::net::TcpListener,
+    service: S3Service,
+    conduct: Arc<AtomicU8>,
+    requests: Arc<AtomicU64>,
+) -> Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let (service, conduct, requests) = (service.clone(), conduct.clone(), requests.clone());
+        let answering = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+            let (service, conduct) = (service.clone(), conduct.clone());
+            requests.fetch_add(1, Ordering::Relaxed);
+            async move {
+                let is = |one: Conduct| conduct.load(Ordering::Relaxed) == one as u8;
+                while is(Conduct::IsSilent) {
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                }
+                if is(Conduct::HangsUp) {
+                    return Err(anyhow!("it hangs up"));
+                }
+                let answer = Service::call(&service, request).await;
+                answer.map_err(|error| anyhow!("{error:?}"))
+            }
+        });
+        tokio::spawn(async move {
+            let mut http = hyper::server::conn::http1::Builder::new();
+            let connection = http.timer(TokioTimer::new());
+            // A client that hangs up is nobody's error.
+            drop(
+                connection
+                    .serve_connection(TokioIo::new(stream), answering)
+                    .await,
+            );
+        });
+    }
+}
