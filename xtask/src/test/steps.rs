@@ -145,7 +145,7 @@ impl Plan {
                     "nemesis",
                 ],
             );
-            let simulated = simulated().into_iter().map(|step| step.behind("programs"));
+            let simulated = simulated().into_iter().map(|step| step.behind("tests"));
             let lints = lints.behind("tests alone");
             Self {
                 waiting: vec![
@@ -416,8 +416,8 @@ mod tests {
         assert_eq!(names(&plan.computing), ["lints", "documentation"]);
         assert_eq!(names(&plan.waiting), ["nemesis", "packages", "containers"]);
         let plan = from("kept seeds").unwrap();
-        assert_eq!(names(&plan.waiting)[0], "tests");
-        assert!(!plan.has("programs") && !plan.has("mysql"));
+        assert_eq!(names(&plan.waiting)[0], "tests alone");
+        assert!(!plan.has("programs") && !plan.has("tests"));
         let all = from("nothing").err().unwrap();
         assert_eq!(all, Plan::new(false).names());
     }
