@@ -242,7 +242,7 @@ fn built_seeds(range: Range<u64>, scenario: Option<&str>, mutation: Option<&str>
     }
 }
 
-/// Each is of another scenario than the one before, mostly: two at once all the same.
+/// Two at once. Their numbers do not follow each other, so each is a run of its own.
 fn run_kept_seeds() -> Result<()> {
     let simulator = sim::program(Build::Dev, "simulator");
     let left = Mutex::new(kept_seeds::all()?.into_iter());

@@ -154,7 +154,7 @@ impl Archiver {
     /// # Errors
     /// When the storage does not say, or the archive is of another log.
     pub async fn look_anew(&mut self) -> Result<(), ArchiveError> {
-        self.known = None;
+        self.forget();
         self.known = Some(self.look().await?);
         Ok(())
     }
@@ -253,51 +253,47 @@ impl Archiver {
 
     async fn look(&self) -> Result<Known, ArchiveError> {
         let names = self.storage.list(LOG_FOLDER).await?;
-        let pieces = names.keys().filter_map(|name| PieceName::of_manifest(name));
-        let mut pieces: Pieces = pieces.collect();
+        let mut pieces = Pieces::of_names(names.keys());
         let timeline = pieces.newest().unwrap_or(Timeline::FIRST);
         loop {
             let history = pieces.history(timeline);
-            let mut begins_with = None;
-            let (last, ends_with) = match self.end_of(&history).await {
-                Ok(end) => end,
+            match self.end_of(&history).await {
+                Ok((last, ends_with)) => {
+                    return Ok(Known {
+                        pieces,
+                        timeline,
+                        last,
+                        ends_with,
+                        begins_with: None,
+                    });
+                }
                 // Only a repair leaves a later term behind an earlier index: the log has gone on without what the archive has.
                 Err((_, ArchiveError::OtherHistory { archived, here }))
                     if here.term > archived.term =>
                 {
                     let parted = self.parted_in(&history).await?;
-                    let is_here = |file: &FileNumber| self.has_file(*file);
-                    let parted = parted
-                        .filter(is_here)
-                        .ok_or(ArchiveError::OtherHistory { archived, here });
-                    begins_with = Some(parted?);
-                    (None, None)
+                    let file = parted.filter(|file| self.has_file(*file));
+                    let file = file.ok_or(ArchiveError::OtherHistory { archived, here })?;
+                    let name = file.name();
+                    tracing::warn!(
+                        file = name,
+                        "a repair has given up what the archive has: another history begins with this file"
+                    );
+                    return Ok(Known {
+                        pieces,
+                        timeline: timeline.next(),
+                        last: None,
+                        ends_with: None,
+                        begins_with: Some(file),
+                    });
                 }
                 // Without a manifest it is no piece, whatever its name says; the log has it, or it is a gap.
                 Err((piece, error)) if error.is_of_no_manifest() => {
                     tracing::warn!(%error, "this piece is archived once more");
                     pieces.remove(&piece);
-                    continue;
                 }
                 Err((_, error)) => return Err(error),
-            };
-            if let Some(file) = begins_with {
-                let file = file.name();
-                tracing::warn!(
-                    file,
-                    "a repair has given up what the archive has: another history begins with this file"
-                );
             }
-            return Ok(Known {
-                pieces,
-                timeline: match begins_with {
-                    Some(_) => timeline.next(),
-                    None => timeline,
-                },
-                last,
-                ends_with,
-                begins_with,
-            });
         }
     }
 

@@ -45,6 +45,14 @@ impl FromIterator<PieceName> for Pieces {
 }
 
 impl Pieces {
+    /// Those whose manifests are among these names of objects.
+    pub fn of_names<'a>(names: impl IntoIterator<Item = &'a String>) -> Self {
+        let names = names.into_iter();
+        names
+            .filter_map(|name| PieceName::of_manifest(name))
+            .collect()
+    }
+
     /// Takes in a piece that has come in.
     pub fn add(&mut self, name: PieceName) {
         let files = self.by_timeline.entry(name.timeline).or_default();

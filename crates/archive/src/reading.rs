@@ -57,8 +57,7 @@ impl ArchivedLog {
         ring: Option<RingId>,
     ) -> Result<Option<Self>, StorageError> {
         let names = storage.list(LOG_FOLDER).await?;
-        let pieces = names.keys().filter_map(|name| PieceName::of_manifest(name));
-        let pieces: Pieces = pieces.collect();
+        let pieces = Pieces::of_names(names.keys());
         Ok(pieces.newest().map(|timeline| Self {
             storage,
             ring,

@@ -7,11 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use archive::archiver::MAX_MANIFEST_BYTES;
-use archive::chain::Pieces;
-use archive::manifest::Manifest;
-use archive::name::{LOG_FOLDER, PieceName};
-use archive::sealed::unseal;
+use archive::reading::ArchivedLog;
 use archive::storage::{Storage, StorageSettings};
 use raft_types::RingId;
 use testkit::cluster::Cluster;
@@ -55,29 +51,26 @@ impl Reader {
 
     /// The files of the log, each as far as it is archived.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
-        let names = self.runtime.block_on(self.storage.list(LOG_FOLDER));
-        let names = names.unwrap();
-        let pieces: Pieces = names
-            .keys()
-            .filter_map(|name| PieceName::of_manifest(name))
-            .collect();
-        let Some(timeline) = pieces.newest() else {
-            return BTreeMap::new();
-        };
-        let history = pieces.history(timeline);
-        assert_eq!(history.len(), 1, "the archive has a gap: {history:?}");
-        let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
-        for piece in &history[0].pieces {
-            let read = |name: &str| {
-                let read = self.storage.read(name, MAX_MANIFEST_BYTES);
-                self.runtime.block_on(read).unwrap()
+        self.runtime.block_on(async {
+            let log = ArchivedLog::look(self.storage.clone(), Some(self.ring)).await;
+            let Some(mut log) = log.unwrap() else {
+                return BTreeMap::new();
             };
-            let manifest = Manifest::read(&read(&piece.manifest()), *piece, self.ring).unwrap();
-            let object = read(&manifest.object.name);
-            let bytes = files.entry(piece.file.name()).or_default();
-            unseal(&manifest, &object[..], bytes).unwrap();
-        }
-        files
+            let [run] = log.runs() else {
+                panic!("the archive has a gap: {:?}", log.runs());
+            };
+            let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+            let mut before = None;
+            for piece in run.pieces.clone() {
+                let manifest = log.manifest(piece).await.unwrap();
+                let name = piece.file.name();
+                let begun = files.remove(&name).unwrap_or_default();
+                let read = log.read(&manifest, before.as_ref(), begun).await;
+                files.insert(name, read.unwrap());
+                before = Some(manifest);
+            }
+            files
+        })
     }
 }
 

@@ -113,21 +113,18 @@ impl Plan {
                 "warnings",
             ],
         );
-        let documentation = Step {
-            name: "documentation",
-            behind: None,
-            action: Action::Cargo {
-                arguments: vec![
-                    "doc",
-                    "--workspace",
-                    "--no-deps",
-                    "--document-private-items",
-                ],
-                variables: vec![("RUSTDOCFLAGS", "-D warnings")],
-            },
+        let documentation = Action::Cargo {
+            arguments: vec![
+                "doc",
+                "--workspace",
+                "--no-deps",
+                "--document-private-items",
+            ],
+            variables: vec![("RUSTDOCFLAGS", "-D warnings")],
         };
+        let documentation = Step::new("documentation", documentation);
+        let simulated = simulated().into_iter().map(|step| step.behind("tests"));
         if quick {
-            let simulated = simulated().into_iter().map(|step| step.behind("tests"));
             Self {
                 waiting: vec![format, lints, quick_tests()],
                 computing: simulated.chain([documentation]).collect(),
@@ -145,7 +142,6 @@ impl Plan {
                     "nemesis",
                 ],
             );
-            let simulated = simulated().into_iter().map(|step| step.behind("tests"));
             let lints = lints.behind("tests alone");
             Self {
                 waiting: vec![

@@ -7,7 +7,7 @@ use std::time::Duration;
 use archive::archiver::{ArchiveError, Archiver, MAX_MANIFEST_BYTES, Step};
 use archive::chain::Pieces;
 use archive::manifest::Manifest;
-use archive::name::{LOG_FOLDER, PieceName, Timeline};
+use archive::name::{LOG_FOLDER, Timeline};
 use archive::sealed::unseal;
 use archive::storage::Storage;
 use binlog_store::FileNumber;
@@ -46,9 +46,7 @@ pub(crate) async fn archive_all(archiver: &mut Archiver, committed: OpId) -> usi
 }
 
 async fn pieces(storage: &Storage) -> Pieces {
-    let names = storage.list(LOG_FOLDER).await.unwrap();
-    let pieces = names.keys().filter_map(|name| PieceName::of_manifest(name));
-    pieces.collect()
+    Pieces::of_names(storage.list(LOG_FOLDER).await.unwrap().keys())
 }
 
 /// The files that the archive has, each manifest of which names the one before it.

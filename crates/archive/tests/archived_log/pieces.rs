@@ -22,10 +22,7 @@ struct Storage(BTreeMap<String, Vec<u8>>);
 
 impl Storage {
     fn pieces(&self) -> Pieces {
-        let names = self.0.keys();
-        names
-            .filter_map(|name| PieceName::of_manifest(name))
-            .collect()
+        Pieces::of_names(self.0.keys())
     }
 
     fn manifest(&self, piece: PieceName) -> Result<Manifest, ManifestError> {

@@ -21,16 +21,16 @@
 //! (`doubted_tail`) does not keep what 1. says that it keeps: its answer proves nothing, as if it were missing. Its log may
 //! be the longest all the same, for it is a part of a leader's log like any other.
 //!
+//! So the proof is asked for the two memberships that the survivor's log ends with, or for the last alone when somebody knows it
+//! to be committed. It does not ask which step a leader would have wanted: whatever an operator or the leader tasks may have ordered,
+//! the rules for steps hold.
+//!
 //! # A ring that has gone on, and whose end nobody has
 //!
 //! A member that was told how far the ring has gone on votes for no log that ends before (`vote_gate`). Where nobody who answers has a
 //! log that goes that far, it elects nobody, and this may be so for good: the survivor of an earlier repair died, or lost its power
 //! between the term of its repair and the entry, behind which others had heard of the term. To the plan such a member does not elect;
 //! and what the ring has gone on to may be lost.
-//!
-//! So the proof is asked for the two memberships that the survivor's log ends with, or for the last alone when somebody knows it
-//! to be committed. It does not ask which step a leader would have wanted: whatever an operator or the leader tasks may have ordered,
-//! the rules for steps hold.
 
 #[cfg(test)]
 mod proof_tests;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,13 +14,12 @@ use archive::reading::{ArchivedLog, PieceFault};
 use archive::sealed::SealError;
 use archive::storage::{Storage, StorageError, StorageSettings};
 use binlog_store::FileNumber;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use url::Url;
 
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::block_on;
-use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
+use crate::terminal::{Exit, Failure, Format, Table, bytes_bar, print_json, print_text};
 
 /// How long one call of the storage may take where no configuration says it.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
@@ -163,8 +162,7 @@ async fn list(place: &PlaceArgs, format: Format) -> Result<(), Failure> {
     let mut files: BTreeMap<FileNumber, ArchivedFile> = BTreeMap::new();
     let mut damaged = Vec::new();
     let wanted = pieces(&log, None);
-    for piece in &wanted {
-        let piece = *piece;
+    for &piece in &wanted {
         let file = files.entry(piece.file).or_default();
         file.log_name = piece.file.name();
         file.pieces += 1;
@@ -324,7 +322,8 @@ async fn read_all(
     wanted: Vec<PieceName>,
     open: impl Fn(PieceName) -> io::Result<Box<dyn Write + Send>>,
 ) -> Result<Verdict, Failure> {
-    let bar = bar(wanted.iter().map(|piece| piece.end - piece.start).sum());
+    let bar = bytes_bar();
+    bar.set_length(wanted.iter().map(|piece| piece.end - piece.start).sum());
     let mut verdict = Verdict {
         ok: true,
         pieces: 0,
@@ -489,17 +488,5 @@ impl Write for Sink {
             Some(to) => self.failed.put(to.flush()),
             None => Ok(()),
         }
-    }
-}
-
-fn bar(bytes: u64) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr());
-    let style = "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
-    match ProgressStyle::with_template(style) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
     }
 }

@@ -4,6 +4,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use super::exit::Failure;
@@ -16,6 +17,18 @@ pub enum Format {
     Table,
     /// One JSON document, or one object a line where a command follows something.
     Json,
+}
+
+/// On standard error, where somebody looks, how many of so many bytes are done; its length is set by whoever knows it.
+pub(crate) fn bytes_bar() -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    match ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
 }
 
 /// Columns of text under their titles.

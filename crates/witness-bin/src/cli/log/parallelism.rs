@@ -1,14 +1,12 @@
 //! `witness log parallelism`: how parallel binlog files, a mysqld's or a member's, can be applied.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use applier::log_parallelism::{Analysis, Groups, Report};
 use applier::source::{FileSource, Source};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::terminal::{Failure, Format, Table, print_json, print_text};
+use crate::terminal::{Failure, Format, Table, bytes_bar, print_json, print_text};
 
 /// Arguments of `witness log parallelism`.
 #[derive(Debug, clap::Args)]
@@ -40,7 +38,7 @@ async fn look_at(args: &ParallelismArgs) -> Result<Report, Failure> {
     let opened = FileSource::open_to_look_at(args.files.clone(), limit).await;
     let mut source = opened.map_err(failure)?;
     let mut analysis = Analysis::new(limit);
-    let bar = bar();
+    let bar = bytes_bar();
     while let Some(transaction) = source.next().await.map_err(failure)? {
         let added = analysis.add(&transaction);
         added.map_err(|error| Failure::error(error.to_string()))?;
@@ -140,16 +138,5 @@ fn put_notes(text: &mut String, report: &Report) {
             "{} keys were forgotten to save memory: the real figures of transactions and rows may be higher",
             report.forgotten_keys
         );
-    }
-}
-
-fn bar() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    match ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}") {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
     }
 }

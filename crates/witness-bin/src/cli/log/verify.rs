@@ -1,13 +1,10 @@
 //! `witness log verify`: reads a log whole and checks every checksum and every position.
 
-use std::io::IsTerminal;
-
 use binlog_store::VerifyProgress;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::cli::log::target::{TargetArgs, failure, open};
-use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+use crate::terminal::{Exit, Failure, Format, bytes_bar, print_json, print_text};
 
 #[derive(Debug, Serialize)]
 struct Verdict {
@@ -30,7 +27,7 @@ struct Verdict {
 /// Exit 7 when the log is damaged.
 pub(super) fn run(args: &TargetArgs, format: Format) -> Result<(), Failure> {
     let directory = open(&args.path()?)?;
-    let bar = bar();
+    let bar = bytes_bar();
     let progress = |progress: VerifyProgress| {
         bar.set_length(progress.total_bytes);
         bar.set_position(progress.done_bytes);
@@ -83,16 +80,4 @@ fn text(verdict: &Verdict) -> String {
         Some(damage) => text.push_str(&format!("DAMAGED: {damage}\n")),
     }
     text
-}
-
-fn bar() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    let style = "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
-    match ProgressStyle::with_template(style) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }
