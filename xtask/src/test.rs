@@ -4,6 +4,7 @@
 //! once more before the step of the tests has failed, [`crate::second_chance`] says.
 
 mod programs;
+mod scratch_folder;
 mod steps;
 
 use std::ops::Range;

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use testkit::cluster::BUILT_VARIABLE;
 
 use super::cargo;
+use super::scratch_folder::ScratchFolder;
 use crate::second_chance::{Failure, second_chances};
 
 /// Programs of tests that get along with whatever else runs: what they wait for has tens of seconds. Of these, those of the whole
@@ -21,14 +22,15 @@ const ALONE: &str = "one_at_a_time";
 /// long step tells all that fails, not the first thing only.
 pub(super) fn run_most(again: bool) -> Result<Vec<Failure>> {
     let others = other_programs()?;
+    let folder = &ScratchFolder::new()?;
     let mut most: Vec<&str> = vec!["--lib", "--bins"];
     most.extend(others.iter().flat_map(|name| ["--test", name]));
     // Most of what takes long waits, for processes, clocks and disks, and does so beside the others.
     let (beside, rest) = std::thread::scope(|scope| {
         let beside = BESIDE_OTHERS.map(|name| ["--test", name]).concat();
-        let beside = scope.spawn(move || run_programs(&beside, "│ "));
-        let rest =
-            run_programs(&most, "").and_then(|most| Ok([most, run_programs(&["--doc"], "")?]));
+        let beside = scope.spawn(move || run_programs(&beside, Some(folder), "│ "));
+        let most = run_programs(&most, Some(folder), "");
+        let rest = most.and_then(|most| Ok([most, run_programs(&["--doc"], None, "")?]));
         (beside.join(), rest)
     });
     let beside = beside.map_err(|_| anyhow!("running tests beside others panicked"))??;
@@ -36,9 +38,9 @@ pub(super) fn run_most(again: bool) -> Result<Vec<Failure>> {
     judged(&[beside, most, examples], again)
 }
 
-/// As [`run_most`], those that run alone.
+/// As [`run_most`], those that run alone: on the disk, as they measure.
 pub(super) fn run_alone(again: bool) -> Result<Vec<Failure>> {
-    judged(&[run_programs(&["--test", ALONE], "")?], again)
+    judged(&[run_programs(&["--test", ALONE], None, "")?], again)
 }
 
 /// What failed and passed once more, by how programs of tests ended and what they printed.
@@ -67,10 +69,19 @@ fn judged(runs: &[(ExitStatus, String)], again: bool) -> Result<Vec<Failure>> {
 }
 
 /// Runs these programs of tests one after the other, as they are built with everything else; how that ended, and what was printed.
-fn run_programs(which: &[&str], prefix: &str) -> Result<(ExitStatus, String)> {
+fn run_programs(
+    which: &[&str],
+    folder: Option<&ScratchFolder>,
+    prefix: &str,
+) -> Result<(ExitStatus, String)> {
     let mut arguments = vec!["test", "--workspace", "--no-fail-fast"];
     arguments.extend(which);
-    heard(cargo(&arguments).env(BUILT_VARIABLE, "1"), prefix)
+    let mut command = cargo(&arguments);
+    command.env(BUILT_VARIABLE, "1");
+    if let Some(folder) = folder {
+        folder.used_by(&mut command);
+    }
+    heard(&mut command, prefix)
 }
 
 /// The programs of tests but for those that run beside them or behind them.

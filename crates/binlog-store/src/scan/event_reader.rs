@@ -173,7 +173,9 @@ impl Window {
     /// For looking up single entries.
     pub(crate) const LOOKUP_BYTES: usize = 64 << 10;
 
+    /// Of `size` bytes, or of as many as the file has.
     pub(crate) fn new(file: &Arc<dyn StorageFile>, end: u64, size: usize) -> Self {
+        let size = size.min(usize::try_from(end).unwrap_or(usize::MAX));
         Self {
             file: file.clone(),
             end,

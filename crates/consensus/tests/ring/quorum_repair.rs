@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use consensus::quorum::QuorumPolicy;
 use consensus::{Fault, MemberEvidence, RepairPlan, RepairRefusal, accept_repair, plan_repair};
-use raft_types::{MemberId, OpId};
+use openraft::raft::VoteRequest;
+use raft_types::{MemberId, OpId, Vote};
 
 use crate::support::ring::{Ring, TIMERS, within};
 
@@ -182,4 +183,38 @@ async fn a_member_that_holds_what_the_ring_gave_up_stops_instead_of_keeping_it()
     ring.board.heal();
     let fault = within("the contradiction", ring.member(MemberId(3)).fault()).await;
     assert!(matches!(fault, Fault::Contradicted { .. }), "{fault}");
+}
+
+/// Those that were given up may hear of the repair, and lose sight of it before they have its entry: alone they are as many as before.
+#[tokio::test]
+async fn who_heard_of_a_repair_elects_nobody_without_it() {
+    let ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
+    let last = ring.commit("everybody has it").await;
+    ring.committed_everywhere(last).await;
+    let given_up = ring.member(MemberId(3));
+    assert_eq!(given_up.evidence().await.elects_from, None);
+    let inbound = given_up.inbound();
+    // The survivor campaigns in a term to which only a repair leaps; its log is shorter than this one, so it gets no vote here.
+    let leap = last.term + 1000;
+    let heard = VoteRequest::new(Vote::new(leap, MemberId(4)), None);
+    let answer = inbound.vote(heard).await.unwrap();
+    assert!(!answer.vote_granted, "{answer:?}");
+    let needed = given_up.evidence().await.elects_from;
+    assert!(needed.is_some_and(|needed| needed.term >= leap), "{needed:?}");
+    // Once nobody leads, another one that was given up asks, with all that was committed before the repair.
+    for other in ring.ids() {
+        if other != MemberId(3) {
+            ring.board.isolate(MemberId(3), [other]);
+        }
+    }
+    within("silence", async {
+        while given_up.evidence().await.leader.is_some() {
+            tokio::time::sleep(TIMERS.heartbeat).await;
+        }
+    })
+    .await;
+    let own_end = given_up.evidence().await.log_end.map(Into::into);
+    let asked = VoteRequest::new(Vote::new(leap + 7, MemberId(2)), own_end);
+    let answer = inbound.vote(asked).await.unwrap();
+    assert!(!answer.vote_granted, "{answer:?}");
 }

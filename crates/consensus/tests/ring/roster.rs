@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use consensus::RecordChange;
 use consensus::quorum::QuorumPolicy;
 use raft_types::{MemberId, MemberKind};
 
@@ -114,4 +115,30 @@ async fn a_member_is_not_let_go_with_the_majority() {
     .await
     .unwrap();
     ring.commit("with two of two").await;
+}
+
+/// The engine answers an appended membership a moment before it shows it: what comes next must not be planned on the one before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_is_planned_on_the_one_before_however_soon_it_comes() {
+    let ring = Ring::over("a: 1d 2w 3w", QuorumPolicy::SingleRegionDynamic).await;
+    ring.commit("before").await;
+    let (leader, _) = ring.serving().await;
+    let member = ring.member(leader);
+    let changed = MemberId(3);
+    for priority in 1..=400 {
+        let change = RecordChange {
+            priority: Some(priority),
+            ..RecordChange::default()
+        };
+        let done = within(
+            "the change",
+            member.update_member(changed, &change, false, "anna"),
+        )
+        .await
+        .unwrap();
+        assert_eq!(done.after.priority, priority);
+        let view = member.status().ring_view;
+        let shown = view.member(changed).map(|one| one.record.priority);
+        assert_eq!(shown, Some(priority), "behind its own answer");
+    }
 }
