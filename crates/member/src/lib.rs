@@ -43,6 +43,7 @@ pub use mysqld::{
     GUARD, GUARDS, GuardCommand, MysqldBeside, RELOAD, Reached, connect_options, guarded_server,
 };
 pub use phases::{Joined, Opened, Running, Surroundings};
+pub use provisioning::Donor;
 pub use reload::{Reload, Renewed};
 pub use ring_handle::{RingHandle, RotateError, Rotated};
 pub use state::{TakeoverObserver, TakeoverPhase};

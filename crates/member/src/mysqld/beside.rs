@@ -15,6 +15,8 @@ use tokio::sync::watch;
 use super::connection::requirements;
 use super::management::{Given, MysqldManagement};
 use crate::leaving;
+use crate::protocol::{CommandProgress, Provisioned, Refusal, RefusalKind};
+use crate::provisioning::{Donor, fit};
 use crate::ring_handle::RingHandle;
 use crate::settings::{MysqlSettings, Settings};
 use crate::status::MysqlView;
@@ -88,6 +90,26 @@ impl MysqldBeside {
         let (member, management) = (&self.ring.member, self.management.as_ref());
         let lease = self.config.raft.lease;
         leaving::in_good_order(member, Some(management), &self.config, lease).await;
+    }
+
+    /// Replaces its data by those of another member's, of which that says `theirs`; what `witness reprovision --from` has a member do.
+    ///
+    /// # Errors
+    /// When it is refused or goes wrong; the words say whether data were removed.
+    pub async fn provision(
+        &self,
+        donor: &dyn Donor,
+        theirs: Option<&MysqlView>,
+        force: bool,
+    ) -> Result<Provisioned, Refusal> {
+        let provisioner = self.management.provisioner().ok_or_else(|| {
+            let what = "this member's mysqld is unmanaged";
+            Refusal::new(RefusalKind::Refused, what, "let the member manage it")
+        })?;
+        fit(donor.name(), theirs, Some(&self.view()))?;
+        provisioner
+            .provision(donor, force, &CommandProgress::unheard())
+            .await
     }
 
     /// What is to be said of it now.

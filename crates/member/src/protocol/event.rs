@@ -213,6 +213,11 @@ pub struct KeptFile {
 pub(crate) struct CommandProgress(pub(crate) mpsc::Sender<Bytes>);
 
 impl CommandProgress {
+    /// Of a command to which nobody listens.
+    pub(crate) fn unheard() -> Self {
+        Self(mpsc::channel(1).0)
+    }
+
     pub(crate) fn tell(&self, event: &CommandEvent) {
         // An event is plain values, which always have a JSON form.
         let json = serde_json::to_vec(event).unwrap_or_default();

@@ -1,16 +1,19 @@
 //! Another member as the donor of a copy: asked over the ring's own connections.
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use mysqld_controller::provision::{CloneAccount, CloneOffer};
 use raft_types::{MemberId, MemberKind, MemberRecord};
 use transport::{AdminClient, AdminError, TlsMaterial, TransportConfig};
 
+use super::Donor;
 use crate::protocol::{CommandEvent, CommandResult, OperatorCommand, Refusal, RefusalKind};
 use crate::status::{MemberView, MysqlView};
 
 pub(crate) struct DonorMember {
-    pub(crate) name: String,
+    name: String,
     /// The host of its address, where its mysqld listens too.
-    pub(crate) host: String,
+    host: String,
     client: AdminClient,
 }
 
@@ -47,31 +50,6 @@ impl DonorMember {
         Ok(donor)
     }
 
-    /// Has it make an account for a copy.
-    ///
-    /// # Errors
-    /// Its refusal, or that it does not answer.
-    pub(crate) async fn offer(&self, recipient: MemberId) -> Result<CloneOffer, Refusal> {
-        match self.ask(&OperatorCommand::OfferClone { recipient }).await? {
-            CommandResult::Offered(offer) => Ok(offer),
-            _ => Err(refused(format!(
-                "`{}` gave an unexpected answer; run the same version everywhere",
-                self.name
-            ))),
-        }
-    }
-
-    /// Has it take that account away.
-    ///
-    /// # Errors
-    /// As [`Self::offer`].
-    pub(crate) async fn withdraw(&self, account: &CloneAccount) -> Result<(), Refusal> {
-        let account = account.clone();
-        self.ask(&OperatorCommand::WithdrawClone { account })
-            .await
-            .map(drop)
-    }
-
     async fn ask(&self, command: &OperatorCommand) -> Result<CommandResult, Refusal> {
         let broken = |error: AdminError| unreachable(&self.name, &error);
         let json = serde_json::to_vec(command).unwrap_or_default();
@@ -96,7 +74,48 @@ impl DonorMember {
     }
 }
 
-fn fit(name: &str, theirs: Option<&MysqlView>, own: Option<&MysqlView>) -> Result<(), Refusal> {
+impl Donor for DonorMember {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn host(&self) -> &str {
+        &self.host
+    }
+
+    fn offer(&self, recipient: MemberId) -> BoxFuture<'_, Result<CloneOffer, Refusal>> {
+        async move {
+            match self.ask(&OperatorCommand::OfferClone { recipient }).await? {
+                CommandResult::Offered(offer) => Ok(offer),
+                _ => Err(refused(format!(
+                    "`{}` gave an unexpected answer; run the same version everywhere",
+                    self.name
+                ))),
+            }
+        }
+        .boxed()
+    }
+
+    fn withdraw<'a>(&'a self, account: &'a CloneAccount) -> BoxFuture<'a, Result<(), Refusal>> {
+        async move {
+            let account = account.clone();
+            self.ask(&OperatorCommand::WithdrawClone { account })
+                .await
+                .map(drop)
+        }
+        .boxed()
+    }
+}
+
+/// Whether the mysqld `theirs`, beside the member of this name, can be copied to the mysqld `own` now.
+///
+/// # Errors
+/// When it cannot, with the reason.
+pub(crate) fn fit(
+    name: &str,
+    theirs: Option<&MysqlView>,
+    own: Option<&MysqlView>,
+) -> Result<(), Refusal> {
     let Some(theirs) = theirs else {
         return Err(refused(format!(
             "the mysqld beside `{name}` cannot be seen"

@@ -2,10 +2,12 @@
 //! waiting for mysqld to come back. What nobody but an operator may go on with, the role's words say.
 
 mod copied_mysqld;
+mod donor;
 mod donor_member;
 
 pub(crate) use copied_mysqld::CopiedMysqld;
-pub(crate) use donor_member::DonorMember;
+pub use donor::Donor;
+pub(crate) use donor_member::{DonorMember, fit};
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -134,10 +136,10 @@ impl Provisioner {
     ///
     /// # Errors
     /// When it would be refused.
-    pub(crate) async fn plan(&self, donor: &DonorMember) -> Result<ProvisionPlan, Refusal> {
+    pub(crate) async fn plan(&self, donor: &dyn Donor) -> Result<ProvisionPlan, Refusal> {
         self.may_begin()?;
         let mut plan = ProvisionPlan {
-            donor: donor.name.clone(),
+            donor: donor.name().to_owned(),
             ..ProvisionPlan::default()
         };
         match survey(&self.mysqld.connect).await {
@@ -164,7 +166,7 @@ impl Provisioner {
     /// When it is refused or goes wrong; the words say whether data were removed.
     pub(crate) async fn provision(
         &self,
-        donor: &DonorMember,
+        donor: &dyn Donor,
         force: bool,
         events: &CommandProgress,
     ) -> Result<Provisioned, Refusal> {
@@ -178,7 +180,7 @@ impl Provisioner {
         };
         let note = ProvisionNote::load(&self.member_dir).map_err(|error| on_disk(&error))?;
         let mut kept = Vec::new();
-        let mut donor_name = donor.name.clone();
+        let mut donor_name = donor.name().to_owned();
         let account = match note {
             Some(ProvisionNote {
                 donor: first,
@@ -227,7 +229,7 @@ impl Provisioner {
         restarted.map_err(|stop| self.stopped(&donor_name, true, stop))?;
         self.complete(&donor_name).await?;
         self.set(None);
-        if donor_name == donor.name
+        if donor_name == donor.name()
             && let Err(refusal) = donor.withdraw(&account).await
         {
             tracing::warn!(%account, "the account of the copy stays at the donor until its next copy: {}", refusal.what);
@@ -262,7 +264,7 @@ impl Provisioner {
     /// Everything before the first byte is removed, and the statement that removes it.
     async fn begin(
         &self,
-        donor: &DonorMember,
+        donor: &dyn Donor,
         touched: bool,
         force: bool,
         events: &CommandProgress,
@@ -275,7 +277,7 @@ impl Provisioner {
         Refusal,
     > {
         self.may_begin()?;
-        let what = format!("mysqld gets a copy of the data of `{}`", donor.name);
+        let what = format!("mysqld gets a copy of the data of `{}`", donor.name());
         events
             .phase("prepare", self.take_hold(donor, touched, &what))
             .await?;
@@ -295,17 +297,19 @@ impl Provisioner {
                 RefusalKind::Refused,
                 format!(
                     "the account of `{}` is `{}`, and `{}` here: after the copy, which brings its accounts, this member could not log in",
-                    donor.name, offer.member_account, self.mysqld.connect.user
+                    donor.name(),
+                    offer.member_account,
+                    self.mysqld.connect.user
                 ),
                 "give all members the same mysql.user and password",
             ));
         }
-        let host = donor.host.clone();
+        let host = donor.host().to_owned();
         make_ready(&self.mysqld.connect, &format!("{host}:{}", offer.port))
             .await
             .map_err(at_server)?;
         self.note(
-            &donor.name,
+            donor.name(),
             NoteStep::Copying {
                 account: offer.account.clone(),
             },
@@ -316,12 +320,7 @@ impl Provisioner {
     }
 
     /// Has the role let go of a server that runs.
-    async fn take_hold(
-        &self,
-        donor: &DonorMember,
-        touched: bool,
-        what: &str,
-    ) -> Result<(), Refusal> {
+    async fn take_hold(&self, donor: &dyn Donor, touched: bool, what: &str) -> Result<(), Refusal> {
         let down = survey(&self.mysqld.connect).await.is_err();
         let state = self.write_fence.borrow().state.clone();
         let may_be_open = matches!(
@@ -341,7 +340,7 @@ impl Provisioner {
         self.set(Some(hold.clone()));
         if down {
             if !touched {
-                self.note(&donor.name, NoteStep::Starting)?;
+                self.note(donor.name(), NoteStep::Starting)?;
             }
             self.mysqld.answers().await?;
         }

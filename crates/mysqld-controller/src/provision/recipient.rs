@@ -159,7 +159,7 @@ pub enum CopyState {
         /// Bytes that are expected, about.
         of: u64,
     },
-    /// All has come, and mysqld is about to restart or to end.
+    /// All has come, and mysqld is about to restart or to end: it says so until it has ended.
     Ending,
     /// Nothing is on its way.
     Not {
@@ -204,7 +204,7 @@ async fn state(
     let status = connection
         .query(
             "SELECT s.state, s.error_no, s.error_message, \
-             EXISTS (SELECT 1 FROM performance_schema.threads t WHERE t.processlist_id = s.pid) \
+             EXISTS (SELECT 1 FROM performance_schema.threads t WHERE t.processlist_id = s.pid), s.pid \
              FROM performance_schema.clone_status s",
         )
         .await?;
@@ -231,7 +231,22 @@ async fn state(
         .collect();
     let row = status.first();
     let text = |place: usize| row.and_then(|row| row.text_at(place)).unwrap_or_default();
-    Ok(judge(text(0), text(3) == "1", text(1), text(2), &stages))
+    let session = match (text(3), text(4)) {
+        ("1", _) => CopySession::Alive,
+        (_, "" | "0") => CopySession::BeforeTheStart,
+        _ => CopySession::Gone,
+    };
+    Ok(judge(text(0), session, text(1), text(2), &stages))
+}
+
+/// The session of which the server's tables speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CopySession {
+    Alive,
+    /// It was one of this process.
+    Gone,
+    /// It was one of an earlier process, or there was none: what the tables say stays in them.
+    BeforeTheStart,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -242,11 +257,21 @@ struct Stage {
     data: u64,
 }
 
-/// What the server's tables mean, pure. `alive`: the session that copies is there; what the tables say of one before a
-/// restart stays in them.
-fn judge(state: &str, alive: bool, code: &str, message: &str, stages: &[Stage]) -> CopyState {
-    match state {
-        "In Progress" if alive => {
+/// What the server's tables mean where the copy is not there, pure. mysqld says "Completed" behind its restart alone: then it is
+/// an earlier copy that has come. Before, all files are synced, and a moment later the session is gone and mysqld is not yet.
+fn judge(
+    state: &str,
+    session: CopySession,
+    code: &str,
+    message: &str,
+    stages: &[Stage],
+) -> CopyState {
+    let is_synced = |stage: &Stage| stage.name == "FILE SYNC" && stage.state == "Completed";
+    match (state, session) {
+        ("In Progress", CopySession::Alive | CopySession::Gone) if stages.iter().any(is_synced) => {
+            CopyState::Ending
+        }
+        ("In Progress", CopySession::Alive) => {
             let now = stages.iter().find(|stage| stage.state == "In Progress");
             CopyState::UnderWay {
                 stage: now.map_or_else(|| "CLONE".to_owned(), |stage| stage.name.clone()),
@@ -257,7 +282,10 @@ fn judge(state: &str, alive: bool, code: &str, message: &str, stages: &[Stage]) 
                     .sum(),
             }
         }
-        "Completed" => CopyState::Ending,
+        ("Completed", _) => CopyState::Not {
+            begun: false,
+            error: None,
+        },
         _ => CopyState::Not {
             begun: stages
                 .iter()
@@ -307,6 +335,7 @@ mod tests {
 
     #[test]
     fn what_the_tables_of_a_copy_mean() {
+        use CopySession::{Alive, BeforeTheStart, Gone};
         let copying = [
             stage("DROP DATA", "Completed", 0, 0),
             stage("FILE COPY", "In Progress", 1000, 400),
@@ -317,16 +346,35 @@ mod tests {
             bytes: 400,
             of: 1000,
         };
-        assert_eq!(judge("In Progress", true, "0", "", &copying), under_way);
+        assert_eq!(judge("In Progress", Alive, "0", "", &copying), under_way);
         // What was so before a restart is not so any more.
         let lost = CopyState::Not {
             begun: true,
             error: None,
         };
-        assert_eq!(judge("In Progress", false, "0", "", &copying), lost);
+        for session in [Gone, BeforeTheStart] {
+            assert_eq!(judge("In Progress", session, "0", "", &copying), lost);
+        }
+        let synced = [
+            stage("DROP DATA", "Completed", 0, 0),
+            stage("FILE SYNC", "Completed", 0, 0),
+            stage("RESTART", "Not Started", 0, 0),
+        ];
+        for session in [Alive, Gone] {
+            let now = judge("In Progress", session, "0", "", &synced);
+            assert_eq!(now, CopyState::Ending);
+        }
+        // It was started again since, and has no copy.
+        assert_eq!(judge("In Progress", BeforeTheStart, "0", "", &synced), lost);
+        // An earlier one came, and this one has not begun.
+        let earlier = CopyState::Not {
+            begun: false,
+            error: None,
+        };
+        let completed = [stage("DROP DATA", "Completed", 0, 0)];
         assert_eq!(
-            judge("Completed", false, "0", "", &copying),
-            CopyState::Ending
+            judge("Completed", BeforeTheStart, "0", "", &completed),
+            earlier
         );
         let refused = CopyState::Not {
             begun: false,
@@ -334,11 +382,11 @@ mod tests {
         };
         let never = [stage("DROP DATA", "Not Started", 0, 0)];
         assert_eq!(
-            judge("Failed", false, "3862", "no such host", &never),
+            judge("Failed", Gone, "3862", "no such host", &never),
             refused
         );
         assert_eq!(
-            judge("", false, "", "", &[]),
+            judge("", BeforeTheStart, "", "", &[]),
             CopyState::Not {
                 begun: false,
                 error: None
