@@ -21,10 +21,12 @@ pub(crate) mod code {
     pub(crate) const UNKNOWN_COMMAND: u16 = 1047;
     pub(crate) const SHUTDOWN: u16 = 1053;
     pub(crate) const DUPLICATE_KEY: u16 = 1062;
+    pub(crate) const UNKNOWN_SCHEMA: u16 = 1049;
     pub(crate) const PARSE: u16 = 1064;
     pub(crate) const NO_SUCH_THREAD: u16 = 1094;
     pub(crate) const PLUGIN_EXISTS: u16 = 1125;
     pub(crate) const TABLE_ACCESS_DENIED: u16 = 1142;
+    pub(crate) const NO_SUCH_TABLE: u16 = 1146;
     pub(crate) const UNKNOWN_VARIABLE: u16 = 1193;
     pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
     pub(crate) const SPECIFIC_ACCESS_DENIED: u16 = 1227;
@@ -34,11 +36,18 @@ pub(crate) mod code {
     pub(crate) const OPTION_PREVENTS: u16 = 1290;
     pub(crate) const QUERY_INTERRUPTED: u16 = 1317;
     pub(crate) const UNKNOWN_FILE: u16 = 1373;
+    pub(crate) const ACCOUNT_OPERATION_FAILED: u16 = 1396;
+    pub(crate) const NO_USER_BY_GRANT: u16 = 1410;
+    pub(crate) const PLUGIN_NOT_LOADED: u16 = 1524;
     pub(crate) const MALFORMED_PACKET: u16 = 1835;
     pub(crate) const OFFLINE: u16 = 3032;
     pub(crate) const NO_SUCH_CHANNEL: u16 = 3074;
     pub(crate) const CHANNEL_RUNS: u16 = 3081;
     pub(crate) const HOOK_FAILED: u16 = 3100;
+    pub(crate) const COPIES_ALREADY: u16 = 3634;
+    pub(crate) const RESTART_FAILED: u16 = 3707;
+    pub(crate) const CLONE_DONOR: u16 = 3862;
+    pub(crate) const NO_VALID_DONOR: u16 = 3869;
     /// The client's own: nobody listens.
     pub(crate) const CANNOT_CONNECT: u16 = 2002;
     /// The client's own: the connection ended before an answer came.
@@ -71,6 +80,12 @@ impl SqlError {
         Self::new(code::SPECIFIC_ACCESS_DENIED, message)
     }
 
+    /// The table of lists went with its schema.
+    pub(crate) fn no_schema() -> Self {
+        let message = format!("Unknown database '{}'", crate::SCHEMA);
+        Self::new(code::UNKNOWN_SCHEMA, message)
+    }
+
     pub(crate) fn lock_wait() -> Self {
         let message = "Lock wait timeout exceeded; try restarting transaction";
         Self::new(code::LOCK_WAIT_TIMEOUT, message)
@@ -84,7 +99,10 @@ impl SqlError {
             code::PARSE
             | code::SPECIFIC_ACCESS_DENIED
             | code::TABLE_ACCESS_DENIED
+            | code::UNKNOWN_SCHEMA
+            | code::NO_USER_BY_GRANT
             | code::WRONG_VALUE => b"42000",
+            code::NO_SUCH_TABLE => b"42S02",
             code::DUPLICATE_KEY => b"23000",
             code::QUERY_INTERRUPTED => b"70100",
             _ => b"HY000",

@@ -162,6 +162,8 @@ pub(crate) struct Binlog {
     forced: Position,
     /// All GTIDs in it.
     logged: GtidSet,
+    /// What was executed at the start, and is in no file: it came with a copy.
+    unlogged: GtidSet,
     /// Transactions in the current file.
     sequence: i64,
     /// Since the start.
@@ -175,6 +177,7 @@ impl Binlog {
         folder: &Path,
         identity: Identity,
         found: Found,
+        unlogged: GtidSet,
         now: u32,
     ) -> io::Result<Self> {
         let number = found.files.last().map_or(1, |last| last.number + 1);
@@ -186,6 +189,7 @@ impl Binlog {
             end: Position::default(),
             forced: Position::default(),
             logged: found.logged,
+            unlogged,
             sequence: 0,
             bytes_written: 0,
             buffer: Vec::new(),
@@ -307,7 +311,8 @@ impl Binlog {
     /// What is in no file any more.
     pub(crate) fn purged(&self) -> GtidSet {
         let first = self.files.first();
-        first.map(|file| file.previous.clone()).unwrap_or_default()
+        let before = first.map(|file| file.previous.clone());
+        before.unwrap_or_default().union(&self.unlogged)
     }
 
     /// Bytes of a file.
@@ -317,6 +322,17 @@ impl Binlog {
         }
         let metadata = fs::metadata(self.folder.join(file_name(number)));
         metadata.map_or(0, |metadata| metadata.len())
+    }
+
+    /// `RESET BINARY LOGS`: all of it is gone, and a first file begins.
+    pub(crate) fn reset(&mut self, now: u32) -> io::Result<()> {
+        for file in self.files.drain(..) {
+            fs::remove_file(self.folder.join(file_name(file.number)))?;
+        }
+        self.logged = GtidSet::new();
+        self.unlogged = GtidSet::new();
+        self.current = File::create(self.folder.join(file_name(1)))?;
+        self.head(1, now, now)
     }
 
     /// Removes the files before this one; false where there is no such file.

@@ -43,12 +43,7 @@ enum State {
 impl Server {
     /// Lets a user in, who has shown the password.
     pub(crate) fn admit(&self, user: &str) -> Result<Rights, SqlError> {
-        let account = self
-            .options
-            .accounts
-            .iter()
-            .find(|account| account.user == user);
-        let Some(account) = account else {
+        let Some(account) = self.account(user) else {
             return Err(denied(user));
         };
         let Some(running) = &self.running else {
@@ -75,6 +70,9 @@ impl Server {
         session.since = now;
         if self.dismisses(id, code::SHUTDOWN) {
             return;
+        }
+        if !self.engine.has_table() {
+            return self.finish(id, Err(SqlError::no_schema()));
         }
         if transaction.appends.is_empty() {
             let read = transaction
@@ -201,6 +199,16 @@ impl Mysqld {
 }
 
 impl ClientSession {
+    /// Has a statement run that waits for nothing. Nobody hears its answer.
+    pub fn run(&mut self, text: &str) {
+        let (id, start) = (self.id, self.start);
+        self.server.act(|server| {
+            if server.starts == start {
+                server.run(id, text);
+            }
+        });
+    }
+
     /// Begins a transaction; [`Self::poll`] tells its outcome. The one before it must be over.
     pub fn begin(&mut self, transaction: Transaction) {
         self.state = State::Sent(transaction);

@@ -223,11 +223,7 @@ fn judge(
     answer: &[u8],
     challenge: &[u8; 20],
 ) -> Result<bool, SqlError> {
-    let account = server
-        .options
-        .accounts
-        .iter()
-        .find(|account| account.user == user);
+    let account = server.account(user);
     let password = account.map(|account| account.password.clone());
     let password = password.ok_or_else(|| denied(user))?;
     let expected = match password.is_empty() {

@@ -9,6 +9,8 @@ use crate::lists::{ListRow, Lists};
 /// Content and the transactions that are on their way into it.
 #[derive(Debug, Default)]
 pub(crate) struct Engine {
+    /// The schema of the lists went when a copy began, and has not come.
+    dropped: bool,
     lists: BTreeMap<u64, BTreeMap<u64, u64>>,
     /// Committed here; a crash does not forget them.
     executed: GtidSet,
@@ -19,6 +21,28 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
+    /// What is left where a copy has begun.
+    pub(crate) fn without_data() -> Self {
+        Self {
+            dropped: true,
+            ..Self::default()
+        }
+    }
+
+    /// What a copy gets: all that is committed. `executed` is what the server that runs has of it.
+    pub(crate) fn committed(&self, executed: GtidSet) -> Self {
+        Self {
+            dropped: self.dropped,
+            lists: self.lists.clone(),
+            executed,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn has_table(&self) -> bool {
+        !self.dropped
+    }
+
     pub(crate) fn executed(&self) -> &GtidSet {
         &self.executed
     }

@@ -87,15 +87,21 @@ impl Server {
                 };
                 self.begin_write(id, write);
             }
-            Statement::Accounts => {
+            Statement::Accounts(change) => {
+                let logged = self.session(id).is_none_or(|session| session.logs);
                 let write = Write {
-                    content: Content::Accounts(text.to_owned()),
+                    content: match logged {
+                        true => Content::Accounts(text.to_owned()),
+                        false => Content::Rows,
+                    },
+                    accounts: (!logged).then_some(change),
                     commits: true,
                     until: Duration::MAX,
                     ..Write::default()
                 };
                 self.begin_write(id, write);
             }
+            Statement::Copy(request) => self.begin_copy(id, request),
             Statement::FlushBinaryLogs => {
                 if let Some(running) = &mut self.running {
                     running.commits.want_new_file(id);
@@ -135,7 +141,7 @@ impl Server {
                 Statement::ShowGrants
                 | Statement::ShowVariables(_)
                 | Statement::ShowTables
-                | Statement::Accounts => true,
+                | Statement::Accounts(_) => true,
                 Statement::Set(assignments) => {
                     let global = |scope| !matches!(scope, Scope::User | Scope::Session);
                     rights != Rights::All
@@ -214,7 +220,10 @@ impl Server {
     fn at_once(&mut self, id: SessionId, statement: Statement) -> Result<Answer, SqlError> {
         match statement {
             Statement::Select(values) => self.select(id, &values),
+            Statement::ReadList(_) if !self.engine.has_table() => Err(SqlError::no_schema()),
             Statement::ReadList(list) => Ok(Answer::Rows(self.read_list(id, list))),
+            Statement::CountAccounts(user) => Ok(Answer::Rows(self.accounts_named(&user))),
+            Statement::AccountsLike(pattern) => Ok(Answer::Rows(self.accounts_like(&pattern))),
             Statement::ShowVariables(filter) => Ok(Answer::Rows(self.variables_shown(&filter))),
             Statement::ShowStatus(filter) => Ok(Answer::Rows(self.status_shown(&filter))),
             Statement::ShowGrants => Ok(Answer::Rows(self.grants(id))),
@@ -304,6 +313,9 @@ impl Server {
         if running.super_read_only {
             return Err(SqlError::read_only("--super-read-only"));
         }
+        if name.eq_ignore_ascii_case("clone") {
+            return self.install_clone_plugin();
+        }
         if running.variables.has_plugin() {
             let message = format!("Function '{name}' already exists");
             return Err(SqlError::new(code::PLUGIN_EXISTS, message));
@@ -327,7 +339,9 @@ fn lacking(statement: &Statement, rights: Rights) -> Option<&'static str> {
         | Statement::StartReplica(_)
         | Statement::StopReplica(_)
         | Statement::ResetReplica { .. } => "SUPER or REPLICATION_SLAVE_ADMIN",
-        Statement::Accounts => "CREATE USER",
+        Statement::Accounts(_) => "CREATE USER",
+        Statement::Copy(_) => "CLONE_ADMIN",
+        Statement::CountAccounts(_) | Statement::AccountsLike(_) => "SELECT",
         Statement::Shutdown if rights == Rights::Member => return Some("SHUTDOWN"),
         Statement::Shutdown => "SHUTDOWN",
         Statement::Look(_) => "SELECT",

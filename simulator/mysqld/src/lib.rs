@@ -11,14 +11,17 @@
 //! statement            SQL into statements
 //! execution, tables    statements into answers
 //! writing, commits     row locks, the binlog's commit queue, and the wait for an ACK
+//! copying, accounts    another server's data in the place of its own
 //! engine, binlog       what outlives the process
 //! ```
 
+mod accounts;
 mod answers;
 mod binlog;
 mod client;
 mod commits;
 mod connection;
+mod copying;
 mod dump;
 mod engine;
 mod execution;
@@ -36,6 +39,6 @@ mod writing;
 pub use crate::answers::SqlError;
 pub use crate::client::{ClientSession, Reads, Transaction};
 pub use crate::lists::{Lists, SCHEMA, TABLE, appends_of, table_statements};
-pub use crate::options::{Account, MysqldOptions, Rights};
+pub use crate::options::{Account, FindServer, MysqldOptions, Rights};
 pub use crate::process::{LostTail, Mysqld};
 pub use crate::replica::ReplicaSource;

@@ -7,6 +7,11 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use crate::process::Mysqld;
+
+/// Finds a server by its host and port, as another one reaches it at the moment; never the one that asks.
+pub type FindServer = Arc<dyn Fn(&str, u16) -> Option<Mysqld> + Send + Sync>;
+
 /// How a server is made: what does not change from one start to the next.
 #[derive(Clone)]
 pub struct MysqldOptions {
@@ -22,6 +27,10 @@ pub struct MysqldOptions {
     pub accounts: Vec<Account>,
     /// Whether commits wait for ACKs as the variables say. A server that does not lies to its clients, to see that it is found.
     pub waits_for_acks: bool,
+    /// How the donor of a copy is reached.
+    pub donors: FindServer,
+    /// How long the files of a copy take.
+    pub copy_takes: Duration,
     /// The host's time since some fixed moment. It never goes back.
     pub clock: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
@@ -47,6 +56,8 @@ impl MysqldOptions {
                 Account::new("client", "", Rights::Client),
             ],
             waits_for_acks: true,
+            donors: Arc::new(|_, _| None),
+            copy_takes: Duration::from_millis(500),
             clock,
         }
     }
@@ -93,11 +104,15 @@ pub enum Rights {
     Member,
     /// To read and write data.
     Client,
+    /// BACKUP_ADMIN: to be a copy's account at its donor.
+    Backup,
+    /// To log in.
+    Login,
 }
 
 impl Rights {
     /// Whether it has CONNECTION_ADMIN, and the other privileges of an administrator with it.
     pub(crate) fn administers(self) -> bool {
-        self != Self::Client
+        matches!(self, Self::All | Self::Member)
     }
 }

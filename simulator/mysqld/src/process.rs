@@ -59,8 +59,13 @@ impl Mysqld {
         };
         made().map_err(|error| format!("{}: {error}", folder.display()))?;
         let server = Server {
+            accounts: options.accounts.clone(),
             options,
             engine: Engine::default(),
+            clone_plugin: false,
+            copy_report: None,
+            lent: Arc::default(),
+            arrived: None,
             persisted: BTreeMap::new(),
             channel: None,
             unknown: Vec::new(),
@@ -198,6 +203,42 @@ impl Mysqld {
         self.act(|server| server.unknown.clone())
     }
 
+    /// Whether a copy has taken its rows away and none has come since.
+    #[must_use]
+    pub fn lacks_its_data(&self) -> bool {
+        self.act(|server| !server.engine.has_table() && server.arrived.is_none())
+    }
+
+    /// Whether a copy is under way.
+    #[must_use]
+    pub fn copies(&self) -> bool {
+        self.act(|server| server.copying().is_some())
+    }
+
+    /// Whether its replica threads apply.
+    #[must_use]
+    pub fn applies(&self) -> bool {
+        self.act(|server| {
+            let channel = server.channel.as_ref();
+            channel.is_some_and(|channel| channel.applies)
+        })
+    }
+
+    /// Accounts by their names.
+    #[must_use]
+    pub fn account_names(&self) -> Vec<String> {
+        self.act(|server| {
+            let names = server.accounts.iter().map(|account| account.user.clone());
+            names.collect()
+        })
+    }
+
+    /// Looks at the server as it is, without carrying anything out: another one looks, in the middle of its own work.
+    pub(crate) fn peek<R>(&self, look: impl FnOnce(&Server) -> R) -> R {
+        let server = self.shared.server.lock();
+        look(&server.unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Does something to the server, carries out what follows from it, and wakes who waits.
     pub(crate) fn act<R>(&self, work: impl FnOnce(&mut Server) -> R) -> R {
         let mut server = self
@@ -255,7 +296,9 @@ impl Server {
         let told = |error: std::io::Error| error.to_string();
         let line = CommandLine::of(words);
         self.unknown.extend(line.unknown.iter().cloned());
+        self.take_in_what_has_come();
         let mut variables = Variables::at_start(&line, &self.persisted);
+        variables.has_clone = self.clone_plugin;
         let folder = self.options.data_dir.clone();
         for (name, value) in [
             ("server_id", self.options.server_id.to_string()),
@@ -283,7 +326,8 @@ impl Server {
             version: self.options.version.clone(),
         };
         let now = self.epoch_seconds();
-        let binlog = Binlog::begin(&folder, identity, found, now).map_err(told)?;
+        let unlogged = self.engine.executed().difference(&found.logged);
+        let binlog = Binlog::begin(&folder, identity, found, unlogged, now).map_err(told)?;
         self.running = Some(Running {
             started: self.now(),
             read_only: variables.is_on("read_only"),

@@ -75,9 +75,15 @@ impl Server {
         {
             return Err(must_stop(name));
         }
+        self.put_channel(Some(name.to_owned()));
+        Ok(Answer::Done(0))
+    }
+
+    /// A channel whose threads are off, or none.
+    pub(crate) fn put_channel(&mut self, name: Option<String>) {
         let run = self.channel.as_ref().map_or(0, |channel| channel.run);
-        self.channel = Some(Channel {
-            name: name.to_owned(),
+        self.channel = name.map(|name| Channel {
+            name,
             receiver: Receiver::Off,
             receiver_error: None,
             applies: false,
@@ -86,7 +92,6 @@ impl Server {
             session: None,
             run,
         });
-        Ok(Answer::Done(0))
     }
 
     pub(crate) fn start_replica(&mut self, name: &str) -> Result<Answer, SqlError> {

@@ -1,6 +1,8 @@
 //! The state of one server, and how it goes on: whatever happens, [`Server::advance`] carries out what can be done then.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
@@ -8,8 +10,9 @@ use binlog_format::gtid::GtidSet;
 use crate::answers::{Answer, SqlError};
 use crate::binlog::Binlog;
 use crate::commits::Commits;
+use crate::copying::{Arrived, CopyReport};
 use crate::engine::Engine;
-use crate::options::{MysqldOptions, Rights};
+use crate::options::{Account, MysqldOptions, Rights};
 use crate::replica::Channel;
 use crate::sessions::{Session, SessionId, Work};
 use crate::variables::Variables;
@@ -30,6 +33,14 @@ pub(crate) struct Server {
     pub(crate) engine: Engine,
     pub(crate) persisted: BTreeMap<String, String>,
     pub(crate) channel: Option<Channel>,
+    pub(crate) accounts: Vec<Account>,
+    /// It stays through restarts.
+    pub(crate) clone_plugin: bool,
+    pub(crate) copy_report: Option<CopyReport>,
+    /// Copies that others make of it.
+    pub(crate) lent: Arc<AtomicU32>,
+    /// What a copy has brought: the server's own from the next start on.
+    pub(crate) arrived: Option<Arrived>,
     /// What was said to it and the model does not know.
     pub(crate) unknown: Vec<String>,
     pub(crate) paused: bool,
@@ -125,6 +136,7 @@ impl Server {
             Work::Set(_) => self.advance_set(id),
             Work::BinlogStatus => self.advance_binlog_status(id),
             Work::StopReplica => self.advance_stop_replica(id),
+            Work::Copy(_) => self.advance_copy(id),
             Work::Later(_) => self.advance_later(id),
         }
     }
@@ -138,6 +150,7 @@ impl Server {
             .filter_map(|session| match &session.work {
                 Work::Write(write) if write.holds_global => Some(write.until),
                 Work::Set(set) => Some(set.until),
+                Work::Copy(copy) => Some(copy.looks),
                 _ => None,
             });
         of_sessions.chain(running.stop_deadline(self.now())).min()
@@ -181,6 +194,9 @@ impl Server {
 
     /// `KILL`: what waits for a lock is over; what commits goes on without its client.
     pub(crate) fn kill_session(&mut self, id: SessionId) -> bool {
+        if self.copying() == Some(id) {
+            self.interrupt_copy();
+        }
         let Some(session) = self.session(id) else {
             return false;
         };
@@ -221,6 +237,7 @@ impl Server {
             running.stopping.get_or_insert(now);
             self.changed();
         }
+        self.interrupt_copy();
     }
 
     fn is_stopping(&self) -> bool {

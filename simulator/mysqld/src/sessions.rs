@@ -6,8 +6,10 @@ use std::time::Duration;
 use binlog_format::gtid::Gtid;
 use bytes::Bytes;
 
+use crate::accounts::AccountChange;
 use crate::answers::{Answer, SqlError};
 use crate::client::Reads;
+use crate::copying::Copy;
 use crate::lists::ListRow;
 use crate::options::Rights;
 use crate::statement::{Assignment, Statement};
@@ -36,6 +38,8 @@ pub(crate) struct Session {
     pub(crate) transaction: OpenTransaction,
     /// `lock_wait_timeout`, in seconds.
     pub(crate) lock_wait: u64,
+    /// `sql_log_bin`. Without it the model knows statements about accounts alone.
+    pub(crate) logs: bool,
     /// User variables.
     pub(crate) variables: BTreeMap<String, String>,
     /// Whether `COM_BINLOG_DUMP_GTID` runs in it.
@@ -72,6 +76,7 @@ pub(crate) enum Work {
     FlushLogs,
     BinlogStatus,
     StopReplica,
+    Copy(Copy),
     /// It waits for the lock on accounts, and runs then.
     Later(Statement),
 }
@@ -84,6 +89,8 @@ pub(crate) struct Write {
     pub(crate) reads: Vec<u64>,
     pub(crate) appends: Vec<(u64, u64)>,
     pub(crate) content: Content,
+    /// What it does to accounts without a word in the binlog.
+    pub(crate) accounts: Option<AccountChange>,
     /// It has the global lock in its statement's mode: a closing waits for it.
     pub(crate) holds_global: bool,
     pub(crate) commits: bool,
@@ -142,6 +149,7 @@ impl Session {
             since: now,
             transaction: OpenTransaction::default(),
             lock_wait,
+            logs: true,
             variables: BTreeMap::new(),
             dump: None,
         }

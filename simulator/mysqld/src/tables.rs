@@ -130,6 +130,8 @@ impl Server {
                 "INSERT ON `mysql`.`plugin`",
             ],
             Rights::Client => &["SELECT, INSERT, UPDATE, DELETE ON *.*"],
+            Rights::Backup => &["BACKUP_ADMIN ON *.*"],
+            Rights::Login => &["USAGE ON *.*"],
         };
         grants.iter().fold(Rows::of(&[&column]), |rows, grant| {
             let option = match (rights, *grant) {
@@ -199,6 +201,7 @@ impl Server {
                 Some(_) => "Waiting for global read lock",
                 None => "",
             },
+            Work::Copy(_) => "closing tables",
             Work::FlushLogs | Work::BinlogStatus | Work::StopReplica | Work::Later(_) => "",
         }
     }
@@ -295,7 +298,6 @@ impl Server {
             Look::Uptime => one("variable_value", Some(self.uptime().to_string())),
             Look::MayShutDown => {
                 let all = self
-                    .options
                     .accounts
                     .iter()
                     .filter(|account| account.rights == Rights::All);
@@ -304,8 +306,19 @@ impl Server {
                 })
             }
             Look::ReplicatedEvents => Rows::of(&["event_schema", "event_name", "definer"]),
-            Look::ClonePlugin | Look::ApplierTable => said("COUNT(*)", false),
-            Look::CopyAccounts => Rows::of(&["user"]),
+            Look::ClonePlugin => said("COUNT(*)", self.clone_plugin),
+            Look::ApplierTable => said("COUNT(*)", false),
+            Look::CopyStatus => self.copy_status()?,
+            Look::CopyStages => self.copy_stages()?,
+            Look::DataSize => one("bytes", Some(self.file_bytes().to_string())),
+            Look::SchemaSizes => {
+                let rows = Rows::of(&["schema_name", "bytes"]);
+                match self.engine.has_table() {
+                    true => rows.row([crate::SCHEMA, "16384"]),
+                    false => rows,
+                }
+            }
+            Look::TlsEnabled => one("value", Some("No".to_owned())),
         }))
     }
 

@@ -26,7 +26,7 @@ use Kind::{Number, Switch, Text};
 use Set::{AtStart, Dynamic};
 
 /// Every variable with the value that it has when nothing else is said.
-const DEFINITIONS: [(&str, Kind, Set, &str); 33] = [
+const DEFINITIONS: [(&str, Kind, Set, &str); 35] = [
     ("binlog_checksum", Text, Dynamic, "CRC32"),
     ("binlog_encryption", Switch, Dynamic, "OFF"),
     ("binlog_error_action", Text, Dynamic, "ABORT_SERVER"),
@@ -70,7 +70,10 @@ const DEFINITIONS: [(&str, Kind, Set, &str); 33] = [
     ),
     ("datadir", Text, AtStart, ""),
     ("log_bin_index", Text, AtStart, ""),
-    // With the plugin alone, from here on.
+    // With its plugin alone.
+    ("clone_max_data_bandwidth", Number, Dynamic, "0"),
+    ("clone_valid_donor_list", Text, Dynamic, ""),
+    // With the semi-sync plugin alone, from here on.
     ("rpl_semi_sync_source_enabled", Switch, Dynamic, "OFF"),
     ("rpl_semi_sync_source_timeout", Number, Dynamic, "10000"),
     (
@@ -95,6 +98,9 @@ const DEFINITIONS: [(&str, Kind, Set, &str); 33] = [
 
 /// The first part of the names that come with the semi-sync plugin.
 const SEMI_SYNC: &str = "rpl_semi_sync_source_";
+
+/// The first part of the names that come with the clone plugin.
+const CLONE: &str = "clone_";
 
 /// Words of a command line that the model has no variable for, and that change nothing in it.
 const WITHOUT_MEANING: [&str; 20] = [
@@ -143,6 +149,8 @@ struct Variable {
 pub(crate) struct Variables {
     all: BTreeMap<&'static str, Variable>,
     plugin: bool,
+    /// Whether the clone plugin is loaded.
+    pub(crate) has_clone: bool,
 }
 
 /// What a command line says.
@@ -202,6 +210,7 @@ impl Variables {
         let mut this = Self {
             all: BTreeMap::new(),
             plugin: line.semi_sync,
+            has_clone: false,
         };
         for (name, kind, set, value) in DEFINITIONS {
             let variable = Variable {
@@ -238,8 +247,12 @@ impl Variables {
     }
 
     fn find(&self, name: &str) -> Option<&Variable> {
-        let there = self.plugin || !name.starts_with(SEMI_SYNC);
-        self.all.get(name).filter(|_| there)
+        self.all.get(name).filter(|_| self.is_there(name))
+    }
+
+    fn is_there(&self, name: &str) -> bool {
+        (self.plugin || !name.starts_with(SEMI_SYNC))
+            && (self.has_clone || !name.starts_with(CLONE))
     }
 
     /// Whether the semi-sync plugin is loaded.
@@ -282,8 +295,7 @@ impl Variables {
 
     /// As SHOW lists them.
     pub(crate) fn shown(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let there = |name: &&&'static str| self.plugin || !name.starts_with(SEMI_SYNC);
-        let names = self.all.keys().filter(there);
+        let names = self.all.keys().filter(|name| self.is_there(name));
         names.filter_map(|name| Some((*name, &self.all.get(name)?.value[..])))
     }
 

@@ -26,6 +26,13 @@ impl Server {
         {
             return self.finish(id, Err(SqlError::read_only(option)));
         }
+        if !write.locks.is_empty() && !self.engine.has_table() {
+            self.roll_back(id);
+            return self.finish(id, Err(SqlError::no_schema()));
+        }
+        let Some(running) = &mut self.running else {
+            return;
+        };
         let wait = running.variables.number("innodb_lock_wait_timeout");
         write.until = now + Duration::from_secs(wait);
         if let Some(session) = running.sessions.get_mut(&id) {
@@ -81,6 +88,10 @@ impl Server {
     }
 
     fn execute_write(&mut self, id: SessionId, write: Write) {
+        if let Some(change) = &write.accounts {
+            let changed = self.change_accounts(change);
+            return self.finish(id, changed);
+        }
         let Self {
             engine, running, ..
         } = self;
@@ -295,6 +306,9 @@ impl Server {
                 return true;
             }
             Scope::Session => {
+                if name == "sql_log_bin" {
+                    session.logs = !matches!(&text[..], "0" | "OFF" | "off");
+                }
                 if name == "lock_wait_timeout" {
                     session.lock_wait = text.parse().unwrap_or(session.lock_wait);
                     if let Work::Set(set) = &mut session.work {

@@ -1,7 +1,10 @@
 //! SQL as far as members, clients and tests of the model send it: a text becomes a statement. Pure.
 
+mod accounts;
 mod tokens;
 
+use crate::accounts::AccountChange;
+pub(crate) use crate::statement::accounts::CopyRequest;
 use crate::statement::tokens::{Token, tokens};
 
 /// What a session is asked to do.
@@ -43,7 +46,13 @@ pub(crate) enum Statement {
     },
     ReadList(u64),
     /// Something about accounts, which holds the lock on them until it is committed.
-    Accounts,
+    Accounts(AccountChange),
+    /// How many accounts have this name.
+    CountAccounts(String),
+    /// Whose names are like this.
+    AccountsLike(String),
+    /// `CLONE INSTANCE FROM`.
+    Copy(CopyRequest),
     Shutdown,
     /// A long query of a member, by the table that it is about.
     Look(Look),
@@ -67,13 +76,17 @@ pub(crate) enum Look {
     MayShutDown,
     ReplicatedEvents,
     ClonePlugin,
-    CopyAccounts,
+    CopyStatus,
+    CopyStages,
+    DataSize,
+    SchemaSizes,
+    TlsEnabled,
     /// The table that an applier of the member's own would leave.
     ApplierTable,
 }
 
 /// A characteristic piece of each.
-const LOOKS: [(&str, Look); 17] = [
+const LOOKS: [(&str, Look); 21] = [
     (
         "performance_schema.user_variables_by_thread",
         Look::SemiSyncDumps,
@@ -134,9 +147,16 @@ const LOOKS: [(&str, Look); 17] = [
         "information_schema.plugins WHERE plugin_name = 'clone'",
         Look::ClonePlugin,
     ),
+    ("FROM performance_schema.clone_status", Look::CopyStatus),
+    ("FROM performance_schema.clone_progress", Look::CopyStages),
+    ("FROM information_schema.innodb_tablespaces", Look::DataSize),
     (
-        "user FROM mysql.user WHERE host = '%' AND user LIKE",
-        Look::CopyAccounts,
+        "FROM information_schema.schemata s LEFT JOIN information_schema.tables",
+        Look::SchemaSizes,
+    ),
+    (
+        "FROM performance_schema.tls_channel_status",
+        Look::TlsEnabled,
     ),
     (
         "table_schema = 'witness_applier' AND table_name = 'checkpoint'",
@@ -152,7 +172,8 @@ impl Look {
             Self::MayShutDown
                 | Self::ReplicatedEvents
                 | Self::ClonePlugin
-                | Self::CopyAccounts
+                | Self::DataSize
+                | Self::SchemaSizes
                 | Self::ApplierTable
         )
     }
@@ -278,10 +299,10 @@ impl Parser<'_> {
             "ROLLBACK" => Some(Statement::Rollback),
             "SHUTDOWN" => Some(Statement::Shutdown),
             "INSERT" => self.append(),
-            "CREATE" | "DROP" if self.words("USER") => {
-                self.rest = &[];
-                Some(Statement::Accounts)
-            }
+            "CREATE" if self.words("USER") => Some(self.account(true)),
+            "DROP" if self.words("USER") => Some(self.account(false)),
+            "GRANT" => self.grant(),
+            "CLONE" => self.copy(),
             _ => None,
         }
     }
@@ -295,6 +316,9 @@ impl Parser<'_> {
             let list = self.number()?;
             self.words("ORDER BY position").then_some(())?;
             return Some(Statement::ReadList(list));
+        }
+        if self.asks_for_accounts() {
+            return self.question_about_accounts();
         }
         let mut values = vec![self.value()?];
         while self.take_sign(',') {

@@ -4,6 +4,7 @@
 
 mod behind_commits;
 mod commits;
+mod copies;
 mod dumps;
 mod ends;
 #[path = "../../../../crates/mysqld-controller/tests/beside_a_mysqld/ring_in_memory.rs"]

@@ -14,7 +14,7 @@ use mysql_link::{
 };
 use mysqld_controller::settings::native_grants;
 use mysqld_model::{
-    Account, Mysqld as Model, MysqldOptions as ModelOptions, Rights, table_statements,
+    Account, FindServer, Mysqld as Model, MysqldOptions as ModelOptions, Rights, table_statements,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -62,6 +62,28 @@ where
         .context("of mysqld")
 }
 
+/// Plays a scene with two servers on both: the donor of a copy, and its recipient.
+pub(crate) async fn on_both_pairs<F>(
+    arguments: &[&str],
+    scene: impl Fn(Stage, Stage) -> F,
+) -> Result<()>
+where
+    F: Future<Output = Result<()>>,
+{
+    let donor = OwnModel::new()?;
+    let found = donor.model.clone();
+    let donors: FindServer = Arc::new(move |_, port| (port == MODEL_PORT).then(|| found.clone()));
+    let recipient = OwnModel::of(2, Some(donors))?;
+    let donor = Stage::begin_model(donor, arguments)?;
+    let recipient = Stage::begin_model(recipient, arguments)?;
+    scene(donor, recipient).await.context("of the model")?;
+    let (donor, recipient) = (Stage::of_mysqld(arguments)?, Stage::of_mysqld(arguments)?);
+    scene(donor, recipient).await.context("of mysqld")
+}
+
+/// Where models seem to listen.
+const MODEL_PORT: u16 = 3306;
+
 /// A server, whichever.
 pub(crate) struct Stage {
     server: Server,
@@ -87,11 +109,20 @@ impl Drop for OwnModel {
 
 impl OwnModel {
     pub(crate) fn new() -> Result<Self> {
+        Self::of(1, None)
+    }
+
+    /// The model of a number, which reaches these donors.
+    fn of(number: u32, donors: Option<FindServer>) -> Result<Self> {
         let home = tempfile::tempdir()?;
         let began = Instant::now();
         let clock = Arc::new(move || began.elapsed());
-        let uuid = Uuid::from_u128(0xaaaa_0001);
-        let mut options = ModelOptions::new(home.path().join("data"), uuid, 1, clock);
+        let uuid = Uuid::from_u128(0xaaaa_0000 + u128::from(number));
+        let mut options = ModelOptions::new(home.path().join("data"), uuid, number, clock);
+        options.copy_takes = Duration::from_secs(2);
+        if let Some(donors) = donors {
+            options.donors = donors;
+        }
         options
             .accounts
             .push(Account::new("witness", "secret", Rights::Member));
@@ -122,7 +153,10 @@ impl OwnModel {
 
 impl Stage {
     fn of_model(arguments: &[&str]) -> Result<Self> {
-        let own = OwnModel::new()?;
+        Self::begin_model(OwnModel::new()?, arguments)
+    }
+
+    fn begin_model(own: OwnModel, arguments: &[&str]) -> Result<Self> {
         let stage = Self {
             server: Server::Model(own),
             arguments: words(arguments),
@@ -145,6 +179,14 @@ impl Stage {
             server: Server::Real(Box::new(server)),
             arguments: words(arguments),
         })
+    }
+
+    /// The TCP port at which others reach it.
+    pub(crate) fn port(&self) -> u16 {
+        match &self.server {
+            Server::Model(_) => MODEL_PORT,
+            Server::Real(real) => real.address().port(),
+        }
     }
 
     fn start_model(&self) -> Result<()> {
@@ -453,6 +495,11 @@ impl<T> Pending<T> {
         tokio::time::sleep(A_WHILE).await;
         ensure!(!self.0.is_finished(), "it does not wait");
         Ok(())
+    }
+
+    /// Whoever waits for it is gone.
+    pub(crate) fn abandon(self) {
+        self.0.abort();
     }
 
     pub(crate) async fn finish(self) -> Result<T> {

@@ -1,0 +1,153 @@
+//! Statements about accounts, and the copy of another server's data, which logs in as one of these.
+
+use crate::accounts::AccountChange;
+use crate::statement::tokens::Token;
+use crate::statement::{Parser, Statement};
+
+/// `CLONE INSTANCE FROM`: where the data come from, and as whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CopyRequest {
+    pub(crate) user: String,
+    pub(crate) password: String,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl Parser<'_> {
+    /// Behind `CREATE USER` or `DROP USER`. Of the other options nothing is read.
+    pub(super) fn account(&mut self, creates: bool) -> Statement {
+        let change = match creates {
+            true => self.created_account(),
+            false => self.dropped_account(),
+        };
+        self.rest = &[];
+        Statement::Accounts(change.unwrap_or(AccountChange::Other))
+    }
+
+    fn created_account(&mut self) -> Option<AccountChange> {
+        let user = self.user_of_any_host()?;
+        let password = match self.words("IDENTIFIED BY") {
+            true => self.text()?,
+            false => String::new(),
+        };
+        Some(AccountChange::Create { user, password })
+    }
+
+    fn dropped_account(&mut self) -> Option<AccountChange> {
+        let if_exists = self.words("IF EXISTS");
+        let user = self.user_of_any_host()?;
+        Some(AccountChange::Drop { user, if_exists })
+    }
+
+    /// `'name'@'%'`.
+    fn user_of_any_host(&mut self) -> Option<String> {
+        let user = self.text()?;
+        (self.take_sign('@') && self.text()? == "%").then_some(user)
+    }
+
+    /// Behind `GRANT`.
+    pub(super) fn grant(&mut self) -> Option<Statement> {
+        self.words("BACKUP_ADMIN ON").then_some(())?;
+        (self.take_sign('*') && self.take_sign('.') && self.take_sign('*')).then_some(())?;
+        self.words("TO").then_some(())?;
+        let user = self.user_of_any_host()?;
+        Some(Statement::Accounts(AccountChange::GrantBackup { user }))
+    }
+
+    /// Behind `SELECT`: the two questions about accounts.
+    pub(super) fn question_about_accounts(&mut self) -> Option<Statement> {
+        if self.words("COUNT") {
+            (self.take_sign('(') && self.take_sign('*') && self.take_sign(')')).then_some(())?;
+            self.accounts_table("user")?;
+            self.take_sign('=').then_some(())?;
+            return Some(Statement::CountAccounts(self.text()?));
+        }
+        self.words("user").then_some(())?;
+        self.accounts_table("host")?;
+        (self.take_sign('=') && self.text()? == "%").then_some(())?;
+        self.words("AND user LIKE").then_some(())?;
+        Some(Statement::AccountsLike(self.text()?))
+    }
+
+    /// `FROM mysql.user WHERE`, and a column.
+    fn accounts_table(&mut self, column: &str) -> Option<()> {
+        self.words("FROM mysql").then_some(())?;
+        (self.take_sign('.') && self.words("user WHERE") && self.words(column)).then_some(())
+    }
+
+    /// Behind `CLONE`.
+    pub(super) fn copy(&mut self) -> Option<Statement> {
+        self.words("INSTANCE FROM").then_some(())?;
+        let user = self.text()?;
+        self.take_sign('@').then_some(())?;
+        let host = self.text()?;
+        self.take_sign(':').then_some(())?;
+        let port = u16::try_from(self.number()?).ok()?;
+        self.words("IDENTIFIED BY").then_some(())?;
+        Some(Statement::Copy(CopyRequest {
+            user,
+            password: self.text()?,
+            host,
+            port,
+        }))
+    }
+
+    /// Whether a question about accounts is next.
+    pub(super) fn asks_for_accounts(&self) -> bool {
+        matches!(self.rest.first(), Some(Token::Word(word)) if ["COUNT", "user"].contains(&&word[..]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_of_a_copy_are_read() {
+        let user = || "witness_clone_3_ab".to_owned();
+        let table = [
+            (
+                "CREATE USER 'witness_clone_3_ab'@'%' IDENTIFIED BY 'Aa1-x' REQUIRE NONE PASSWORD EXPIRE INTERVAL 7 DAY",
+                Statement::Accounts(AccountChange::Create {
+                    user: user(),
+                    password: "Aa1-x".to_owned(),
+                }),
+            ),
+            (
+                "GRANT BACKUP_ADMIN ON *.* TO 'witness_clone_3_ab'@'%'",
+                Statement::Accounts(AccountChange::GrantBackup { user: user() }),
+            ),
+            (
+                "DROP USER IF EXISTS 'witness_clone_3_ab'@'%'",
+                Statement::Accounts(AccountChange::Drop {
+                    user: user(),
+                    if_exists: true,
+                }),
+            ),
+            (
+                "SELECT COUNT(*) FROM mysql.user WHERE user = 'witness_clone_3_ab'",
+                Statement::CountAccounts(user()),
+            ),
+            (
+                r"SELECT user FROM mysql.user WHERE host = '%' AND user LIKE 'witness\\_clone\\_3\\_%'",
+                Statement::AccountsLike(r"witness\_clone\_3\_%".to_owned()),
+            ),
+            (
+                "CLONE INSTANCE FROM 'witness_clone_3_ab'@'db-2':3306 IDENTIFIED BY 'Aa1-x'",
+                Statement::Copy(CopyRequest {
+                    user: user(),
+                    password: "Aa1-x".to_owned(),
+                    host: "db-2".to_owned(),
+                    port: 3306,
+                }),
+            ),
+            (
+                "CREATE USER u IDENTIFIED WITH x",
+                Statement::Accounts(AccountChange::Other),
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(Statement::of(text), Some(expected), "{text}");
+        }
+    }
+}
