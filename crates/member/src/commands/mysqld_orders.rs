@@ -273,7 +273,11 @@ pub(crate) async fn offer(
     recipient: MemberId,
 ) -> Result<CloneOffer, Refusal> {
     let connect = account(member_state)?;
-    provision::offer(&connect, recipient).await.map_err(refused)
+    let management = member_state.management();
+    match management.and_then(|management| management.provisioner()) {
+        Some(provisioner) => provisioner.offer(recipient).await,
+        None => provision::offer(&connect, recipient).await.map_err(refused),
+    }
 }
 
 /// Takes an account away.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use binlog_format::gtid::GtidSet;
 use mysql_link::ConnectOptions;
 use mysqld_controller::ReplicationSource;
+use mysqld_controller::provision::CloneOffer;
 use mysqld_controller::supervisor::ExternalServer;
 use raft_types::{Incarnation, MemberId};
 use spilling_bytes::SpillFolder;
@@ -16,7 +17,7 @@ use super::connection::requirements;
 use super::management::{Given, MysqldManagement};
 use crate::leaving;
 use crate::protocol::{CommandProgress, Provisioned, Refusal, RefusalKind};
-use crate::provisioning::{Donor, fit};
+use crate::provisioning::{Donor, Provisioner, fit};
 use crate::ring_handle::RingHandle;
 use crate::settings::{MysqlSettings, Settings};
 use crate::status::MysqlView;
@@ -102,14 +103,26 @@ impl MysqldBeside {
         theirs: Option<&MysqlView>,
         force: bool,
     ) -> Result<Provisioned, Refusal> {
-        let provisioner = self.management.provisioner().ok_or_else(|| {
-            let what = "this member's mysqld is unmanaged";
-            Refusal::new(RefusalKind::Refused, what, "let the member manage it")
-        })?;
+        let provisioner = self.provisioner()?;
         fit(donor.name(), theirs, Some(&self.view()))?;
         provisioner
             .provision(donor, force, &CommandProgress::unheard())
             .await
+    }
+
+    /// Makes an account for a copy of it by another member.
+    ///
+    /// # Errors
+    /// When its own data are being replaced, or it refuses.
+    pub async fn offer(&self, recipient: MemberId) -> Result<CloneOffer, Refusal> {
+        self.provisioner()?.offer(recipient).await
+    }
+
+    fn provisioner(&self) -> Result<Arc<Provisioner>, Refusal> {
+        self.management.provisioner().ok_or_else(|| {
+            let what = "this member's mysqld is unmanaged";
+            Refusal::new(RefusalKind::Refused, what, "let the member manage it")
+        })
     }
 
     /// What is to be said of it now.

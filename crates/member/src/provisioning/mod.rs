@@ -16,8 +16,8 @@ use std::time::Duration;
 use binlog_format::gtid::GtidSet;
 use mysqld_controller::Ring;
 use mysqld_controller::provision::{
-    CloneAccount, CopyState, NoteStep, ProvisionError, ProvisionNote, copy, finish, log_place,
-    look, make_ready, survey,
+    CloneAccount, CloneOffer, CopyState, NoteStep, ProvisionError, ProvisionNote, copy, finish,
+    log_place, look, make_ready, offer, survey,
 };
 use mysqld_controller::status::{Hold, RoleState};
 use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
@@ -241,6 +241,26 @@ impl Provisioner {
             follows: role == RoleState::Following,
             seconds: began.elapsed().as_secs_f64(),
         })
+    }
+
+    /// Makes an account for a copy of this mysqld by another member, unless its own data are being replaced: the account would
+    /// prove that the other one has data which this one has lost.
+    ///
+    /// # Errors
+    /// When they are, or mysqld refuses.
+    pub(crate) async fn offer(&self, recipient: MemberId) -> Result<CloneOffer, Refusal> {
+        // Another one that asks for an account at this moment has it soon.
+        let alone = tokio::time::timeout(SOON, self.busy.lock()).await;
+        if alone.is_err() || self.hold.borrow().is_some() {
+            return Err(Refusal::new(
+                RefusalKind::Refused,
+                "the data of this member's mysqld are being replaced",
+                "name another donor with --from",
+            ));
+        }
+        offer(&self.mysqld.connect, recipient)
+            .await
+            .map_err(at_server)
     }
 
     fn may_begin(&self) -> Result<(), Refusal> {

@@ -89,7 +89,7 @@ pub async fn log_place(connect: &ConnectOptions) -> Result<Option<BinlogPlace>, 
 }
 
 /// Makes a server that nothing is applied to ready for its copy: the plugin, its door open to administrators alone, as the
-/// copy needs it, and nothing that waits for the ring.
+/// copy needs it, nothing that waits for the ring, and no account by which others could copy it.
 ///
 /// # Errors
 /// [`ProvisionError`]; it may be left half ready, and is made ready again the next time.
@@ -106,6 +106,9 @@ pub async fn make_ready(connect: &ConnectOptions, donor: &str) -> Result<(), Pro
         connection
             .execute("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF")
             .await?;
+        // Whoever got an account for a copy of it would copy nothing from now on.
+        connection.execute("SET SESSION sql_log_bin = 0").await?;
+        drop_accounts(&mut connection, &CloneAccount::pattern(None)).await?;
         if !has_plugin(&mut connection).await? {
             install_plugin(&mut connection).await?;
         }
