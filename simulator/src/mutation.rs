@@ -66,6 +66,8 @@ pub(crate) enum Mutation {
     StopTheServerFirst,
     /// Somebody resumes failover while operators believe that it is paused.
     ResumeUnasked,
+    /// The note that a server's data are being replaced is gone when its member is started again.
+    ForgetTheCopy,
     /// Nobody asks whether the other end of an open connection is still there.
     TrustOpenConnections,
     /// Members tell the leader that they speak the next format, whatever program they run.
@@ -124,6 +126,7 @@ impl Mutation {
             Self::WaitInTheLoop => Some(Scenario::SlowDisk),
             Self::AnswerBeforeTheAck | Self::KeepTheTail => Some(Scenario::Mysqlds),
             Self::StopTheServerFirst | Self::ResumeUnasked => Some(Scenario::MysqldOperations),
+            Self::ForgetTheCopy => Some(Scenario::Provisioning),
             Self::TrustOpenConnections => Some(Scenario::Transport),
             Self::ClaimAnyFormat => Some(Scenario::Upgrades),
             _ => None,

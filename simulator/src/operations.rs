@@ -17,6 +17,8 @@ pub(crate) enum Operation {
     Promotes { to: MemberId },
     /// A server takes writes that took none before.
     Opens { by: MemberId },
+    /// A server whose data were taken away for a copy, which has not come, takes writes or applies.
+    UsedWithoutItsData { member: MemberId },
     /// A member that was told to stop has ended in good order.
     Stopped(Stopped),
 }
@@ -46,6 +48,9 @@ impl fmt::Display for Operation {
             Self::Resumes => f.write_str("the pause of failover ends"),
             Self::Promotes { to } => write!(f, "an operator promotes {to}"),
             Self::Opens { by } => write!(f, "the server of {by} takes writes"),
+            Self::UsedWithoutItsData { member } => {
+                write!(f, "the server of {member} is used without its data")
+            }
             Self::Stopped(stopped) => write!(f, "{stopped:?}"),
         }
     }

@@ -16,6 +16,9 @@ pub(crate) enum Scenario {
     Mysqlds,
     /// The same, and operators stop members and servers in good order, and pause failover.
     MysqldOperations,
+    /// Servers beside the database members, and operators have some of them get a copy of another one's data, while members, servers
+    /// and links fail.
+    Provisioning,
     /// An operator sets policies while leaders change, and each member's file says another one; the seed draws the rest.
     Policies,
     /// The leader's disk is slower than others wait for a leader, and transactions are large.
@@ -37,6 +40,9 @@ pub(crate) enum Scenario {
 impl Scenario {
     /// Whether servers stand beside the database members.
     pub(crate) fn has_servers(self) -> bool {
-        matches!(self, Self::Mysqlds | Self::MysqldOperations)
+        matches!(
+            self,
+            Self::Mysqlds | Self::MysqldOperations | Self::Provisioning
+        )
     }
 }

@@ -71,7 +71,7 @@ impl Build {
 }
 
 /// What can be played beside what the seeds draw.
-pub(crate) const SCENARIOS: [&str; 13] = [
+pub(crate) const SCENARIOS: [&str; 14] = [
     "cold-damage",
     "failovers",
     "full-disks",
@@ -80,6 +80,7 @@ pub(crate) const SCENARIOS: [&str; 13] = [
     "mysqld-operations",
     "mysqlds",
     "policies",
+    "provisioning",
     "purges",
     "removals",
     "slow-disk",

@@ -40,6 +40,7 @@ impl Checkers {
             Box::new(regions::RegionsAreNotCutOff::default()),
             Box::new(operations::APauseKeepsThePlace::default()),
             Box::new(operations::WhoStopsHandsOver),
+            Box::new(operations::NoServerIsUsedWithoutItsData),
         ];
         if !broken {
             checkers.push(Box::new(progress::NothingPanics));

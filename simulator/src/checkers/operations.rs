@@ -1,5 +1,5 @@
 //! What operators are promised: a pause keeps the primary's place, and a member that is stopped in good order leaves no server
-//! behind, nor a ring without a primary.
+//! behind, nor a ring without a primary; and a server whose copy has not come is not used.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +43,12 @@ impl Checker for APauseKeepsThePlace {
                     "the server of {by} opens by itself, although failover is paused for {may_open:?}"
                 ));
             }
-            (Operation::Opens { .. } | Operation::Stopped(_), _) => {}
+            (
+                Operation::Opens { .. }
+                | Operation::Stopped(_)
+                | Operation::UsedWithoutItsData { .. },
+                _,
+            ) => {}
         }
         Ok(())
     }
@@ -75,6 +80,24 @@ impl Checker for WhoStopsHandsOver {
         match successor {
             None if *hands_over => Err(format!(
                 "member {member} led and was stopped, and nobody serves in its place"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A server that has lost its data to a copy, which was interrupted or is under way, is not the primary, and nothing is applied to it.
+pub(super) struct NoServerIsUsedWithoutItsData;
+
+impl Checker for NoServerIsUsedWithoutItsData {
+    fn name(&self) -> &'static str {
+        "no server is used without its data"
+    }
+
+    fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
+        match event {
+            Event::Operation(Operation::UsedWithoutItsData { member }) => Err(format!(
+                "the server of {member} has no data since a copy began, and takes writes or applies"
             )),
             _ => Ok(()),
         }

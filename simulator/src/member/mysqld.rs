@@ -24,7 +24,7 @@ use mysql_link::{ConnectOptions, Dial, Dialer, Endpoint, ServerVersion};
 use mysqld_controller::events::EventsWanted;
 use mysqld_controller::supervisor::{ExternalServer, Found, Mark, ProcessId, ServerCommand};
 use mysqld_controller::{CommittedLog, ReplicationSource};
-use mysqld_model::{Account, LostTail, Mysqld, MysqldOptions, ReplicaSource, Rights};
+use mysqld_model::{Account, FindServer, LostTail, Mysqld, MysqldOptions, ReplicaSource, Rights};
 use raft_types::{MAX_TRANSACTION_BYTES, MemberKind};
 use tempfile::TempDir;
 use testkit::disk::Survival;
@@ -49,6 +49,13 @@ const DEMOTE_AFTER: Duration = Duration::from_secs(5);
 /// A file and what was in it.
 type KeptFile = (PathBuf, Vec<u8>);
 
+/// How a server gets a copy of another one's data.
+pub(crate) struct Copies {
+    pub(crate) donors: FindServer,
+    /// How long its files take.
+    pub(crate) take: Duration,
+}
+
 /// A database member's host, but for its Raft: the server, its data directory, and the member's own files beside its log.
 #[derive(Clone)]
 pub(crate) struct Host {
@@ -57,6 +64,8 @@ pub(crate) struct Host {
     folder: Arc<TempDir>,
     /// How long the server takes to come up.
     start_takes: Duration,
+    /// The note of a copy does not outlive the member's process, to see that this is found.
+    forgets_copies: bool,
     /// Files of the binlog as the process left them that ended last, where its tail is kept on purpose.
     kept: Option<Arc<Mutex<Vec<KeptFile>>>>,
     record: Record,
@@ -71,6 +80,7 @@ impl Host {
         number: u64,
         rate: ClockRate,
         start_takes: Duration,
+        copies: Copies,
         mutation: Option<Mutation>,
         record: &Record,
     ) -> io::Result<Self> {
@@ -84,6 +94,8 @@ impl Host {
             u32::try_from(number).unwrap_or(u32::MAX),
             Arc::new(move || told.now()),
         );
+        options.donors = copies.donors;
+        options.copy_takes = copies.take;
         options.waits_for_acks = mutation != Some(Mutation::AnswerBeforeTheAck);
         options
             .accounts
@@ -93,6 +105,7 @@ impl Host {
             clock,
             folder: Arc::new(folder),
             start_takes,
+            forgets_copies: mutation == Some(Mutation::ForgetTheCopy),
             kept: (mutation == Some(Mutation::KeepTheTail)).then(Arc::default),
             record: record.clone(),
         })
@@ -143,11 +156,13 @@ impl Host {
         setup: &ProcessSetup,
         ring: RingHandle,
     ) -> io::Result<MysqldBeside> {
+        if self.forgets_copies {
+            drop(std::fs::remove_file(
+                self.member_dir().join("mysqld-provision.json"),
+            ));
+        }
         let mysql = self.mysql();
-        let connect = ConnectOptions {
-            dialer: Dialer::new(Arc::new(self.clone())),
-            ..connect_options(&mysql)?
-        };
+        let connect = self.connect()?;
         let settings = Arc::new(self.settings(setup, mysql.clone()));
         let reached = Reached {
             connect,
@@ -166,6 +181,17 @@ impl Host {
         let source = Arc::new(OwnLog(ring.clone()));
         tokio::spawn(async move { threads.run_replica_threads(source).await });
         MysqldBeside::begin(&settings, &mysql, reached, ring)
+    }
+
+    /// How its member reaches the server.
+    ///
+    /// # Errors
+    /// When what the settings name cannot be read.
+    pub(super) fn connect(&self) -> io::Result<ConnectOptions> {
+        Ok(ConnectOptions {
+            dialer: Dialer::new(Arc::new(self.clone())),
+            ..connect_options(&self.mysql())?
+        })
     }
 
     /// The words with which a member starts a server of its own; the service manager has them in its configuration.
@@ -278,10 +304,23 @@ impl Host {
     }
 }
 
+/// What the name of a host's folder begins with; what follows is another one in each run.
+const FOLDER: &str = "simulated-";
+const DRAWN: usize = 6;
+
+/// Words without what names of folders have of the run, so that a seed says the same each time.
+pub(crate) fn without_folder_names(words: &str) -> String {
+    let mut parts = words.split(FOLDER);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |said, part| {
+        said + "simulated" + part.get(DRAWN..).unwrap_or_default()
+    })
+}
+
 /// Nobody waits for a disk in a simulation: what a loss of power leaves of the files, the model decides.
 fn in_memory() -> io::Result<TempDir> {
     let mut folder = tempfile::Builder::new();
-    folder.prefix("simulated-");
+    folder.prefix(FOLDER).rand_bytes(DRAWN);
     folder.tempdir_in("/dev/shm").or_else(|_| folder.tempdir())
 }
 

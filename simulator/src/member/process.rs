@@ -12,6 +12,7 @@ use consensus::log_probe::{LogProbe, ReportingNetwork};
 use consensus::{
     AppliedFloor, Fault, Leadership, Member, MemberCalls, MemberConfig, Program, StartError,
 };
+use member::protocol::{Provisioned, Refusal};
 use member::status::MysqlView;
 use member::{MysqldBeside, RingHandle};
 use openraft::RaftLogReader;
@@ -27,6 +28,7 @@ use crate::member::asking::{Asking, OpenFailure, Parts, Returned};
 use crate::member::clock::Clock;
 use crate::member::disk_work::DiskWork;
 use crate::member::mysqld::Host;
+use crate::member::neighbours::{AskedDonor, DonorCall};
 use crate::member::opened_log::OpenedLog;
 use crate::member::process_setup::ProcessSetup;
 use crate::member::unsynced_meta::UnsyncedMeta;
@@ -439,6 +441,32 @@ impl Process {
     /// Why the engine stopped, if it did.
     pub(crate) fn stopped(&self) -> Option<Stopped> {
         self.fault.borrow().clone().map(Stopped)
+    }
+
+    /// Has its server get a copy of a donor's data, of which that says `theirs`, as an operator's command does; `tell` hears how it
+    /// ended, unless the process ends before.
+    pub(crate) fn provision(
+        &self,
+        donor: AskedDonor,
+        theirs: Option<MysqlView>,
+        force: bool,
+        tell: impl FnOnce(Result<Provisioned, Refusal>) + Send + 'static,
+    ) {
+        if let Some((_, beside)) = &self.beside {
+            let beside = beside.clone();
+            self.runtime.spawn(async move {
+                tell(beside.provision(&donor, theirs.as_ref(), force).await);
+            });
+        }
+    }
+
+    /// Answers a recipient that asks for its server's data.
+    pub(crate) fn answer_recipient(&self, call: DonorCall) {
+        if let Some((host, beside)) = &self.beside
+            && let Ok(connect) = host.connect()
+        {
+            self.runtime.spawn(call.answer(beside.clone(), connect));
+        }
     }
 
     /// Begins to leave the ring to the others, beside a server, as the product does when it is told to stop.

@@ -9,6 +9,7 @@ use transport::TransportConfig;
 
 use crate::event::Event;
 use crate::network::dead_after;
+use crate::scenario::Scenario;
 use crate::shape::Shape;
 use crate::tick::STEP;
 use crate::world::World;
@@ -96,6 +97,9 @@ impl World {
             self.wait_for_commit();
         }
         self.wait_for_everybody();
+        if self.scenario == Some(Scenario::Provisioning) {
+            self.copies_end();
+        }
         if self.clients.is_some() {
             self.servers_agree();
         }

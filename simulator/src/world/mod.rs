@@ -15,6 +15,7 @@ mod mysqlds;
 mod operator;
 mod playing;
 mod policies;
+mod provisioning;
 mod slot;
 mod undo;
 mod upgrades;
@@ -31,7 +32,9 @@ use crate::dice::pick;
 use crate::event::Event;
 use crate::faults;
 use crate::faults::{Fault, Intensity, Stress, View};
-use crate::member::{DiskPace, FileRepair, Host, Process, ProcessSetup, RealTransport};
+use crate::member::{
+    Copies, DiskPace, FileRepair, Host, Neighbours, Process, ProcessSetup, RealTransport,
+};
 use crate::mutation::Mutation;
 use crate::network::{Body, ByteStreams, Links, Machine, Message, MessageQueue, Relayed};
 use crate::record::{Record, Trace};
@@ -43,6 +46,7 @@ use crate::workload::Workload;
 use crate::world::failovers::Siege;
 use crate::world::mysqld_operations::Operations;
 use crate::world::operator::Removed;
+use crate::world::provisioning::Provisions;
 
 use crate::world::slot::Slot;
 use crate::world::undo::Undo;
@@ -91,6 +95,10 @@ pub(crate) struct World {
     clients: Option<SqlClients>,
     /// What operators do to these.
     operations: Operations,
+    /// What they have servers copy.
+    provisions: Provisions,
+    /// Other hosts, as servers and members reach them for a copy.
+    neighbours: Neighbours,
     /// What clients do.
     workload: Workload,
 }
@@ -117,6 +125,7 @@ impl World {
             | Scenario::MysqldOperations
             | Scenario::Mysqlds
             | Scenario::Policies
+            | Scenario::Provisioning
             | Scenario::Purges
             | Scenario::Removals
             | Scenario::SlowDisk => Some(Stress::Moves),
@@ -149,7 +158,7 @@ impl World {
         match scenario {
             Some(Scenario::Failovers) => failovers::with_proxies(&mut shape),
             Some(Scenario::Learners) => failovers::without_proxies(&mut shape),
-            Some(Scenario::Mysqlds | Scenario::MysqldOperations) => {
+            Some(Scenario::Mysqlds | Scenario::MysqldOperations | Scenario::Provisioning) => {
                 mysqlds::with_servers(&mut shape);
             }
             Some(Scenario::Removals) => policies::with_a_majority(&mut shape, &mut dice),
@@ -184,6 +193,7 @@ impl World {
         let real = matches!(scenario, Some(Scenario::Transport | Scenario::Upgrades));
         let streams = real.then(|| ByteStreams::new(queue.clone(), dice.fork(), record.clone()));
         let founder = shape.members.keys().next().copied();
+        let neighbours = Neighbours::new(queue.clone());
         let slots = shape.members.iter().map(|(&id, member)| {
             let disk = testkit::disk::FaultyDisk::new();
             disk.stop_recording();
@@ -212,8 +222,18 @@ impl World {
                     && member.record.kind == MemberKind::Database)
                     .then(|| {
                         let start_takes = Duration::from_millis(dice.u64(20..1_500));
-                        Host::new(id.0, member.rate, start_takes, mutation, &record)
-                            .unwrap_or_else(|error| panic!("no folder for a server: {error}"))
+                        let copies = Copies {
+                            donors: neighbours.seen_by(id),
+                            take: match scenario {
+                                Some(Scenario::Provisioning) => provisioning::copy_takes(&mut dice),
+                                _ => Duration::ZERO,
+                            },
+                        };
+                        let host =
+                            Host::new(id.0, member.rate, start_takes, copies, mutation, &record)
+                                .unwrap_or_else(|error| panic!("no folder for a server: {error}"));
+                        neighbours.join(&member.record.name, id, host.mysqld.clone());
+                        host
                     }),
                 transport: streams
                     .clone()
@@ -224,8 +244,11 @@ impl World {
             slot.absent = member.spare;
             (id, slot)
         });
+        let slots = slots.collect();
         Self {
-            slots: slots.collect(),
+            slots,
+            neighbours,
+            provisions: Provisions::default(),
             record,
             queue,
             streams,
@@ -260,6 +283,7 @@ impl World {
             Some(Scenario::Learners) => self.learners(),
             Some(Scenario::MysqldOperations) => self.mysqld_operations(),
             Some(Scenario::Mysqlds) => self.mysqlds(),
+            Some(Scenario::Provisioning) => self.provisioning(),
             Some(Scenario::Purges) => self.purges(),
             Some(Scenario::Removals) => self.removals(),
             Some(Scenario::ColdDamage) => self.cold_damage(),
@@ -353,6 +377,9 @@ impl World {
         if self.scenario == Some(Scenario::MysqldOperations) && self.dice.u32(0..3) == 0 {
             return self.operation();
         }
+        if self.scenario == Some(Scenario::Provisioning) && self.dice.bool() {
+            return self.fault_of_a_copy();
+        }
         if self.scenario.is_some_and(Scenario::has_servers) && self.dice.bool() {
             return self.fault_of_a_server();
         }
@@ -440,6 +467,9 @@ impl World {
         }
         if self.scenario == Some(Scenario::MysqldOperations) {
             self.look_at_operations();
+        }
+        if self.scenario == Some(Scenario::Provisioning) {
+            self.look_at_copies();
         }
         self.switch_off_removed();
         self.hang_up();

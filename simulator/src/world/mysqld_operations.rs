@@ -91,7 +91,7 @@ impl World {
     // What is done where nothing is wrong.
 
     /// Waits for a primary that takes writes, and for followers.
-    fn until_calm(&mut self) {
+    pub(super) fn until_calm(&mut self) {
         let start = self.now;
         while self.goes_on() && !self.is_calm() {
             if self.now - start > TIME_TO_BE_CALM {

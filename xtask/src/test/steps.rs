@@ -261,13 +261,16 @@ fn simulated() -> Vec<Step> {
         "cold-damage",
         "mysqlds",
         "mysqld-operations",
+        "provisioning",
         "policies",
         "slow-disk",
         "transport",
         "upgrades",
     ] {
         let played = match scenario {
-            "mysqlds" | "mysqld-operations" | "transport" | "upgrades" => PLAYED_SLOWLY,
+            "mysqlds" | "mysqld-operations" | "provisioning" | "transport" | "upgrades" => {
+                PLAYED_SLOWLY
+            }
             _ => PLAYED,
         };
         let seeds = 1..1 + played;
@@ -321,6 +324,7 @@ mod tests {
                 "cold-damage",
                 "mysqlds",
                 "mysqld-operations",
+                "provisioning",
                 "policies",
                 "slow-disk",
                 "transport",

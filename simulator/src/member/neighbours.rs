@@ -1,0 +1,189 @@
+//! The other hosts, as a copy of data reaches them: a server the donor's server, and a member the donor's member, which is asked for an
+//! account. Nobody is reached over a link that is cut in either direction.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use member::protocol::{Refusal, RefusalKind};
+use member::{Donor, MysqldBeside};
+use mysql_link::ConnectOptions;
+use mysqld_controller::provision::{self, CloneAccount, CloneOffer, ProvisionError};
+use mysqld_model::{FindServer, Mysqld};
+use raft_types::MemberId;
+use tokio::sync::oneshot;
+
+use crate::network::MessageQueue;
+
+/// How long a member waits for another one's answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// All hosts with servers. Clones are the same ones.
+#[derive(Clone)]
+pub(crate) struct Neighbours {
+    queue: MessageQueue,
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// By the names of their hosts.
+    servers: BTreeMap<String, (MemberId, Mysqld)>,
+    /// What members ask each other, until it is carried to them.
+    calls: Vec<DonorCall>,
+    /// Donors and recipients for whose copy a donor may have an account.
+    accounts: BTreeSet<(MemberId, MemberId)>,
+}
+
+impl Neighbours {
+    pub(crate) fn new(queue: MessageQueue) -> Self {
+        Self {
+            queue,
+            known: Arc::default(),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn join(&self, host: &str, member: MemberId, server: Mysqld) {
+        self.known()
+            .servers
+            .insert(host.to_owned(), (member, server));
+    }
+
+    /// How this member's server finds others.
+    pub(crate) fn seen_by(&self, own: MemberId) -> FindServer {
+        let this = self.clone();
+        Arc::new(move |host, _| {
+            let (member, server) = this.known().servers.get(host).cloned()?;
+            (member != own && this.reaches(own, member)).then_some(server)
+        })
+    }
+
+    fn reaches(&self, one: MemberId, other: MemberId) -> bool {
+        self.queue.links(|links| {
+            links.lets_through(one, other, false) && links.lets_through(other, one, false)
+        })
+    }
+
+    /// This member as the donor of that one's copy.
+    pub(crate) fn donor(&self, donor: MemberId, name: &str) -> AskedDonor {
+        AskedDonor {
+            donor,
+            name: name.to_owned(),
+            neighbours: self.clone(),
+        }
+    }
+
+    /// What members have asked others who can be reached; who cannot be is not asked.
+    pub(crate) fn calls(&self) -> Vec<DonorCall> {
+        let calls = std::mem::take(&mut self.known().calls);
+        let reached = |call: &DonorCall| self.reaches(call.recipient, call.donor);
+        calls.into_iter().filter(reached).collect()
+    }
+
+    /// Donors and recipients for whose copy a donor may have an account: one, made for the last attempt.
+    pub(crate) fn accounts(&self) -> BTreeSet<(MemberId, MemberId)> {
+        self.known().accounts.clone()
+    }
+}
+
+/// A member as a donor.
+pub(crate) struct AskedDonor {
+    donor: MemberId,
+    name: String,
+    neighbours: Neighbours,
+}
+
+impl AskedDonor {
+    async fn ask<T>(
+        &self,
+        recipient: MemberId,
+        question: impl FnOnce(oneshot::Sender<Result<T, Refusal>>) -> Question,
+    ) -> Result<T, Refusal> {
+        let (answer, answered) = oneshot::channel();
+        let call = DonorCall {
+            recipient,
+            donor: self.donor,
+            question: question(answer),
+            neighbours: self.neighbours.clone(),
+        };
+        self.neighbours.known().calls.push(call);
+        match tokio::time::timeout(PATIENCE, answered).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) | Err(_) => Err(Refusal::new(
+                RefusalKind::Refused,
+                format!("`{}` cannot be asked", self.name),
+                "name another donor with --from",
+            )),
+        }
+    }
+}
+
+impl Donor for AskedDonor {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn host(&self) -> &str {
+        &self.name
+    }
+
+    fn offer(&self, recipient: MemberId) -> BoxFuture<'_, Result<CloneOffer, Refusal>> {
+        self.ask(recipient, Question::Offer).boxed()
+    }
+
+    fn withdraw<'a>(&'a self, account: &'a CloneAccount) -> BoxFuture<'a, Result<(), Refusal>> {
+        // Who asks is in the account's name.
+        let number = account.name().split('_').nth(2);
+        let recipient = MemberId(number.and_then(|number| number.parse().ok()).unwrap_or(0));
+        let account = account.clone();
+        self.ask(recipient, |answer| Question::Withdraw(account, answer))
+            .boxed()
+    }
+}
+
+/// What a donor is asked by a recipient. Dropped, the donor was not reached.
+pub(crate) struct DonorCall {
+    recipient: MemberId,
+    pub(crate) donor: MemberId,
+    question: Question,
+    neighbours: Neighbours,
+}
+
+enum Question {
+    Offer(oneshot::Sender<Result<CloneOffer, Refusal>>),
+    Withdraw(CloneAccount, oneshot::Sender<Result<(), Refusal>>),
+}
+
+impl DonorCall {
+    /// What the donor's member does, as the product's does.
+    pub(crate) async fn answer(self, beside: MysqldBeside, connect: ConnectOptions) {
+        let accounts = (self.donor, self.recipient);
+        match self.question {
+            Question::Offer(answer) => {
+                self.neighbours.known().accounts.insert(accounts);
+                drop(answer.send(beside.offer(self.recipient).await));
+            }
+            Question::Withdraw(account, answer) => {
+                let withdrawn = provision::withdraw(&connect, &account).await;
+                if withdrawn.is_ok() {
+                    self.neighbours.known().accounts.remove(&accounts);
+                }
+                drop(answer.send(withdrawn.map_err(refused)));
+            }
+        }
+    }
+}
+
+fn refused(error: ProvisionError) -> Refusal {
+    Refusal::new(
+        RefusalKind::Failed,
+        error.to_string(),
+        "fix that and try again",
+    )
+}

@@ -1,0 +1,329 @@
+//! [`Scenario::Provisioning`]: operators have servers get a copy of another one's data, while clients go on and things go wrong. One
+//! copy is made while nothing is wrong, where it has to come in its time. Then all of it at random: a server that the ring is fine
+//! with is copied anew, or one with a transaction that nobody else has; recipients and donors, their servers and their links fail in
+//! the middle, the leadership moves. An operator gives the command again until the server follows.
+//!
+//! [`Scenario::Provisioning`]: crate::scenario::Scenario::Provisioning
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fastrand::Rng;
+use member::protocol::{Provisioned, Refusal};
+use raft_types::MemberId;
+
+use crate::dice::pick;
+use crate::event::Event;
+use crate::faults::{self, Crash, Fault, MysqldFault};
+use crate::member::{Process, without_folder_names};
+use crate::operations::Operation;
+use crate::tick::Tick;
+use crate::world::World;
+use crate::world::slot::Slot;
+
+/// How long a copy may take, with everything around it, where nothing is wrong.
+const TIME_FOR_A_COPY: Duration = Duration::from_secs(40);
+/// How long operators may take, once everything is mended, until every server that they work on follows: an attempt that is under
+/// way has to end first, and a server that has died again and again is started again half a minute later.
+const TIME_TO_PROVISION: Duration = Duration::from_secs(150);
+/// Between two attempts.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// The list to which somebody appends at one server, beside the ring.
+const ERRANT: u64 = 1_000_000;
+
+/// How long the files of a server take.
+pub(super) fn copy_takes(dice: &mut Rng) -> Duration {
+    Duration::from_millis(dice.u64(200..6_000))
+}
+
+/// What operators have under way, by the recipients.
+#[derive(Default)]
+pub(super) struct Provisions {
+    orders: BTreeMap<MemberId, Order>,
+    /// Appends beside the ring so far.
+    errant: u64,
+}
+
+/// A server that is to get a copy.
+#[derive(Default)]
+struct Order {
+    attempt: Option<Attempt>,
+    /// So far.
+    attempts: u32,
+    /// When the command is given next.
+    next: Tick,
+}
+
+/// The command, given once.
+struct Attempt {
+    donor: MemberId,
+    answer: Answer,
+}
+
+/// Where the member that carries the command out tells how it ended; the member's end lets go of it.
+type Answer = Arc<Mutex<Option<Result<Provisioned, Refusal>>>>;
+
+impl World {
+    pub(super) fn provisioning(&mut self) {
+        self.clients_begin();
+        self.until_calm();
+        self.planned_copy();
+        self.everything_goes_wrong();
+    }
+
+    /// A follower gets a copy where nothing is wrong.
+    fn planned_copy(&mut self) {
+        let Some(recipient) = self.choose_recipient() else {
+            return;
+        };
+        self.provisions.orders.insert(recipient, Order::default());
+        let start = self.now;
+        while self.goes_on() && !self.provisions.orders.is_empty() {
+            if self.now - start > TIME_FOR_A_COPY {
+                let words = format!("no copy comes to {recipient}: {}", self.in_words());
+                self.record.saw(&Event::Stuck { words });
+            }
+            self.step();
+        }
+        self.until_calm();
+    }
+
+    /// A server that takes no writes, and that nobody works on.
+    fn choose_recipient(&mut self) -> Option<MemberId> {
+        let servers = self.servers().into_iter();
+        let free = servers
+            .filter(|(id, server)| !server.is_open() && !self.provisions.orders.contains_key(id));
+        let free: Vec<MemberId> = free.map(|(id, _)| id).collect();
+        (!free.is_empty()).then(|| *pick(&mut self.dice, &free))
+    }
+
+    /// The next thing that an operator does, or that goes wrong with a copy.
+    pub(super) fn fault_of_a_copy(&mut self) -> Option<Fault> {
+        let under_way = self.provisions.orders.iter();
+        let under_way: Vec<(MemberId, MemberId)> = under_way
+            .filter_map(|(recipient, order)| Some((*recipient, order.attempt.as_ref()?.donor)))
+            .collect();
+        if under_way.is_empty() || self.dice.u32(0..6) == 0 {
+            self.order_a_copy();
+            return None;
+        }
+        let (recipient, donor) = *pick(&mut self.dice, &under_way);
+        let member = *pick(&mut self.dice, &[recipient, recipient, donor]);
+        let down = Duration::from_millis(self.dice.u64(10..3_000));
+        let crash = |crash| Fault::Crash {
+            member,
+            crash,
+            after_calls: 0,
+            down,
+        };
+        let server = |fault| Fault::Mysqld { member, fault };
+        Some(match self.dice.u32(0..10) {
+            0..=1 => server(MysqldFault::Kill),
+            2 => server(MysqldFault::KillWithMember),
+            3 => server(MysqldFault::Pause(down)),
+            // What an open one does then rests on its member, which may not be there.
+            4 if !self.is_open(member) => server(MysqldFault::Terminate),
+            4 => server(MysqldFault::Kill),
+            5 => crash(faults::power_cut(&mut self.dice)),
+            6..=7 => crash(Crash::Kill),
+            8 => Fault::Cut {
+                from: vec![recipient],
+                to: vec![donor],
+                both: true,
+                time: down,
+            },
+            _ => Fault::Promote { to: member },
+        })
+    }
+
+    fn is_open(&self, member: MemberId) -> bool {
+        let servers = self.servers();
+        servers
+            .get(&member)
+            .is_some_and(mysqld_model::Mysqld::is_open)
+    }
+
+    fn order_a_copy(&mut self) {
+        let Some(recipient) = self.choose_recipient() else {
+            return;
+        };
+        if self.dice.u32(0..3) == 0 {
+            self.append_beside_the_ring(recipient);
+        }
+        self.record
+            .note(&format!("an operator is to provision {recipient}"));
+        let next = self
+            .now
+            .after(Duration::from_millis(self.dice.u64(0..3_000)));
+        let order = Order {
+            next,
+            ..Order::default()
+        };
+        self.provisions.orders.insert(recipient, order);
+    }
+
+    /// Somebody writes at a follower as an administrator can.
+    fn append_beside_the_ring(&mut self, member: MemberId) {
+        self.provisions.errant += 1;
+        let value = self.provisions.errant;
+        let server = self.servers().remove(&member);
+        let Some(Ok(mut session)) = server.map(|server| server.log_in("root")) else {
+            return;
+        };
+        session.run("SET GLOBAL super_read_only = OFF");
+        session.begin(mysqld_model::Transaction {
+            appends: vec![(ERRANT, value)],
+            reads: Vec::new(),
+        });
+        let told = session.poll();
+        self.record.note(&format!(
+            "somebody appends at the server of {member}: {told:?}"
+        ));
+    }
+
+    // What is looked at behind each step.
+
+    /// Carries questions to donors, goes on with what operators have under way, and looks that no server is used without its data.
+    pub(super) fn look_at_copies(&mut self) {
+        for call in self.neighbours.calls() {
+            if let Some(donor) = self.slots.get(&call.donor).and_then(Slot::process) {
+                donor.answer_recipient(call);
+            }
+        }
+        for (member, server) in self.servers() {
+            if server.lacks_its_data() && (server.is_open() || server.applies()) {
+                let used = Operation::UsedWithoutItsData { member };
+                self.record.saw(&Event::Operation(used));
+            }
+        }
+        let recipients: Vec<MemberId> = self.provisions.orders.keys().copied().collect();
+        for recipient in recipients {
+            if let Some(order) = self.provisions.orders.remove(&recipient)
+                && let Some(order) = self.go_on_with_order(recipient, order)
+            {
+                self.provisions.orders.insert(recipient, order);
+            }
+        }
+    }
+
+    /// What is left of an order, if it is not carried out.
+    fn go_on_with_order(&mut self, recipient: MemberId, mut order: Order) -> Option<Order> {
+        if let Some(attempt) = &order.attempt {
+            // The member that carries it out is there as long as somebody else has it.
+            let is_lost = Arc::strong_count(&attempt.answer) == 1;
+            let told = attempt.answer.lock();
+            let told = told.unwrap_or_else(PoisonError::into_inner).take();
+            match told {
+                Some(Ok(_)) => return None,
+                None if !is_lost => return Some(order),
+                Some(Err(_)) | None => order.next = self.now.after(TRY_AGAIN),
+            }
+            order.attempt = None;
+        }
+        if self.now < order.next {
+            return Some(order);
+        }
+        // Nobody moves the primary away for a copy that it does not need.
+        let leads = self.leader() == Some(recipient);
+        if (leads || order.attempts > 0) && self.is_fine(recipient) {
+            return None;
+        }
+        order.attempt = self.give_the_command(recipient);
+        order.attempts += u32::from(order.attempt.is_some());
+        order.next = self.now.after(TRY_AGAIN);
+        Some(order)
+    }
+
+    /// Whether an operator finds nothing to be done.
+    fn is_fine(&self, member: MemberId) -> bool {
+        let Some(slot) = self.slots.get(&member) else {
+            return false;
+        };
+        let view = slot.process().and_then(Process::mysqld);
+        // What was written at the primary beside the ring is the ring's all the same.
+        let servers = self.servers();
+        let errant = |server: &mysqld_model::Mysqld| server.lists().remove(&ERRANT);
+        let primary = servers.values().find(|server| server.is_open());
+        view.is_some_and(|view| view.following || view.writable)
+            && primary.map(errant) == servers.get(&member).map(errant)
+    }
+
+    fn give_the_command(&mut self, recipient: MemberId) -> Option<Attempt> {
+        let servers: Vec<MemberId> = self.servers().into_keys().collect();
+        let views = servers.iter().filter_map(|id| {
+            let view = self.slots.get(id)?.process()?.mysqld()?;
+            (*id != recipient && (view.following || view.writable)).then_some((*id, view))
+        });
+        let mut donors: BTreeMap<MemberId, _> = views.collect();
+        let names: Vec<MemberId> = donors.keys().copied().collect();
+        if names.is_empty() {
+            return None;
+        }
+        let donor = *pick(&mut self.dice, &names);
+        let force = self.dice.u32(0..4) == 0;
+        if self.leader() == Some(recipient) {
+            self.transfer(donor);
+            return None;
+        }
+        let name = self.slots.get(&donor)?.setup.record.name.clone();
+        let process = self.slots.get(&recipient)?.process()?;
+        let (answer, record) = (Answer::default(), self.record.clone());
+        let tell = answer.clone();
+        record.note(&format!("{recipient} is provisioned from {donor}"));
+        let asked = self.neighbours.donor(donor, &name);
+        process.provision(asked, donors.remove(&donor), force, move |outcome| {
+            // The same words each time: folders have names of the run.
+            let told = without_folder_names(&format!("{outcome:?}"));
+            record.note(&format!("{recipient} is provisioned: {told}"));
+            *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        });
+        Some(Attempt { donor, answer })
+    }
+
+    // The end.
+
+    /// Everything was mended: operators come to an end with what they began, and no account of a copy stays where it has to go.
+    pub(super) fn copies_end(&mut self) {
+        let start = self.now;
+        while self.goes_on() && !self.provisions.orders.is_empty() {
+            if self.now - start > TIME_TO_PROVISION {
+                let recipients: Vec<&MemberId> = self.provisions.orders.keys().collect();
+                let words = format!(
+                    "the servers of {recipients:?} are not provisioned: {}",
+                    self.in_words()
+                );
+                self.record.saw(&Event::Stuck { words });
+            }
+            self.step();
+        }
+        self.accounts_of_copies_are_gone();
+    }
+
+    /// A recipient has none but what it has made since as a donor, and a donor one at most for each recipient: that of an attempt whose
+    /// withdrawal did not come about, which its next offer takes away.
+    fn accounts_of_copies_are_gone(&self) {
+        let may_be = self.neighbours.accounts();
+        for (donor, server) in self.servers() {
+            let mut left = BTreeMap::new();
+            for name in server.account_names() {
+                let Some(rest) = name.strip_prefix("witness_clone_") else {
+                    continue;
+                };
+                let number = rest
+                    .split('_')
+                    .next()
+                    .and_then(|number| number.parse().ok());
+                *left.entry(MemberId(number.unwrap_or(0))).or_insert(0_u32) += 1;
+            }
+            for (recipient, count) in left {
+                if count > 1 || !may_be.contains(&(donor, recipient)) {
+                    let words = format!(
+                        "the server of {donor} has {count} accounts for copies to {recipient}"
+                    );
+                    self.record.saw(&Event::Stuck { words });
+                }
+            }
+        }
+    }
+}
