@@ -89,7 +89,12 @@ mod tests {
     #[test]
     fn a_folder_says_who_made_it() {
         assert_eq!(maker_in("witness-tests-4711-AbCdEf"), Some(4711));
-        for other in ["witness-tests-", "witness-tests-x-1", "sem.4711-1", "4711-1"] {
+        for other in [
+            "witness-tests-",
+            "witness-tests-x-1",
+            "sem.4711-1",
+            "4711-1",
+        ] {
             assert_eq!(maker_in(other), None, "{other}");
         }
     }

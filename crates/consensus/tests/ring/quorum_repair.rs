@@ -200,7 +200,10 @@ async fn who_heard_of_a_repair_elects_nobody_without_it() {
     let answer = inbound.vote(heard).await.unwrap();
     assert!(!answer.vote_granted, "{answer:?}");
     let needed = given_up.evidence().await.elects_from;
-    assert!(needed.is_some_and(|needed| needed.term >= leap), "{needed:?}");
+    assert!(
+        needed.is_some_and(|needed| needed.term >= leap),
+        "{needed:?}"
+    );
     // Once nobody leads, another one that was given up asks, with all that was committed before the repair.
     for other in ring.ids() {
         if other != MemberId(3) {
