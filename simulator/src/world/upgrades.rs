@@ -59,6 +59,21 @@ impl World {
         }
     }
 
+    /// A member that was taken in just as the ring's format rose takes no entries, and says so: somebody heeds it.
+    pub(super) fn whoever_was_left_behind_is_upgraded(&mut self) {
+        for slot in self.slots.values_mut() {
+            let refuses = |member: &Member| member.status().formats.refused.is_some();
+            let is_left = slot.process().is_some_and(|process| process.with(refuses));
+            let transport = slot.setup.transport.clone();
+            let transport = transport.filter(|transport| is_left && transport.runs() != upgraded());
+            if let Some(transport) = transport {
+                transport.install(upgraded());
+                slot.crash = Some(Crash::Stop);
+                slot.fall();
+            }
+        }
+    }
+
     /// Everybody gets the newer program: the ring's format rises to what all speak.
     pub(super) fn everybody_is_upgraded(&mut self) {
         for slot in self.slots.values_mut() {
