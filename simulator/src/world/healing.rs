@@ -133,6 +133,7 @@ impl World {
                 self.record.saw(&Event::Stuck { words });
                 return;
             }
+            self.whoever_was_left_behind_is_upgraded();
             self.step();
         }
         let took = self.now - start;

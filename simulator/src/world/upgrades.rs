@@ -59,7 +59,8 @@ impl World {
         }
     }
 
-    /// A member that was taken in just as the ring's format rose takes no entries, and says so: somebody heeds it.
+    /// A member that was taken in, or got the earlier program, just as the ring's format rose takes no entries, and says so: somebody
+    /// heeds it.
     pub(super) fn whoever_was_left_behind_is_upgraded(&mut self) {
         for slot in self.slots.values_mut() {
             let refuses = |member: &Member| member.status().formats.refused.is_some();
