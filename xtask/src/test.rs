@@ -24,7 +24,7 @@ use crate::test::steps::{Action, Plan, Step};
 use crate::{containers, kept_seeds, mysql, nemesis, packages, sim};
 
 /// How many that nobody has seen before, and in which each of the scenarios is played.
-const FRESH: u64 = 50;
+const FRESH: u64 = 30;
 const FRESH_PLAYED: u64 = 4;
 /// Scenarios that are played with the fixed seeds alone: two of which a seed has failed whose cause is not proven (see
 /// docs/evidence.md), and two that are young.

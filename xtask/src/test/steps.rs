@@ -5,11 +5,11 @@ use std::ops::Range;
 use testkit::mysql_tree::QUICK_VARIABLE;
 
 /// How many seeds of the simulator a change has to pass.
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 60;
 /// Within how many something broken has to be found.
 const FOUND_WITHIN: u64 = 300;
 /// How many in which a quorum is lost and repaired.
-const LOST_QUORUMS: u64 = 64;
+const LOST_QUORUMS: u64 = 32;
 /// How many in which another scenario is played.
 const PLAYED: u64 = 8;
 /// How many where a seed takes several seconds.
