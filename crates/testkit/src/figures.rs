@@ -132,6 +132,12 @@ impl Machine {
     }
 }
 
+/// How many bytes of memory the system could give to programs now.
+#[must_use]
+pub fn available_memory() -> Option<u64> {
+    bytes_of(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable")
+}
+
 /// The one-minute load average.
 #[must_use]
 pub fn load_average() -> Option<f64> {
@@ -232,5 +238,6 @@ mod machine_tests {
             Some(1_024_000)
         );
         assert_eq!(bytes_of("MemTotal: what\n", "MemTotal"), None);
+        assert!(available_memory().is_some_and(|bytes| bytes > 1 << 20));
     }
 }

@@ -24,7 +24,7 @@ pub(crate) use clock::ClockRate;
 pub(crate) use disk_pace::DiskPace;
 pub(crate) use file_repair::FileRepair;
 pub(crate) use mysqld::{Copies, Host, without_folder_names};
-pub(crate) use neighbours::Neighbours;
+pub(crate) use neighbours::{Neighbours, recipient_in};
 pub(crate) use process::{Process, Started};
 pub(crate) use process_setup::{LogOptions, ProcessSetup};
 pub(crate) use real_transport::{RealTransport, upgraded};

@@ -138,13 +138,18 @@ impl Donor for AskedDonor {
     }
 
     fn withdraw<'a>(&'a self, account: &'a CloneAccount) -> BoxFuture<'a, Result<(), Refusal>> {
-        // Who asks is in the account's name.
-        let number = account.name().split('_').nth(2);
-        let recipient = MemberId(number.and_then(|number| number.parse().ok()).unwrap_or(0));
+        let recipient = recipient_in(account.name()).unwrap_or(MemberId(0));
         let account = account.clone();
         self.ask(recipient, |answer| Question::Withdraw(account, answer))
             .boxed()
     }
+}
+
+/// For whose copy an account is, as its name says it; `None` where it is for none, and nobody's where its name says none.
+pub(crate) fn recipient_in(account: &str) -> Option<MemberId> {
+    let number = account.strip_prefix("witness_clone_")?.split('_').next();
+    let number = number.and_then(|number| number.parse().ok());
+    Some(MemberId(number.unwrap_or(0)))
 }
 
 /// What a donor is asked by a recipient. Dropped, the donor was not reached.

@@ -16,7 +16,7 @@ use raft_types::MemberId;
 use crate::dice::pick;
 use crate::event::Event;
 use crate::faults::{self, Crash, Fault, MysqldFault};
-use crate::member::{Process, without_folder_names};
+use crate::member::{Process, recipient_in, without_folder_names};
 use crate::operations::Operation;
 use crate::tick::Tick;
 use crate::world::World;
@@ -306,15 +306,9 @@ impl World {
         let may_be = self.neighbours.accounts();
         for (donor, server) in self.servers() {
             let mut left = BTreeMap::new();
-            for name in server.account_names() {
-                let Some(rest) = name.strip_prefix("witness_clone_") else {
-                    continue;
-                };
-                let number = rest
-                    .split('_')
-                    .next()
-                    .and_then(|number| number.parse().ok());
-                *left.entry(MemberId(number.unwrap_or(0))).or_insert(0_u32) += 1;
+            let names = server.account_names();
+            for recipient in names.iter().filter_map(|name| recipient_in(name)) {
+                *left.entry(recipient).or_insert(0_u32) += 1;
             }
             for (recipient, count) in left {
                 if count > 1 || !may_be.contains(&(donor, recipient)) {

@@ -64,29 +64,15 @@ impl World {
     pub(super) fn whoever_was_left_behind_is_upgraded(&mut self) {
         for slot in self.slots.values_mut() {
             let refuses = |member: &Member| member.status().formats.refused.is_some();
-            let is_left = slot.process().is_some_and(|process| process.with(refuses));
-            let transport = slot.setup.transport.clone();
-            let transport = transport.filter(|transport| is_left && transport.runs() != upgraded());
-            if let Some(transport) = transport {
-                transport.install(upgraded());
-                slot.crash = Some(Crash::Stop);
-                slot.fall();
+            if slot.process().is_some_and(|process| process.with(refuses)) {
+                upgrade(slot);
             }
         }
     }
 
     /// Everybody gets the newer program: the ring's format rises to what all speak.
     pub(super) fn everybody_is_upgraded(&mut self) {
-        for slot in self.slots.values_mut() {
-            let Some(transport) = slot.setup.transport.clone() else {
-                continue;
-            };
-            transport.install(upgraded());
-            if transport.runs() != upgraded() && slot.is_running() {
-                slot.crash = Some(Crash::Stop);
-                slot.fall();
-            }
-        }
+        self.slots.values_mut().for_each(upgrade);
         let begun = self.now;
         while self.goes_on() && !self.all_have_risen() {
             if self.now - begun > TIME_TO_RISE {
@@ -121,6 +107,18 @@ impl World {
         let there = self.slots.iter();
         let mut there = there.filter(|(id, slot)| members.contains(id) && !slot.is_lost());
         there.all(|(_, slot)| ring_format(slot) == Some(upgraded().newest()))
+    }
+}
+
+/// A member gets the newer program, and is started again if it runs another one.
+fn upgrade(slot: &mut Slot) {
+    let Some(transport) = slot.setup.transport.clone() else {
+        return;
+    };
+    transport.install(upgraded());
+    if transport.runs() != upgraded() && slot.is_running() {
+        slot.crash = Some(Crash::Stop);
+        slot.fall();
     }
 }
 

@@ -1,5 +1,5 @@
-//! Where tests put their files. A third of what the suite does with a disk is to make and sync the files of some hundreds of mysqlds,
-//! each of which lives for seconds; what a power cut leaves is tested on disks of the tests' own, and by the simulator.
+//! Where tests put their temporary files: in memory, since those of some hundreds of mysqlds are made and synced, each of which lives
+//! for seconds. What a power cut leaves is tested on disks of the tests' own, and by the simulator.
 
 use std::fs;
 use std::path::Path;
@@ -7,12 +7,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
+use testkit::figures::available_memory;
 
 /// Where Linux has a file system in memory.
 const IN_MEMORY: &str = "/dev/shm";
-/// What the suite takes of it at most, many times over.
+/// How much of it has to be free, in bytes: ten times what the suite was seen to take.
 const ROOM: u64 = 8 << 30;
-/// What else it needs beside the files: a dozen mysqlds, and as many members.
+/// How much memory has to be available, in bytes: for these files, a dozen mysqlds and as many members.
 const MEMORY: u64 = 14 << 30;
 
 /// What the names of its folders begin with, before the process id of who made them.
@@ -38,10 +39,9 @@ impl ScratchFolder {
     }
 
     /// Lets a program have its temporary files there.
-    pub(super) fn used_by<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        match &self.0 {
-            Some(folder) => command.env("TMPDIR", folder.path()),
-            None => command,
+    pub(super) fn used_by(&self, command: &mut Command) {
+        if let Some(folder) = &self.0 {
+            command.env("TMPDIR", folder.path());
         }
     }
 }
@@ -69,19 +69,6 @@ fn free_bytes(folder: &Path) -> Option<u64> {
     told.f_bavail.checked_mul(told.f_frsize)
 }
 
-/// What the kernel could give to programs.
-fn available_memory() -> Option<u64> {
-    available_in(&fs::read_to_string("/proc/meminfo").ok()?)
-}
-
-fn available_in(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    kib.checked_mul(1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,13 +84,5 @@ mod tests {
         ] {
             assert_eq!(maker_in(other), None, "{other}");
         }
-    }
-
-    #[test]
-    fn memory_that_programs_may_have_is_read() {
-        let told = "MemTotal:       24683656 kB\nMemFree:  1 kB\nMemAvailable:   21580384 kB\n";
-        assert_eq!(available_in(told), Some(21_580_384 << 10));
-        assert_eq!(available_in("MemTotal: 7 kB\n"), None);
-        assert!(available_memory().is_some_and(|bytes| bytes > 1 << 20));
     }
 }
