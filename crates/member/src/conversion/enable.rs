@@ -146,6 +146,7 @@ impl Work for Enabling<'_> {
                 EnableStep::Prepare => self.order(own, MysqldOrder::Prepare).await,
                 EnableStep::StopWaiting => self.order(own, MysqldOrder::StopWaiting).await,
                 EnableStep::StopAcknowledging(place) => self.stop_acknowledging(place).await,
+                EnableStep::LeaveSource(name) => self.leave_source(name).await,
                 EnableStep::TakeOver => self.take_over().await,
                 EnableStep::Follow(name) => self.follow(name).await,
                 EnableStep::Repoint(address) => self.repoint(address).await,
@@ -214,14 +215,18 @@ impl Enabling<'_> {
         Ok(())
     }
 
-    async fn follow(&self, name: &str) -> Result<(), ConversionFailure> {
-        let conversion = self.conversion;
-        let (own, place) = (&self.everybody.own_place, self.everybody.place(name)?);
+    async fn leave_source(&self, name: &str) -> Result<(), ConversionFailure> {
+        let (conversion, place) = (self.conversion, self.everybody.place(name)?);
         // What the ring's log does not have, it can only get from the primary.
         let origin = self.origin().await?;
         conversion.until_executed(place, &origin).await?;
-        let left = conversion.order(place, MysqldOrder::LeaveSource);
-        left.await?;
+        conversion.order(place, MysqldOrder::LeaveSource).await?;
+        Ok(())
+    }
+
+    async fn follow(&self, name: &str) -> Result<(), ConversionFailure> {
+        let conversion = self.conversion;
+        let (own, place) = (&self.everybody.own_place, self.everybody.place(name)?);
         // What it got from the primary before the ring acknowledged that is committed by now, or soon.
         let executed = conversion.executed(place).await?;
         conversion.until_executed(own, &executed).await?;
