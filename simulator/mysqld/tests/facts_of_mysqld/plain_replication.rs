@@ -163,13 +163,7 @@ async fn a_mysqld_acknowledges_as_it_was_told_when_it_connected() -> Result<()> 
         // It has it all the same, and shows it before the source does.
         until_list(&replica, 1, &["1", "2", "3"]).await?;
         ensure!(source.list(1).await? == ["1", "2"]);
-        run(
-            &mut at_source,
-            &["SET GLOBAL rpl_semi_sync_source_enabled = OFF"],
-        )
-        .await?;
-        waiting.succeeds().await?;
-        ensure!(source.list(1).await? == ["1", "2", "3"]);
+        waiting.abandon();
         Ok(())
     })
     .await

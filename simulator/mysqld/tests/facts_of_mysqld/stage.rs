@@ -87,7 +87,9 @@ where
     let donor = Stage::begin_model(donor, arguments)?;
     let recipient = Stage::begin_model(recipient, arguments)?;
     scene(donor, recipient).await.context("of the model")?;
-    let (donor, recipient) = (Stage::of_mysqld(arguments)?, Stage::of_mysqld(arguments)?);
+    // A replica refuses a source of its own number.
+    let second: Vec<&str> = arguments.iter().copied().chain(["--server-id=2"]).collect();
+    let (donor, recipient) = (Stage::of_mysqld(arguments)?, Stage::of_mysqld(&second)?);
     scene(donor, recipient).await.context("of mysqld")
 }
 
