@@ -68,6 +68,8 @@ pub(crate) enum Mutation {
     ResumeUnasked,
     /// The note that a server's data are being replaced is gone when its member is started again.
     ForgetTheCopy,
+    /// Members that are told to release a follower say that they have, and go on managing it.
+    ReleaseInWords,
     /// Nobody asks whether the other end of an open connection is still there.
     TrustOpenConnections,
     /// Members tell the leader that they speak the next format, whatever program they run.
@@ -127,6 +129,7 @@ impl Mutation {
             Self::AnswerBeforeTheAck | Self::KeepTheTail => Some(Scenario::Mysqlds),
             Self::StopTheServerFirst | Self::ResumeUnasked => Some(Scenario::MysqldOperations),
             Self::ForgetTheCopy => Some(Scenario::Provisioning),
+            Self::ReleaseInWords => Some(Scenario::Conversions),
             Self::TrustOpenConnections => Some(Scenario::Transport),
             Self::ClaimAnyFormat => Some(Scenario::Upgrades),
             _ => None,

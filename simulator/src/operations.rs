@@ -19,6 +19,8 @@ pub(crate) enum Operation {
     Opens { by: MemberId },
     /// A server whose data were taken away for a copy, which has not come, takes writes or applies.
     UsedWithoutItsData { member: MemberId },
+    /// A server takes writes, or would, that no member manages, and another one does.
+    TwoPrimaries { plain: MemberId, other: MemberId },
     /// A member that was told to stop has ended in good order.
     Stopped(Stopped),
 }
@@ -51,6 +53,10 @@ impl fmt::Display for Operation {
             Self::UsedWithoutItsData { member } => {
                 write!(f, "the server of {member} is used without its data")
             }
+            Self::TwoPrimaries { plain, other } => write!(
+                f,
+                "the server of {plain} takes writes and is not managed, and that of {other} takes writes"
+            ),
             Self::Stopped(stopped) => write!(f, "{stopped:?}"),
         }
     }

@@ -19,6 +19,9 @@ pub(crate) enum Scenario {
     /// Servers beside the database members, and operators have some of them get a copy of another one's data, while members, servers
     /// and links fail.
     Provisioning,
+    /// Servers in plain replication become a ring and go back, by the operator's commands, while members, servers, links and the
+    /// commands themselves fail.
+    Conversions,
     /// An operator sets policies while leaders change, and each member's file says another one; the seed draws the rest.
     Policies,
     /// The leader's disk is slower than others wait for a leader, and transactions are large.
@@ -42,7 +45,7 @@ impl Scenario {
     pub(crate) fn has_servers(self) -> bool {
         matches!(
             self,
-            Self::Mysqlds | Self::MysqldOperations | Self::Provisioning
+            Self::Conversions | Self::Mysqlds | Self::MysqldOperations | Self::Provisioning
         )
     }
 }

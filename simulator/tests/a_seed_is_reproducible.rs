@@ -47,6 +47,13 @@ fn a_seed_with_copies_of_simulated_servers_repeats_itself() {
 }
 
 #[test]
+fn a_seed_with_conversions_repeats_itself() {
+    let seed = |seed| hash_of(&["--scenario", "conversions", "--seed", seed]);
+    assert_eq!(seed("2"), seed("2"));
+    assert_ne!(seed("2"), seed("3"));
+}
+
+#[test]
 fn a_seed_over_the_real_transport_repeats_itself() {
     let seed = |seed| hash_of(&["--scenario", "transport", "--seed", seed]);
     assert_eq!(seed("1"), seed("1"));

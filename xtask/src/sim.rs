@@ -71,8 +71,9 @@ impl Build {
 }
 
 /// What can be played beside what the seeds draw.
-pub(crate) const SCENARIOS: [&str; 14] = [
+pub(crate) const SCENARIOS: [&str; 15] = [
     "cold-damage",
+    "conversions",
     "failovers",
     "full-disks",
     "learners",

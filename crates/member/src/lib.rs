@@ -17,6 +17,7 @@
 mod archiving;
 mod binlog_serving;
 mod commands;
+pub mod conversion;
 mod credentials;
 mod data_directory;
 mod error;
@@ -40,7 +41,8 @@ pub use commands::Commands;
 pub use data_directory::{IdentityFileError, LockError};
 pub use error::MemberError;
 pub use mysqld::{
-    GUARD, GUARDS, GuardCommand, MysqldBeside, RELOAD, Reached, connect_options, guarded_server,
+    ConvertedMysqld, GUARD, GUARDS, GuardCommand, MysqldBeside, RELOAD, Reached, connect_options,
+    guarded_server,
 };
 pub use phases::{Joined, Opened, Running, Surroundings};
 pub use provisioning::Donor;

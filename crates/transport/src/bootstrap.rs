@@ -8,7 +8,8 @@ use consensus::{
     BootstrapPlan, BootstrapRefusal, IdentityBook, IdentityError, Introduction, LogOrigin, Party,
     plan_bootstrap,
 };
-use futures::future::join_all;
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
 use raft_types::{MemberId, MemberRecord, RingId};
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
@@ -45,6 +46,61 @@ pub enum RingBootstrapError {
     Identity(#[from] IdentityError),
 }
 
+/// How a member that makes a ring calls the others. Over the admin calls; a simulation has its own.
+pub trait FounderCalls: Send + Sync {
+    /// Asks a member who it is.
+    ///
+    /// # Errors
+    /// [`AdminError`].
+    fn identify<'a>(
+        &'a self,
+        record: &'a MemberRecord,
+    ) -> BoxFuture<'a, Result<Introduction, AdminError>>;
+
+    /// Gives a fresh member its ring, whose log begins at `origin`. Giving it again changes nothing.
+    ///
+    /// # Errors
+    /// [`AdminError`].
+    fn adopt<'a>(
+        &'a self,
+        record: &'a MemberRecord,
+        ring: RingId,
+        to: Party,
+        origin: &'a LogOrigin,
+    ) -> BoxFuture<'a, Result<(), AdminError>>;
+}
+
+/// The admin calls of the product.
+struct OverAdminCalls<'t> {
+    tls: Option<&'t TlsMaterial>,
+    config: TransportConfig,
+}
+
+impl OverAdminCalls<'_> {
+    fn client(&self, record: &MemberRecord) -> Result<AdminClient, AdminError> {
+        AdminClient::new(&record.address, self.tls, self.config)
+    }
+}
+
+impl FounderCalls for OverAdminCalls<'_> {
+    fn identify<'a>(
+        &'a self,
+        record: &'a MemberRecord,
+    ) -> BoxFuture<'a, Result<Introduction, AdminError>> {
+        async move { self.client(record)?.identify().await }.boxed()
+    }
+
+    fn adopt<'a>(
+        &'a self,
+        record: &'a MemberRecord,
+        ring: RingId,
+        to: Party,
+        origin: &'a LogOrigin,
+    ) -> BoxFuture<'a, Result<(), AdminError>> {
+        async move { self.client(record)?.adopt(ring, to, origin).await }.boxed()
+    }
+}
+
 /// Makes a ring of the `configured` members, whose incarnations are not known yet, and gives all of
 /// them its id and the `origin` of its log. `own_log_is_empty` is asked when this member began earlier and was interrupted; with
 /// entries in its log it has finished, and [`IdentityBook::bootstrapped`] is all that is left to do.
@@ -63,8 +119,24 @@ pub async fn bootstrap_ring(
     config: TransportConfig,
     deadline: Duration,
 ) -> Result<BootstrapPlan, RingBootstrapError> {
+    let calls = OverAdminCalls { tls, config };
+    bootstrap_ring_by(&calls, book, own_log_is_empty, origin, configured, deadline).await
+}
+
+/// The same, with calls of somebody's own.
+///
+/// # Errors
+/// As [`bootstrap_ring`].
+pub async fn bootstrap_ring_by(
+    calls: &dyn FounderCalls,
+    book: &IdentityBook,
+    own_log_is_empty: bool,
+    origin: &LogOrigin,
+    configured: &BTreeMap<MemberId, MemberRecord>,
+    deadline: Duration,
+) -> Result<BootstrapPlan, RingBootstrapError> {
     let until = Instant::now() + deadline;
-    let plan = agree(book, own_log_is_empty, configured, tls, config, until).await?;
+    let plan = agree(calls, book, own_log_is_empty, configured, until).await?;
     book.begin_bootstrap(plan.ring, origin)?;
     tracing::info!(ring = %plan.ring, members = plan.members.len(), "making a ring");
     let own = book.identity().member;
@@ -72,15 +144,11 @@ pub async fn bootstrap_ring(
     let adopted = join_all(others.map(|(&member, record)| {
         let ring = plan.ring;
         async move {
-            let client = AdminClient::new(&record.address, tls, config);
             let party = Party {
                 member,
                 incarnation: record.incarnation,
             };
-            let given = match client {
-                Ok(client) => give_ring(&client, ring, party, origin, until).await,
-                Err(error) => Err(error),
-            };
+            let given = give_ring(calls, record, ring, party, origin, until).await;
             given.map_err(|source| RingBootstrapError::NotAdopted {
                 member,
                 ring,
@@ -94,11 +162,10 @@ pub async fn bootstrap_ring(
 
 /// Asks everybody until the decision does not depend on who is not up yet.
 async fn agree(
+    calls: &dyn FounderCalls,
     book: &IdentityBook,
     own_log_is_empty: bool,
     configured: &BTreeMap<MemberId, MemberRecord>,
-    tls: Option<&TlsMaterial>,
-    config: TransportConfig,
     until: Instant,
 ) -> Result<BootstrapPlan, RingBootstrapError> {
     let new_ring = RingId::random();
@@ -114,9 +181,8 @@ async fn agree(
             },
         )]);
         let others = configured.iter().filter(|(id, _)| **id != founder.member);
-        let asked = join_all(
-            others.map(|(&id, record)| async move { (id, introduce(record, tls, config).await) }),
-        );
+        let asked =
+            join_all(others.map(|(&id, record)| async move { (id, calls.identify(record).await) }));
         for (id, answer) in asked.await {
             match answer {
                 Ok(introduction) => {
@@ -142,24 +208,16 @@ async fn agree(
     }
 }
 
-async fn introduce(
-    record: &MemberRecord,
-    tls: Option<&TlsMaterial>,
-    config: TransportConfig,
-) -> Result<Introduction, AdminError> {
-    let client = AdminClient::new(&record.address, tls, config)?;
-    client.identify().await
-}
-
 async fn give_ring(
-    client: &AdminClient,
+    calls: &dyn FounderCalls,
+    record: &MemberRecord,
     ring: RingId,
     to: Party,
     origin: &LogOrigin,
     until: Instant,
 ) -> Result<(), AdminError> {
     loop {
-        match client.adopt(ring, to, origin).await {
+        match calls.adopt(record, ring, to, origin).await {
             Err(AdminError::Unreachable { .. }) if Instant::now() < until => {
                 sleep(BETWEEN_ROUNDS).await;
             }

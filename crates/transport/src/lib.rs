@@ -23,7 +23,7 @@ mod streams;
 mod together;
 mod wire;
 
-pub use crate::bootstrap::{RingBootstrapError, bootstrap_ring};
+pub use crate::bootstrap::{FounderCalls, RingBootstrapError, bootstrap_ring, bootstrap_ring_by};
 pub use crate::callers::{NamedRoles, Right};
 pub use crate::client::{
     AddressError, AdminClient, AdminError, CommandEvents, FarOptions, GrpcNetworkFactory,

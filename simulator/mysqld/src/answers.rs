@@ -28,6 +28,7 @@ pub(crate) mod code {
     pub(crate) const TABLE_ACCESS_DENIED: u16 = 1142;
     pub(crate) const NO_SUCH_TABLE: u16 = 1146;
     pub(crate) const UNKNOWN_VARIABLE: u16 = 1193;
+    pub(crate) const NOT_A_REPLICA: u16 = 1200;
     pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
     pub(crate) const SPECIFIC_ACCESS_DENIED: u16 = 1227;
     pub(crate) const WRONG_VALUE: u16 = 1231;

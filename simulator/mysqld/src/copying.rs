@@ -14,6 +14,7 @@ use crate::answers::{Answer, Rows, SqlError, code};
 use crate::engine::Engine;
 use crate::options::{Account, Rights};
 use crate::process::Mysqld;
+use crate::replica::SourceSettings;
 use crate::server::Server;
 use crate::sessions::{Session, SessionId, Work};
 use crate::statement::CopyRequest;
@@ -71,7 +72,7 @@ pub(crate) struct Arrived {
     engine: Engine,
     accounts: Vec<Account>,
     plugin: bool,
-    channel: Option<String>,
+    channel: Option<(String, SourceSettings)>,
 }
 
 /// What `performance_schema` says of the last copy. It outlives the process.
@@ -356,7 +357,7 @@ impl Server {
                 engine: server.engine.committed(executed.unwrap_or_default()),
                 accounts: server.accounts.clone(),
                 plugin: server.clone_plugin,
-                channel: channel.map(|channel| channel.name.clone()),
+                channel: channel.map(|channel| (channel.name.clone(), channel.source.clone())),
             }
         }));
         if let Some(report) = &mut self.copy_report {

@@ -122,7 +122,9 @@ impl Server {
                 self.finish(id, Ok(Answer::Done(0)));
                 self.begin_stop();
             }
-            Statement::StopReplica(channel) => self.begin_stop_replica(id, &channel),
+            Statement::StopReplica { threads, channel } => {
+                self.begin_stop_replica(id, threads, channel.as_deref());
+            }
             other => {
                 let answer = self.at_once(id, other);
                 self.finish(id, answer);
@@ -239,9 +241,12 @@ impl Server {
                 self.persisted.remove(&name);
                 Ok(Answer::Done(0))
             }
-            Statement::ChangeSource(channel) => self.change_source(&channel),
-            Statement::StartReplica(channel) => self.start_replica(&channel),
-            Statement::ResetReplica { all, channel } => self.reset_replica(&channel, all),
+            Statement::ChangeSource(change) => self.change_source(change),
+            Statement::StartReplica { threads, channel } => {
+                self.start_replica(threads, channel.as_deref())
+            }
+            Statement::ResetReplica { all, channel } => self.reset_replica(channel.as_deref(), all),
+            Statement::GetLock(name) => Ok(Answer::Rows(self.get_lock(id, name))),
             Statement::Look(look) => self.look(id, look),
             // The rest leaves work behind.
             _ => Ok(Answer::Done(0)),
@@ -316,12 +321,33 @@ impl Server {
         if name.eq_ignore_ascii_case("clone") {
             return self.install_clone_plugin();
         }
-        if running.variables.has_plugin() {
+        let of_replica = name.eq_ignore_ascii_case("rpl_semi_sync_replica");
+        let is_there = match of_replica {
+            true => running.variables.has_replica_plugin(),
+            false => running.variables.has_plugin(),
+        };
+        if is_there {
             let message = format!("Function '{name}' already exists");
             return Err(SqlError::new(code::PLUGIN_EXISTS, message));
         }
-        running.variables.load_plugin();
+        match of_replica {
+            true => running.variables.load_replica_plugin(),
+            false => running.variables.load_plugin(),
+        }
         Ok(Answer::Done(0))
+    }
+
+    /// A lock with a name of the users' own, which goes with its session: had or not, at once.
+    fn get_lock(&mut self, id: SessionId, name: String) -> Rows {
+        let column = format!("GET_LOCK('{name}', 0)");
+        let is_anothers = self.running.as_ref().is_some_and(|running| {
+            let mut sessions = running.sessions.iter();
+            sessions.any(|(other, session)| *other != id && session.user_locks.contains(&name))
+        });
+        if !is_anothers && let Some(session) = self.session(id) {
+            session.user_locks.insert(name);
+        }
+        Rows::of(&[&column]).row([u64::from(!is_anothers)])
     }
 }
 
@@ -336,8 +362,8 @@ fn lacking(statement: &Statement, rights: Rights) -> Option<&'static str> {
         Statement::Kill { .. } => "SUPER or CONNECTION_ADMIN",
         Statement::InstallPlugin(_) => "INSERT",
         Statement::ChangeSource(_)
-        | Statement::StartReplica(_)
-        | Statement::StopReplica(_)
+        | Statement::StartReplica { .. }
+        | Statement::StopReplica { .. }
         | Statement::ResetReplica { .. } => "SUPER or REPLICATION_SLAVE_ADMIN",
         Statement::Accounts(_) => "CREATE USER",
         Statement::Copy(_) => "CLONE_ADMIN",

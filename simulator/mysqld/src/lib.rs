@@ -12,6 +12,7 @@
 //! execution, tables    statements into answers
 //! writing, commits     row locks, the binlog's commit queue, and the wait for an ACK
 //! copying, accounts    another server's data in the place of its own
+//! replica, plain_source   replica threads, and another server as their source
 //! engine, binlog       what outlives the process
 //! ```
 
@@ -27,6 +28,7 @@ mod engine;
 mod execution;
 mod lists;
 mod options;
+mod plain_source;
 mod process;
 mod replica;
 mod server;

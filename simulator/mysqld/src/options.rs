@@ -27,7 +27,7 @@ pub struct MysqldOptions {
     pub accounts: Vec<Account>,
     /// Whether commits wait for ACKs as the variables say. A server that does not lies to its clients, to see that it is found.
     pub waits_for_acks: bool,
-    /// How the donor of a copy is reached.
+    /// How other servers are reached: the donor of a copy, and the source of plain replication.
     pub donors: FindServer,
     /// How long the files of a copy take.
     pub copy_takes: Duration,

@@ -13,7 +13,9 @@ use crate::commits::Commits;
 use crate::engine::Engine;
 use crate::lists::Lists;
 use crate::options::MysqldOptions;
+use crate::replica::Receiver;
 use crate::server::{Running, Server};
+use crate::statement::Threads;
 use crate::variables::{CommandLine, Variables};
 
 /// A server. Clones are the same one.
@@ -224,6 +226,25 @@ impl Mysqld {
         })
     }
 
+    /// Whether commits wait for an ACK, as its settings have it.
+    #[must_use]
+    pub fn waits_for_acks(&self) -> bool {
+        self.act(|server| {
+            let running = server.running.as_ref();
+            running.is_some_and(|running| running.variables.is_on("rpl_semi_sync_source_enabled"))
+        })
+    }
+
+    /// The channel that it has, by its name, with the host of its source, and whether it is connected to that.
+    #[must_use]
+    pub fn channel(&self) -> Option<(String, String, bool)> {
+        self.act(|server| {
+            let channel = server.channel.as_ref()?;
+            let connected = channel.receiver == Receiver::On;
+            Some((channel.name.clone(), channel.source.host.clone(), connected))
+        })
+    }
+
     /// Accounts by their names.
     #[must_use]
     pub fn account_names(&self) -> Vec<String> {
@@ -346,11 +367,9 @@ impl Server {
         self.paused = false;
         self.starts += 1;
         self.changed();
-        if let Some(name) = self.channel.as_ref().map(|channel| channel.name.clone())
-            && !line.skip_replica_start
-        {
+        if self.channel.is_some() && !line.skip_replica_start {
             // The channel is there: it starts.
-            drop(self.start_replica(&name));
+            drop(self.start_replica(Threads::Both, None));
         }
         Ok(())
     }

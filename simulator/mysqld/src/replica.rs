@@ -1,4 +1,5 @@
-//! Replica threads: one channel that follows a source and applies what it brings, under the GTIDs that it brings.
+//! Replica threads: one channel that follows a source and applies what it brings, under the GTIDs that it brings. A channel with a name
+//! reads what the caller gives it, the one without a name another server's dump ([`crate::plain_source`]).
 
 use std::time::Duration;
 
@@ -14,9 +15,10 @@ use crate::options::Rights;
 use crate::process::Mysqld;
 use crate::server::Server;
 use crate::sessions::{Content, Session, SessionId, Work, Write};
+use crate::statement::{SourceChange, Threads};
 use crate::writing::lock_order;
 
-/// Where replica threads read from, in place of the host and port of `CHANGE REPLICATION SOURCE`.
+/// Where the threads of a channel with a name read from, in place of the host and port of `CHANGE REPLICATION SOURCE`.
 pub trait ReplicaSource: Send + Sync {
     /// Everything that `have` lacks, as canonical payloads of transactions, and then what comes. An error is a connection that
     /// broke: it is tried again.
@@ -34,6 +36,9 @@ const UNREACHABLE: u16 = 2003;
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) name: String,
+    pub(crate) source: SourceSettings,
+    /// Of the source, once it was connected to; empty before.
+    pub(crate) source_uuid: String,
     pub(crate) receiver: Receiver,
     pub(crate) receiver_error: Option<SqlError>,
     pub(crate) applies: bool,
@@ -44,6 +49,32 @@ pub(crate) struct Channel {
     session: Option<SessionId>,
     /// Counts its starts.
     run: u64,
+}
+
+/// Where a channel reads from, as `CHANGE REPLICATION SOURCE` has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SourceSettings {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) user: String,
+    pub(crate) password: String,
+}
+
+impl SourceSettings {
+    fn change(&mut self, change: SourceChange) {
+        let SourceChange {
+            channel: _,
+            host,
+            port,
+            user,
+            password,
+        } = change;
+        self.host = host.unwrap_or_else(|| std::mem::take(&mut self.host));
+        let port = port.map(|port| u16::try_from(port).unwrap_or(u16::MAX));
+        self.port = port.unwrap_or(self.port);
+        self.user = user.unwrap_or_else(|| std::mem::take(&mut self.user));
+        self.password = password.unwrap_or_else(|| std::mem::take(&mut self.password));
+    }
 }
 
 /// What the receiver is at.
@@ -61,29 +92,45 @@ impl Session {
 }
 
 impl Server {
-    fn channel(&mut self, name: &str) -> Result<&mut Channel, SqlError> {
+    /// The channel of this name, or whichever there is; none where none was named and none is there.
+    fn channel(&mut self, name: Option<&str>) -> Result<Option<&mut Channel>, SqlError> {
+        let Some(name) = name else {
+            return Ok(self.channel.as_mut());
+        };
         let found = self.channel.as_mut().filter(|channel| channel.name == name);
-        found.ok_or_else(|| {
+        found.map(Some).ok_or_else(|| {
             let message = format!("Replica channel '{name}' does not exist.");
             SqlError::new(code::NO_SUCH_CHANNEL, message)
         })
     }
 
-    pub(crate) fn change_source(&mut self, name: &str) -> Result<Answer, SqlError> {
-        if let Ok(channel) = self.channel(name)
-            && channel.receiver != Receiver::Off
-        {
-            return Err(must_stop(name));
+    pub(crate) fn change_source(&mut self, change: SourceChange) -> Result<Answer, SqlError> {
+        let name = change.channel.clone();
+        let mut source = SourceSettings::default();
+        match &self.channel {
+            Some(channel) if channel.name != name => {
+                let own = &channel.name;
+                self.unknown
+                    .push(format!("a channel '{name}' beside '{own}'"));
+                let message = "the model has one channel";
+                return Err(SqlError::new(code::PARSE, message));
+            }
+            Some(channel) if channel.receiver != Receiver::Off => return Err(must_stop(&name)),
+            Some(channel) => source = channel.source.clone(),
+            None => {}
         }
-        self.put_channel(Some(name.to_owned()));
+        source.change(change);
+        self.put_channel(Some((name, source)));
         Ok(Answer::Done(0))
     }
 
     /// A channel whose threads are off, or none.
-    pub(crate) fn put_channel(&mut self, name: Option<String>) {
+    pub(crate) fn put_channel(&mut self, channel: Option<(String, SourceSettings)>) {
         let run = self.channel.as_ref().map_or(0, |channel| channel.run);
-        self.channel = name.map(|name| Channel {
+        self.channel = channel.map(|(name, source)| Channel {
             name,
+            source,
+            source_uuid: String::new(),
             receiver: Receiver::Off,
             receiver_error: None,
             applies: false,
@@ -94,17 +141,36 @@ impl Server {
         });
     }
 
-    pub(crate) fn start_replica(&mut self, name: &str) -> Result<Answer, SqlError> {
-        self.channel(name)?;
-        let session = self.open_session(USER, Rights::All);
-        let channel = self.channel(name)?;
+    pub(crate) fn start_replica(
+        &mut self,
+        threads: Threads,
+        name: Option<&str>,
+    ) -> Result<Answer, SqlError> {
+        let Some(channel) = self.channel(name)? else {
+            let message = "The server is not configured as replica; fix in config file or with CHANGE REPLICATION SOURCE TO";
+            return Err(SqlError::new(code::NOT_A_REPLICA, message));
+        };
+        channel.run += 1;
+        channel.receiver_error = None;
         if channel.receiver == Receiver::Off {
             channel.receiver = Receiver::Connecting;
         }
-        channel.receiver_error = None;
+        if threads == Threads::Receiver {
+            let applies = channel.applies;
+            if !applies {
+                // Nothing would take what it receives.
+                self.unknown
+                    .push("START REPLICA IO_THREAD without an applier".to_owned());
+            }
+            self.changed();
+            return Ok(Answer::Done(0));
+        }
+        let session = self.open_session(USER, Rights::All);
+        let Some(channel) = self.channel(name)? else {
+            return Ok(Answer::Done(0));
+        };
         channel.applier_error = None;
         channel.applies = true;
-        channel.run += 1;
         let before = std::mem::replace(&mut channel.session, session);
         if let Some(before) = before {
             self.kill_session(before);
@@ -114,13 +180,22 @@ impl Server {
     }
 
     /// The receiver ends at once, the applier behind the transaction that it is at.
-    pub(crate) fn begin_stop_replica(&mut self, id: SessionId, name: &str) {
+    pub(crate) fn begin_stop_replica(
+        &mut self,
+        id: SessionId,
+        threads: Threads,
+        name: Option<&str>,
+    ) {
         match self.channel(name) {
             Err(error) => self.finish(id, Err(error)),
-            Ok(channel) => {
+            Ok(None) => self.finish(id, Ok(Answer::Done(0))),
+            Ok(Some(channel)) => {
                 channel.receiver = Receiver::Off;
                 channel.receiver_error = None;
                 channel.run += 1;
+                if threads == Threads::Receiver {
+                    return self.finish(id, Ok(Answer::Done(0)));
+                }
                 if let Some(session) = self.session(id) {
                     session.work = Work::StopReplica;
                 }
@@ -150,10 +225,17 @@ impl Server {
         self.finish(id, Ok(Answer::Done(0)));
     }
 
-    pub(crate) fn reset_replica(&mut self, name: &str, all: bool) -> Result<Answer, SqlError> {
-        let channel = self.channel(name)?;
+    pub(crate) fn reset_replica(
+        &mut self,
+        name: Option<&str>,
+        all: bool,
+    ) -> Result<Answer, SqlError> {
+        let Some(channel) = self.channel(name)? else {
+            return Ok(Answer::Done(0));
+        };
+        let name = channel.name.clone();
         if channel.receiver != Receiver::Off || channel.applies {
-            return Err(must_stop(name));
+            return Err(must_stop(&name));
         }
         if all {
             self.channel = None;
@@ -224,7 +306,7 @@ impl Server {
         Ok(())
     }
 
-    fn runs(&self, run: u64) -> Option<&Channel> {
+    pub(crate) fn runs(&self, run: u64) -> Option<&Channel> {
         let channel = self.channel.as_ref()?;
         (channel.run == run && channel.receiver != Receiver::Off).then_some(channel)
     }
@@ -251,13 +333,29 @@ fn head(payload: &Bytes) -> Result<(Gtid, u64), String> {
     ))
 }
 
+/// Which channel somebody carries the threads of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Carried {
+    /// The one without a name.
+    Plain,
+    /// One with a name.
+    Named,
+}
+
+impl Carried {
+    fn is(self, channel: &Channel) -> bool {
+        channel.name.is_empty() == (self == Self::Plain)
+    }
+}
+
 /// Says at its end that the source is not there any more.
-struct Away<'a>(&'a Mysqld);
+struct Away<'a>(&'a Mysqld, Carried);
 
 impl Drop for Away<'_> {
     fn drop(&mut self) {
         self.0.act(|server| {
             if let Some(channel) = &mut server.channel
+                && self.1.is(channel)
                 && channel.receiver == Receiver::On
             {
                 channel.receiver = Receiver::Connecting;
@@ -272,15 +370,23 @@ fn unreachable(why: &str) -> SqlError {
 }
 
 impl Mysqld {
-    /// Carries the replica threads for as long as the source is there: whenever the channel is started, it reads from `source`
-    /// and applies. Dropped, the source cannot be reached.
+    /// Carries the threads of a channel with a name for as long as the source is there: whenever the channel is started, it reads
+    /// from `source` and applies. Dropped, the source cannot be reached.
     pub async fn run_replica_threads(&self, source: std::sync::Arc<dyn ReplicaSource>) {
+        self.carry_threads(Carried::Named, &*source).await;
+    }
+
+    pub(crate) async fn carry_threads(&self, carried: Carried, source: &dyn ReplicaSource) {
         loop {
             let begun = self.until(|server| {
                 if server.paused {
                     return None;
                 }
-                let run = server.channel.as_ref()?.run;
+                let channel = server
+                    .channel
+                    .as_ref()
+                    .filter(|channel| carried.is(channel));
+                let run = channel?.run;
                 server.runs(run)?;
                 // What is being applied comes to its end first.
                 server.applied()?.ok()?;
@@ -292,7 +398,7 @@ impl Mysqld {
                 Some((run, have))
             });
             let (run, have) = begun.await;
-            let away = Away(self);
+            let away = Away(self, carried);
             let ended = self.follow(run, source.open(have)).await;
             self.act(|server| {
                 if server.runs(run).is_some()

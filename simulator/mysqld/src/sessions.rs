@@ -42,6 +42,8 @@ pub(crate) struct Session {
     pub(crate) logs: bool,
     /// User variables.
     pub(crate) variables: BTreeMap<String, String>,
+    /// What GET_LOCK has given it.
+    pub(crate) user_locks: BTreeSet<String>,
     /// Whether `COM_BINLOG_DUMP_GTID` runs in it.
     pub(crate) dump: Option<Dump>,
 }
@@ -151,6 +153,7 @@ impl Session {
             lock_wait,
             logs: true,
             variables: BTreeMap::new(),
+            user_locks: BTreeSet::new(),
             dump: None,
         }
     }

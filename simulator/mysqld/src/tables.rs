@@ -389,11 +389,40 @@ impl Server {
     }
 
     pub(crate) fn replica_status(&self) -> Rows {
-        let rows = Rows::of(&["Channel_Name"]);
-        match &self.channel {
-            Some(channel) => rows.row([channel.name.clone()]),
-            None => rows,
-        }
+        let rows = Rows::of(&[
+            "Channel_Name",
+            "Source_Host",
+            "Source_Port",
+            "Source_User",
+            "Source_UUID",
+            "Replica_IO_Running",
+            "Replica_SQL_Running",
+            "Last_IO_Error",
+            "Last_SQL_Error",
+        ]);
+        let Some(channel) = &self.channel else {
+            return rows;
+        };
+        let said = |error: &Option<SqlError>| {
+            let error = error.as_ref();
+            error.map_or_else(String::new, |error| error.message.clone())
+        };
+        let receives = match channel.receiver {
+            Receiver::Off => "No",
+            Receiver::Connecting => "Connecting",
+            Receiver::On => "Yes",
+        };
+        rows.row([
+            channel.name.clone(),
+            channel.source.host.clone(),
+            channel.source.port.to_string(),
+            channel.source.user.clone(),
+            channel.source_uuid.clone(),
+            receives.to_owned(),
+            if channel.applies { "Yes" } else { "No" }.to_owned(),
+            said(&channel.receiver_error),
+            said(&channel.applier_error),
+        ])
     }
 }
 

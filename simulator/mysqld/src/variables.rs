@@ -26,7 +26,7 @@ use Kind::{Number, Switch, Text};
 use Set::{AtStart, Dynamic};
 
 /// Every variable with the value that it has when nothing else is said.
-const DEFINITIONS: [(&str, Kind, Set, &str); 35] = [
+const DEFINITIONS: [(&str, Kind, Set, &str); 36] = [
     ("binlog_checksum", Text, Dynamic, "CRC32"),
     ("binlog_encryption", Switch, Dynamic, "OFF"),
     ("binlog_error_action", Text, Dynamic, "ABORT_SERVER"),
@@ -73,7 +73,9 @@ const DEFINITIONS: [(&str, Kind, Set, &str); 35] = [
     // With its plugin alone.
     ("clone_max_data_bandwidth", Number, Dynamic, "0"),
     ("clone_valid_donor_list", Text, Dynamic, ""),
-    // With the semi-sync plugin alone, from here on.
+    // With the replica's semi-sync plugin alone.
+    ("rpl_semi_sync_replica_enabled", Switch, Dynamic, "OFF"),
+    // With the source's semi-sync plugin alone, from here on.
     ("rpl_semi_sync_source_enabled", Switch, Dynamic, "OFF"),
     ("rpl_semi_sync_source_timeout", Number, Dynamic, "10000"),
     (
@@ -96,8 +98,11 @@ const DEFINITIONS: [(&str, Kind, Set, &str); 35] = [
     ),
 ];
 
-/// The first part of the names that come with the semi-sync plugin.
+/// The first part of the names that come with the source's semi-sync plugin.
 const SEMI_SYNC: &str = "rpl_semi_sync_source_";
+
+/// The same of the replica's.
+const SEMI_SYNC_REPLICA: &str = "rpl_semi_sync_replica_";
 
 /// The first part of the names that come with the clone plugin.
 const CLONE: &str = "clone_";
@@ -149,6 +154,7 @@ struct Variable {
 pub(crate) struct Variables {
     all: BTreeMap<&'static str, Variable>,
     plugin: bool,
+    replica_plugin: bool,
     /// Whether the clone plugin is loaded.
     pub(crate) has_clone: bool,
 }
@@ -158,6 +164,7 @@ pub(crate) struct Variables {
 pub(crate) struct CommandLine {
     values: Vec<(String, String)>,
     semi_sync: bool,
+    semi_sync_replica: bool,
     /// Replica threads do not start by themselves.
     pub(crate) skip_replica_start: bool,
     /// What was persisted counts.
@@ -185,6 +192,7 @@ impl CommandLine {
                 "skip-replica-start" => line.skip_replica_start = value != "OFF",
                 "plugin-load-add" | "plugin-load" => {
                     line.semi_sync |= value.contains("semisync_source");
+                    line.semi_sync_replica |= value.contains("semisync_replica");
                 }
                 _ => {}
             }
@@ -210,6 +218,7 @@ impl Variables {
         let mut this = Self {
             all: BTreeMap::new(),
             plugin: line.semi_sync,
+            replica_plugin: line.semi_sync_replica,
             has_clone: false,
         };
         for (name, kind, set, value) in DEFINITIONS {
@@ -252,16 +261,26 @@ impl Variables {
 
     fn is_there(&self, name: &str) -> bool {
         (self.plugin || !name.starts_with(SEMI_SYNC))
+            && (self.replica_plugin || !name.starts_with(SEMI_SYNC_REPLICA))
             && (self.has_clone || !name.starts_with(CLONE))
     }
 
-    /// Whether the semi-sync plugin is loaded.
+    /// Whether the source's semi-sync plugin is loaded.
     pub(crate) fn has_plugin(&self) -> bool {
         self.plugin
     }
 
     pub(crate) fn load_plugin(&mut self) {
         self.plugin = true;
+    }
+
+    /// Whether the replica's semi-sync plugin is loaded.
+    pub(crate) fn has_replica_plugin(&self) -> bool {
+        self.replica_plugin
+    }
+
+    pub(crate) fn load_replica_plugin(&mut self) {
+        self.replica_plugin = true;
     }
 
     pub(crate) fn is_on(&self, name: &str) -> bool {

@@ -41,6 +41,7 @@ impl Checkers {
             Box::new(operations::APauseKeepsThePlace::default()),
             Box::new(operations::WhoStopsHandsOver),
             Box::new(operations::NoServerIsUsedWithoutItsData),
+            Box::new(operations::OnePrimaryOnTheWay),
         ];
         if !broken {
             checkers.push(Box::new(progress::NothingPanics));

@@ -1,5 +1,6 @@
 //! What operators are promised: a pause keeps the primary's place, and a member that is stopped in good order leaves no server
-//! behind, nor a ring without a primary; and a server whose copy has not come is not used.
+//! behind, nor a ring without a primary; a server whose copy has not come is not used; and on the way into a ring and back there is one
+//! primary.
 
 use std::collections::BTreeSet;
 
@@ -46,6 +47,7 @@ impl Checker for APauseKeepsThePlace {
             (
                 Operation::Opens { .. }
                 | Operation::Stopped(_)
+                | Operation::TwoPrimaries { .. }
                 | Operation::UsedWithoutItsData { .. },
                 _,
             ) => {}
@@ -98,6 +100,24 @@ impl Checker for NoServerIsUsedWithoutItsData {
         match event {
             Event::Operation(Operation::UsedWithoutItsData { member }) => Err(format!(
                 "the server of {member} has no data since a copy began, and takes writes or applies"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// While a server takes writes that no member manages, no other one does: its commits do not wait for a ring.
+pub(super) struct OnePrimaryOnTheWay;
+
+impl Checker for OnePrimaryOnTheWay {
+    fn name(&self) -> &'static str {
+        "there is one primary on the way into a ring and back"
+    }
+
+    fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
+        match event {
+            Event::Operation(Operation::TwoPrimaries { plain, other }) => Err(format!(
+                "the server of {plain} takes writes without a ring, and that of {other} takes writes as well"
             )),
             _ => Ok(()),
         }

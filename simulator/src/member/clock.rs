@@ -1,6 +1,7 @@
 //! A member's clock: as fast as the world's, or a little faster or slower. It goes on while the process is stopped, as
 //! the machine's monotonic clock does.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -45,4 +46,22 @@ impl Clock {
     pub(super) fn since_the_beginning(&self, shown: Instant) -> Duration {
         self.rate.of(self.began.elapsed()) + shown.saturating_duration_since(self.origin)
     }
+}
+
+thread_local! {
+    /// The clock of the runtime that runs now, where that is no member's.
+    static OF_NO_MEMBER: Cell<Option<Clock>> = const { Cell::new(None) };
+}
+
+/// Runs a runtime that is no member's, on this clock.
+pub(super) fn during<R>(clock: Clock, work: impl FnOnce() -> R) -> R {
+    OF_NO_MEMBER.set(Some(clock));
+    let done = work();
+    OF_NO_MEMBER.set(None);
+    done
+}
+
+/// That clock, while it runs.
+pub(super) fn of_no_member() -> Option<Clock> {
+    OF_NO_MEMBER.get()
 }

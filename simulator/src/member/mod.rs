@@ -1,13 +1,18 @@
 //! One member of the simulated ring: a whole one (consensus, store, network) in a process of its own, that is, in a
 //! runtime with a clock of its own, over a disk that fails on purpose.
 
+mod admin_calls;
+mod answering;
 mod asking;
 mod broken_mover;
 mod clients;
 mod clock;
+mod converting;
+mod directory;
 mod disk_pace;
 mod disk_work;
 mod file_repair;
+mod hosts;
 mod mover_by_file;
 mod mysqld;
 mod neighbours;
@@ -16,15 +21,21 @@ mod process;
 mod process_setup;
 mod real_transport;
 mod unsynced_meta;
+mod waiting;
 mod watched_log;
 mod watched_starts;
 
+pub(crate) use admin_calls::{AdminCall, AdminCalls};
 pub(crate) use asking::{Asking, OpenFailure};
 pub(crate) use clock::ClockRate;
+pub(crate) use converting::ConversionCommand;
+pub(crate) use directory::Directory;
 pub(crate) use disk_pace::DiskPace;
 pub(crate) use file_repair::FileRepair;
-pub(crate) use mysqld::{Copies, Host, without_folder_names};
+pub(crate) use hosts::Hosts;
+pub(crate) use mysqld::{Copies, Host, OptionFile, without_folder_names};
 pub(crate) use neighbours::{Neighbours, recipient_in};
 pub(crate) use process::{Process, Started};
 pub(crate) use process_setup::{LogOptions, ProcessSetup};
 pub(crate) use real_transport::{RealTransport, upgraded};
+pub(crate) use waiting::Waiting;

@@ -18,7 +18,7 @@ use member::settings::{
     MysqlTls, PasswordSource, RaftSettings, RegionsSettings, Settings,
 };
 use member::status::ClientAddresses;
-use member::{MysqldBeside, Reached, RingHandle, connect_options};
+use member::{ConvertedMysqld, MysqldBeside, Reached, RingHandle, connect_options};
 use mysql_link::wire::ByteStream;
 use mysql_link::{ConnectOptions, Dial, Dialer, Endpoint, ServerVersion};
 use mysqld_controller::events::EventsWanted;
@@ -32,7 +32,8 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::member::clock::{Clock, ClockRate};
+use crate::member::clock::{self, Clock, ClockRate};
+use crate::member::directory::Directory;
 use crate::member::process_setup::ProcessSetup;
 use crate::mutation::Mutation;
 use crate::record::Record;
@@ -130,7 +131,53 @@ impl Host {
         }
     }
 
-    fn member_dir(&self) -> PathBuf {
+    /// The server as conversions order about it, with what looks after it, if anything does.
+    ///
+    /// # Errors
+    /// When what the settings name cannot be read.
+    pub(super) fn converted(
+        &self,
+        setup: &ProcessSetup,
+        directory: &Directory,
+        beside: Option<MysqldBeside>,
+    ) -> io::Result<ConvertedMysqld> {
+        Ok(ConvertedMysqld {
+            config: Arc::new(self.settings(setup, self.mysql())),
+            connect: self.connect()?,
+            book: directory.book.clone(),
+            beside,
+        })
+    }
+
+    /// Whether its member leaves it alone: it has no ring yet, or was told to.
+    pub(crate) fn is_left_alone(&self, setup: &ProcessSetup) -> bool {
+        let Some(directory) = &setup.directory else {
+            return false;
+        };
+        if directory.ring().is_none() {
+            return true;
+        }
+        let converted = self.converted(setup, directory, None);
+        // Where nobody knows, nothing is done to it.
+        converted
+            .and_then(|converted| converted.is_left_alone())
+            .unwrap_or(true)
+    }
+
+    /// The host's service manager starts it as a server that nobody manages.
+    pub(crate) fn start_plainly(&self, option_file: OptionFile) {
+        let started = self.mysqld.start(&option_file.words(&self.log_bin()));
+        if let Err(why) = started {
+            self.record.note(&format!("a server does not start: {why}"));
+        }
+    }
+
+    /// How long it takes to come up.
+    pub(crate) fn start_takes(&self) -> Duration {
+        self.start_takes
+    }
+
+    pub(crate) fn member_dir(&self) -> PathBuf {
         self.folder.path().join("member")
     }
 
@@ -174,7 +221,7 @@ impl Host {
                 password: "".into(),
                 tls: false,
             }),
-            origin: GtidSet::new(),
+            origin: setup.origin(),
             member: (setup.id, setup.record.incarnation),
         };
         let threads = self.mysqld.clone();
@@ -187,7 +234,7 @@ impl Host {
     ///
     /// # Errors
     /// When what the settings name cannot be read.
-    pub(super) fn connect(&self) -> io::Result<ConnectOptions> {
+    pub(crate) fn connect(&self) -> io::Result<ConnectOptions> {
         Ok(ConnectOptions {
             dialer: Dialer::new(Arc::new(self.clone())),
             ..connect_options(&self.mysql())?
@@ -301,6 +348,38 @@ impl Host {
             client_addresses: ClientAddresses::default(),
             program: Program::this(),
         }
+    }
+}
+
+/// What a server that nobody manages is started with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OptionFile {
+    /// It is the primary; else it is a replica, and closed.
+    pub(crate) is_primary: bool,
+    /// Commits wait for a replica's ACK.
+    pub(crate) semi_sync: bool,
+}
+
+impl OptionFile {
+    fn words(self, log_bin: &str) -> Vec<String> {
+        let mut words = vec![format!("--log-bin={log_bin}")];
+        let mut add = |options: &[&str]| words.extend(options.iter().map(|&word| word.to_owned()));
+        match (self.is_primary, self.semi_sync) {
+            (true, true) => add(&[
+                "--plugin-load-add=semisync_source.so",
+                "--rpl-semi-sync-source-enabled=ON",
+                "--rpl-semi-sync-source-timeout=1000000000000000000",
+            ]),
+            (false, true) => add(&[
+                "--plugin-load-add=semisync_replica.so",
+                "--rpl-semi-sync-replica-enabled=ON",
+            ]),
+            (_, false) => {}
+        }
+        if !self.is_primary {
+            add(&["--super-read-only=ON"]);
+        }
+        words
     }
 }
 
@@ -471,6 +550,9 @@ impl HostClock {
 
     /// Time since the beginning of the world.
     fn now(&self) -> Duration {
+        if let Some(clock) = clock::of_no_member() {
+            return clock.since_the_beginning(Instant::now());
+        }
         let process = *self.process.lock().unwrap_or_else(PoisonError::into_inner);
         match (process, Handle::try_current()) {
             (Some(clock), Ok(_)) => clock.since_the_beginning(Instant::now()),

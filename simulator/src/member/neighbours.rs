@@ -64,7 +64,8 @@ impl Neighbours {
         })
     }
 
-    fn reaches(&self, one: MemberId, other: MemberId) -> bool {
+    /// Whether nothing between two hosts is cut.
+    pub(super) fn reaches(&self, one: MemberId, other: MemberId) -> bool {
         self.queue.links(|links| {
             links.lets_through(one, other, false) && links.lets_through(other, one, false)
         })

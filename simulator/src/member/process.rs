@@ -10,7 +10,8 @@ use binlog_store::{
 };
 use consensus::log_probe::{LogProbe, ReportingNetwork};
 use consensus::{
-    AppliedFloor, Fault, Leadership, Member, MemberCalls, MemberConfig, Program, StartError,
+    AppliedFloor, Fault, Leadership, Member, MemberCalls, MemberConfig, Program, RingState,
+    StartError,
 };
 use member::protocol::{Provisioned, Refusal};
 use member::status::MysqlView;
@@ -24,14 +25,18 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::event::{Damage, Event, Seen};
+use crate::member::admin_calls::AdminCall;
+use crate::member::answering::Answering;
 use crate::member::asking::{Asking, OpenFailure, Parts, Returned};
 use crate::member::clock::Clock;
+use crate::member::directory::Directory;
 use crate::member::disk_work::DiskWork;
 use crate::member::mysqld::Host;
 use crate::member::neighbours::{AskedDonor, DonorCall};
 use crate::member::opened_log::OpenedLog;
 use crate::member::process_setup::ProcessSetup;
 use crate::member::unsynced_meta::UnsyncedMeta;
+use crate::member::waiting::{Waited, Waiting};
 use crate::member::watched_log::{Watch, WatchedLog};
 use crate::member::watched_starts::WatchedStarts;
 use crate::member::{asking, broken_mover, clients, file_repair, mover_by_file};
@@ -57,6 +62,8 @@ pub(crate) enum Started {
     Up(Box<Process>),
     /// It asks the others first.
     Asking(Box<Asking>),
+    /// It has no ring yet.
+    Waiting(Box<Waiting>),
 }
 
 /// A running process.
@@ -77,6 +84,8 @@ pub(crate) struct Process {
     beside: Option<(Host, MysqldBeside)>,
     /// It was told to stop, and has done what comes before its end.
     left: Arc<AtomicBool>,
+    /// What answers admin calls, where those are simulated.
+    answering: Option<Answering>,
 }
 
 /// The directory of a member on its disk.
@@ -96,6 +105,62 @@ impl Process {
             .start_paused(true)
             .build()
             .map_err(|error| OpenFailure::Disk(error.to_string()))?;
+        let setup = &setup.in_its_ring();
+        if let Some(directory) = &setup.directory
+            && !Self::has_come(&runtime, setup, directory, record)?
+        {
+            let waiting = Waiting::new(setup, directory, queue, record, runtime, now);
+            return Ok(Started::Waiting(Box::new(waiting)));
+        }
+        let (store, has_a_log) = Self::open_and_tell(&runtime, setup, record, damage)?;
+        let pending = PendingCalls::new(setup.id, queue.clone(), setup.disk.clone());
+        let taking_part = Self::take_part(setup.clone(), store, pending.clone(), record.clone());
+        if setup.returns && has_a_log {
+            let asking = Asking::new(setup, record, runtime, now, pending, taking_part);
+            return Ok(Started::Asking(Box::new(asking)));
+        }
+        let parts = runtime.block_on(taking_part)?;
+        let origin = runtime.block_on(async { Instant::now() });
+        let clock = Clock::new(setup.rate, now, origin);
+        let process = Self::up(Returned {
+            setup: setup.clone(),
+            record: record.clone(),
+            runtime,
+            clock,
+            parts,
+        });
+        Ok(Started::Up(Box::new(process)))
+    }
+
+    /// Whether a member belongs to a ring. One that makes it may have been stopped behind its first entry: the log tells.
+    fn has_come(
+        runtime: &Runtime,
+        setup: &ProcessSetup,
+        directory: &Directory,
+        record: &Record,
+    ) -> Result<bool, OpenFailure> {
+        match directory.state() {
+            RingState::Belongs { .. } => return Ok(true),
+            RingState::Fresh => return Ok(false),
+            RingState::Bootstrapping { .. } => {}
+        }
+        let (store, found) = runtime.block_on(Self::open(setup, record))?;
+        let has_begun = found.floor.is_some() || !found.entries.is_empty();
+        drop(store);
+        setup.disk.restart_process();
+        if has_begun {
+            directory.has_bootstrapped();
+        }
+        Ok(has_begun)
+    }
+
+    /// Opens the log; whether there is anything in it.
+    fn open_and_tell(
+        runtime: &Runtime,
+        setup: &ProcessSetup,
+        record: &Record,
+        damage: Damage,
+    ) -> Result<(BinlogStore, bool), OpenFailure> {
         let opened = runtime.block_on(Self::open(setup, record));
         let (store, found) = opened.inspect_err(|failure| {
             if let OpenFailure::Refused(why) = failure {
@@ -119,23 +184,44 @@ impl Process {
             vote,
             damage,
         });
-        let pending = PendingCalls::new(setup.id, queue.clone(), setup.disk.clone());
-        let taking_part = Self::take_part(setup.clone(), store, pending.clone(), record.clone());
-        if setup.returns && has_a_log {
-            let asking = Asking::new(setup, record, runtime, now, pending, taking_part);
-            return Ok(Started::Asking(Box::new(asking)));
-        }
+        Ok((store, has_a_log))
+    }
+
+    /// The process of a member that has come to its ring goes on.
+    ///
+    /// # Errors
+    /// When its log cannot be opened.
+    pub(crate) fn enter(waited: Waited) -> Result<Self, OpenFailure> {
+        let Waited {
+            setup,
+            queue,
+            record,
+            runtime,
+            clock,
+            first_members,
+        } = waited;
+        let setup = setup.in_its_ring();
+        let (store, _) = Self::open_and_tell(&runtime, &setup, &record, Damage::None)?;
+        let pending = PendingCalls::new(setup.id, queue, setup.disk.clone());
+        let taking_part = Self::take_part(setup.clone(), store, pending, record.clone());
         let parts = runtime.block_on(taking_part)?;
-        let origin = runtime.block_on(async { Instant::now() });
-        let clock = Clock::new(setup.rate, now, origin);
+        let directory = setup.directory.clone();
         let process = Self::up(Returned {
-            setup: setup.clone(),
+            setup,
             record: record.clone(),
             runtime,
             clock,
             parts,
         });
-        Ok(Started::Up(Box::new(process)))
+        if let (Some(members), Some(directory)) = (first_members, directory) {
+            process.spawn(|member| async move {
+                match member.bootstrap(members).await {
+                    Ok(()) => directory.has_bootstrapped(),
+                    Err(error) => record.note(&format!("the ring was not made: {error}")),
+                }
+            });
+        }
+        Ok(process)
     }
 
     /// The process of a member that takes part.
@@ -173,8 +259,13 @@ impl Process {
             });
             None
         });
+        let answering = setup.directory.as_ref().map(|directory| {
+            let beside = beside.as_ref().map(|(_, beside)| beside);
+            Answering::within(&setup, directory, &member, beside)
+        });
         let process = Self {
             clock,
+            answering,
             beside,
             commits: member.committed(),
             member,
@@ -223,6 +314,7 @@ impl Process {
             cache_bytes: setup.log.cache_bytes,
             read_batch_bytes: setup.log.read_batch_bytes,
             disk_reserve_bytes: setup.log.disk_reserve_bytes,
+            origin: setup.origin(),
             durability: match setup.mutation {
                 Some(Mutation::AcknowledgeBeforeTheDisk) => Durability::Os,
                 _ => Durability::Fsync,
@@ -466,6 +558,13 @@ impl Process {
             && let Ok(connect) = host.connect()
         {
             self.runtime.spawn(call.answer(beside.clone(), connect));
+        }
+    }
+
+    /// Answers an admin call.
+    pub(crate) fn answer(&self, call: AdminCall) {
+        if let Some(answering) = self.answering.clone() {
+            self.runtime.spawn(answering.answer(call.question));
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a member's process is started with.
 
+use binlog_format::gtid::GtidSet;
 use consensus::Timers;
 use consensus::quorum::RingRules;
 use proxy::ProxyOptions;
@@ -7,6 +8,7 @@ use raft_types::{MemberId, MemberRecord, RingId};
 use testkit::disk::FaultyDisk;
 
 use super::clock::ClockRate;
+use super::directory::Directory;
 use super::disk_pace::DiskPace;
 use super::file_repair::FileRepair;
 use super::mysqld::Host;
@@ -41,6 +43,25 @@ pub(crate) struct ProcessSetup {
     /// What its calls go over in the place of the messages, where that is the real thing.
     pub(crate) transport: Option<RealTransport>,
     pub(crate) mutation: Option<Mutation>,
+    /// Where it stands to which ring it belongs, where it begins without one.
+    pub(crate) directory: Option<Directory>,
+}
+
+impl ProcessSetup {
+    /// With the ring that its directory belongs to, or makes.
+    pub(super) fn in_its_ring(&self) -> Self {
+        let ring = self.directory.as_ref().and_then(Directory::ring);
+        Self {
+            ring: ring.unwrap_or(self.ring),
+            ..self.clone()
+        }
+    }
+
+    /// What the ring's log begins behind.
+    pub(super) fn origin(&self) -> GtidSet {
+        let directory = self.directory.as_ref();
+        directory.map(Directory::origin).unwrap_or_default()
+    }
 }
 
 /// How the store is opened.

@@ -83,16 +83,7 @@ impl World {
             return;
         }
         self.record.saw(&Event::Healed);
-        self.undo.clear();
-        self.queue.links(|links| links.heal());
-        let now = self.now;
-        self.servers_go_on();
-        for slot in self.slots.values_mut() {
-            slot.resume(now);
-            slot.mend_disk();
-            slot.start_at = Some(now);
-        }
-        self.restart_fallen();
+        self.mend();
         if self.can_write() {
             self.wait_for_commit();
         }
@@ -103,9 +94,26 @@ impl World {
         if self.clients.is_some() {
             self.servers_agree();
         }
+        if self.scenario == Some(Scenario::Conversions) && self.goes_on() {
+            self.what_is_left_is_as_promised();
+        }
         if self.goes_on() {
             self.record.saw(&Event::Finished);
         }
+    }
+
+    /// Nothing is wrong any more.
+    pub(super) fn mend(&mut self) {
+        self.undo.clear();
+        self.queue.links(|links| links.heal());
+        let now = self.now;
+        self.servers_go_on();
+        for slot in self.slots.values_mut() {
+            slot.resume(now);
+            slot.mend_disk();
+            slot.start_at = Some(now);
+        }
+        self.restart_fallen();
     }
 
     fn wait_for_commit(&mut self) {

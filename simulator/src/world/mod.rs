@@ -5,6 +5,7 @@
 //! which members run within a step changes nothing that they could notice.
 
 mod cold_damage;
+mod conversions;
 mod damage;
 mod failovers;
 mod full_disks;
@@ -26,14 +27,15 @@ use std::time::Duration;
 
 use consensus::quorum::QuorumPolicy;
 use fastrand::Rng;
-use raft_types::{MemberId, MemberKind, Region, RingId};
+use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, Region, RingId};
 
 use crate::dice::pick;
 use crate::event::Event;
 use crate::faults;
 use crate::faults::{Fault, Intensity, Stress, View};
 use crate::member::{
-    Copies, DiskPace, FileRepair, Host, Neighbours, Process, ProcessSetup, RealTransport,
+    AdminCalls, Copies, Directory, DiskPace, FileRepair, Host, Neighbours, Process, ProcessSetup,
+    RealTransport,
 };
 use crate::mutation::Mutation;
 use crate::network::{Body, ByteStreams, Links, Machine, Message, MessageQueue, Relayed};
@@ -43,6 +45,7 @@ use crate::shape::Shape;
 use crate::sql_clients::SqlClients;
 use crate::tick::{STEP, Tick};
 use crate::workload::Workload;
+use crate::world::conversions::Conversions;
 use crate::world::failovers::Siege;
 use crate::world::mysqld_operations::Operations;
 use crate::world::operator::Removed;
@@ -99,6 +102,8 @@ pub(crate) struct World {
     provisions: Provisions,
     /// Other hosts, as servers and members reach them for a copy.
     neighbours: Neighbours,
+    /// From plain replication into a ring and back, where that is played.
+    conversions: Option<Conversions>,
     /// What clients do.
     workload: Workload,
 }
@@ -119,6 +124,7 @@ impl World {
         // Regions in which several members vote.
         let needed = needed.or(scenario.and_then(|scenario| match scenario {
             Scenario::ColdDamage
+            | Scenario::Conversions
             | Scenario::Failovers
             | Scenario::FullDisks
             | Scenario::Learners
@@ -158,7 +164,12 @@ impl World {
         match scenario {
             Some(Scenario::Failovers) => failovers::with_proxies(&mut shape),
             Some(Scenario::Learners) => failovers::without_proxies(&mut shape),
-            Some(Scenario::Mysqlds | Scenario::MysqldOperations | Scenario::Provisioning) => {
+            Some(
+                Scenario::Conversions
+                | Scenario::Mysqlds
+                | Scenario::MysqldOperations
+                | Scenario::Provisioning,
+            ) => {
                 mysqlds::with_servers(&mut shape);
             }
             Some(Scenario::Removals) => policies::with_a_majority(&mut shape, &mut dice),
@@ -194,6 +205,17 @@ impl World {
         let streams = real.then(|| ByteStreams::new(queue.clone(), dice.fork(), record.clone()));
         let founder = shape.members.keys().next().copied();
         let neighbours = Neighbours::new(queue.clone());
+        let conversions = (scenario == Some(Scenario::Conversions))
+            .then(|| Conversions::new(AdminCalls::new(neighbours.clone()), &mut dice));
+        let configured = shape.members.iter();
+        let configured = configured.map(|(id, member)| {
+            let record = MemberRecord {
+                incarnation: Incarnation::default(),
+                ..member.record.clone()
+            };
+            (*id, record)
+        });
+        let configured: Arc<BTreeMap<_, _>> = Arc::new(configured.collect());
         let slots = shape.members.iter().map(|(&id, member)| {
             let disk = testkit::disk::FaultyDisk::new();
             disk.stop_recording();
@@ -239,6 +261,10 @@ impl World {
                     .clone()
                     .map(|streams| RealTransport::new(streams, ring, id, &member.record)),
                 mutation,
+                directory: conversions.as_ref().map(|conversions| {
+                    let calls = conversions.calls.clone();
+                    Directory::new(id, &member.record, calls, configured.clone())
+                }),
             };
             let mut slot = Slot::new(setup);
             slot.absent = member.spare;
@@ -249,6 +275,7 @@ impl World {
             slots,
             neighbours,
             provisions: Provisions::default(),
+            conversions,
             record,
             queue,
             streams,
@@ -276,8 +303,12 @@ impl World {
 
     /// The whole run: the ring is made, things go wrong, everything is mended, and the ring comes back.
     pub(crate) fn run(&mut self) {
-        self.found();
         match self.scenario {
+            Some(Scenario::Conversions) => self.begin_plainly(),
+            _ => self.found(),
+        }
+        match self.scenario {
+            Some(Scenario::Conversions) => self.conversions(),
             Some(Scenario::Failovers) => self.failovers(),
             Some(Scenario::FullDisks) => self.full_disks(),
             Some(Scenario::Learners) => self.learners(),
@@ -471,6 +502,7 @@ impl World {
         if self.scenario == Some(Scenario::Provisioning) {
             self.look_at_copies();
         }
+        self.look_at_conversions();
         self.switch_off_removed();
         self.hang_up();
         self.restart_fallen();

@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    fn is_calm(&self) -> bool {
+    pub(super) fn is_calm(&self) -> bool {
         let there = self.slots.values().filter(|slot| !slot.absent);
         let servers = self.servers();
         let open = servers.values().filter(|server| server.takes_writes());

@@ -10,7 +10,9 @@ use testkit::network::{Call, Reply};
 
 use crate::event::{Damage, Event};
 use crate::faults::Crash;
-use crate::member::{Asking, OpenFailure, Process, ProcessSetup, Started, upgraded};
+use crate::member::{
+    AdminCall, Asking, OpenFailure, Process, ProcessSetup, Started, Waiting, upgraded,
+};
 use crate::mutation::Mutation;
 use crate::network::{Body, Machine, Message, MessageQueue, SessionPart};
 use crate::panics;
@@ -68,6 +70,8 @@ enum State {
     Running(Process),
     /// It asks the others before it takes part.
     Asking(Box<Asking>),
+    /// It has no ring yet.
+    Waiting(Box<Waiting>),
     /// Stopped where it stands; it goes on later.
     Paused(Process),
     /// No process; the machine refuses calls, or is silent.
@@ -115,7 +119,11 @@ impl Slot {
     pub(super) fn living(&self) -> Option<&Process> {
         match &self.state {
             State::Running(process) | State::Paused(process) => Some(process),
-            State::Asking(_) | State::Down { .. } | State::Stranger { .. } | State::Lost => None,
+            State::Asking(_)
+            | State::Waiting(_)
+            | State::Down { .. }
+            | State::Stranger { .. }
+            | State::Lost => None,
         }
     }
 
@@ -156,6 +164,7 @@ impl Slot {
                 self.state = match started {
                     Started::Up(process) => State::Running(*process),
                     Started::Asking(asking) => State::Asking(asking),
+                    Started::Waiting(waiting) => State::Waiting(waiting),
                 };
                 if matches!(self.damage, Damage::Tail | Damage::Wiped) {
                     self.damage = Damage::None;
@@ -207,16 +216,17 @@ impl Slot {
         match &self.state {
             State::Running(process) => process.deliver(message),
             State::Asking(asking) => asking.deliver(message, queue),
-            State::Down { refuses: true } | State::Stranger { .. } => {
+            State::Down { refuses: true } | State::Stranger { .. } | State::Waiting(_) => {
                 let why = match &self.state {
                     State::Stranger { why } => why.clone(),
+                    State::Waiting(_) => "it has no ring yet".to_owned(),
                     _ => "nothing listens there".to_owned(),
                 };
                 let body = match message.body {
                     Body::Call(id, Call::Knock) => Body::Reply(
                         id,
                         match &self.state {
-                            State::Stranger { .. } => Reply::Answers,
+                            State::Stranger { .. } | State::Waiting(_) => Reply::Answers,
                             _ => Reply::Refused,
                         },
                     ),
@@ -240,6 +250,18 @@ impl Slot {
         }
     }
 
+    /// Has the process answer an admin call; gives it back where it is stopped where it stands.
+    pub(super) fn answer(&self, call: AdminCall) -> Option<AdminCall> {
+        match &self.state {
+            State::Running(process) => process.answer(call),
+            State::Waiting(waiting) => waiting.answer(call),
+            State::Paused(_) => return Some(call),
+            // Nobody hears it.
+            State::Asking(_) | State::Down { .. } | State::Stranger { .. } | State::Lost => {}
+        }
+        None
+    }
+
     /// Runs the process until `now`; it ends when its disk was cut off, or its engine stopped.
     pub(super) fn run_until(&mut self, now: Tick, record: &Record) {
         if let State::Asking(asking) = &mut self.state {
@@ -249,6 +271,21 @@ impl Slot {
             let before = std::mem::replace(&mut self.state, State::Down { refuses: true });
             if let State::Asking(asking) = before {
                 match asking.end().map(Process::up) {
+                    Ok(process) => self.state = State::Running(process),
+                    Err(failure) => {
+                        self.did_not_start(failure, record);
+                        return;
+                    }
+                }
+            }
+        }
+        if let State::Waiting(waiting) = &mut self.state {
+            if !waiting.run_until(now) && !self.setup.disk.is_off() {
+                return;
+            }
+            let before = std::mem::replace(&mut self.state, State::Down { refuses: true });
+            if let State::Waiting(waiting) = before {
+                match Process::enter(waiting.end()) {
                     Ok(process) => self.state = State::Running(process),
                     Err(failure) => {
                         self.did_not_start(failure, record);
@@ -322,6 +359,7 @@ impl Slot {
                 return;
             }
             (State::Asking(asking), _) => drop(asking),
+            (State::Waiting(waiting), _) => drop(waiting),
             (stranger @ State::Stranger { .. }, _) => {
                 self.state = stranger;
                 return;

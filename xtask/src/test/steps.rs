@@ -262,15 +262,15 @@ fn simulated() -> Vec<Step> {
         "mysqlds",
         "mysqld-operations",
         "provisioning",
+        "conversions",
         "policies",
         "slow-disk",
         "transport",
         "upgrades",
     ] {
         let played = match scenario {
-            "mysqlds" | "mysqld-operations" | "provisioning" | "transport" | "upgrades" => {
-                PLAYED_SLOWLY
-            }
+            "mysqlds" | "mysqld-operations" | "provisioning" | "conversions" | "transport"
+            | "upgrades" => PLAYED_SLOWLY,
             _ => PLAYED,
         };
         let seeds = 1..1 + played;
@@ -325,6 +325,7 @@ mod tests {
                 "mysqlds",
                 "mysqld-operations",
                 "provisioning",
+                "conversions",
                 "policies",
                 "slow-disk",
                 "transport",

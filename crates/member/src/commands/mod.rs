@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use transport::{AdminClient, AdminError, CommandSource, Right, TransportConfig};
 
+pub(crate) use crate::commands::mysqld_orders::OrderedMysqld;
 use crate::commands::mysqld_orders::fitness;
 use crate::log_keeping;
 use crate::protocol::{

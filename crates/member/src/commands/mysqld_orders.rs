@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use consensus::{LogOrigin, RingState};
+use consensus::{IdentityBook, LogOrigin, RingState};
 use mysql_link::{ConnectOptions, Secret};
 use mysqld_controller::conversion::{ConversionError, look, steps};
 use mysqld_controller::provision::{CloneAccount, CloneOffer, ProvisionError};
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::data_directory::UnmanagedNote;
 use crate::mysqld::{MOST_BEHIND, MysqldManagement, requirements};
 use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind, ReplicateFrom};
-use crate::settings::{MysqlSettings, PasswordSource};
+use crate::settings::{MysqlSettings, PasswordSource, Settings};
 use crate::state::{BootstrapOrder, MemberState};
 use crate::status::MysqlView;
 
@@ -33,32 +33,7 @@ pub(crate) async fn carry_out(
     member_state: &Arc<MemberState>,
     order: &MysqldOrder,
 ) -> Result<MysqldAnswer, Refusal> {
-    let mysqld = Mysqld::of(member_state)?;
-    match order {
-        MysqldOrder::Look => return mysqld.answer(true).await,
-        MysqldOrder::StayUnmanaged => mysqld.stay_unmanaged()?,
-        MysqldOrder::Prepare => {
-            done(steps::prepare(&mysqld.connect, &mysqld.requirements()).await)?;
-        }
-        MysqldOrder::StopAcknowledging => done(steps::stop_acknowledging(&mysqld.connect).await)?,
-        MysqldOrder::StopWaiting => {
-            mysqld.left_alone("commits wait for the ring, and would be let through")?;
-            done(steps::stop_waiting(&mysqld.connect).await)?;
-        }
-        MysqldOrder::LeaveSource => {
-            mysqld.left_alone("the member manages it")?;
-            done(steps::leave_source(&mysqld.connect).await)?;
-        }
-        MysqldOrder::Manage => told(mysqld.management()?.manage().await)?,
-        MysqldOrder::ReleaseFollower => told(mysqld.management()?.release_follower().await)?,
-        MysqldOrder::ReleasePrimary => told(mysqld.management()?.release_primary().await)?,
-        MysqldOrder::Replicate(from) => {
-            mysqld.left_alone("the member manages it")?;
-            let source = mysqld.source(from)?;
-            done(steps::follow_source(&mysqld.connect, &source).await)?;
-        }
-    }
-    mysqld.answer(false).await
+    OrderedMysqld::of(member_state)?.carry_out(order).await
 }
 
 /// Makes the ring, its log behind these transactions; a member that belongs to one says which.
@@ -112,7 +87,7 @@ pub(crate) async fn bootstrap(
 /// # Errors
 /// The refusal, with what to do.
 pub(crate) async fn restart(member_state: &Arc<MemberState>, force: bool) -> Result<(), Refusal> {
-    let management = Mysqld::of(member_state)?.management()?;
+    let management = OrderedMysqld::of(member_state)?.management()?;
     management.restart(force).await
 }
 
@@ -130,15 +105,18 @@ fn told(outcome: Result<(), String>) -> Result<(), Refusal> {
     })
 }
 
-/// The member's mysqld, as far as it has one.
-struct Mysqld<'a> {
-    member_state: &'a Arc<MemberState>,
-    settings: &'a MysqlSettings,
-    connect: ConnectOptions,
+/// The member's mysqld, as orders about it see it.
+pub(crate) struct OrderedMysqld<'a> {
+    pub(crate) config: &'a Settings,
+    pub(crate) settings: &'a MysqlSettings,
+    pub(crate) connect: ConnectOptions,
+    pub(crate) book: &'a IdentityBook,
+    /// Once the member takes part in its ring.
+    pub(crate) management: Option<Arc<MysqldManagement>>,
 }
 
-impl<'a> Mysqld<'a> {
-    fn of(member_state: &'a Arc<MemberState>) -> Result<Self, Refusal> {
+impl<'a> OrderedMysqld<'a> {
+    fn of(member_state: &'a MemberState) -> Result<Self, Refusal> {
         let settings = member_state.settings.mysql.as_ref();
         let connect = member_state.credentials.mysqld.clone();
         let (settings, connect) = settings.zip(connect).ok_or_else(|| {
@@ -149,14 +127,50 @@ impl<'a> Mysqld<'a> {
             )
         })?;
         Ok(Self {
-            member_state,
+            config: &member_state.settings,
             settings,
             connect,
+            book: &member_state.book,
+            management: member_state.management(),
         })
     }
 
+    /// Carries an order out, and says how things stand then.
+    ///
+    /// # Errors
+    /// The refusal, with what to do.
+    pub(crate) async fn carry_out(&self, order: &MysqldOrder) -> Result<MysqldAnswer, Refusal> {
+        match order {
+            MysqldOrder::Look => return self.answer(true).await,
+            MysqldOrder::StayUnmanaged => self.stay_unmanaged()?,
+            MysqldOrder::Prepare => {
+                done(steps::prepare(&self.connect, &self.requirements()).await)?;
+            }
+            MysqldOrder::StopAcknowledging => {
+                done(steps::stop_acknowledging(&self.connect).await)?;
+            }
+            MysqldOrder::StopWaiting => {
+                self.left_alone("commits wait for the ring, and would be let through")?;
+                done(steps::stop_waiting(&self.connect).await)?;
+            }
+            MysqldOrder::LeaveSource => {
+                self.left_alone("the member manages it")?;
+                done(steps::leave_source(&self.connect).await)?;
+            }
+            MysqldOrder::Manage => told(self.management()?.manage().await)?,
+            MysqldOrder::ReleaseFollower => told(self.management()?.release_follower().await)?,
+            MysqldOrder::ReleasePrimary => told(self.management()?.release_primary().await)?,
+            MysqldOrder::Replicate(from) => {
+                self.left_alone("the member manages it")?;
+                let source = self.source(from)?;
+                done(steps::follow_source(&self.connect, &source).await)?;
+            }
+        }
+        self.answer(false).await
+    }
+
     fn requirements(&self) -> mysqld_controller::settings::Requirements {
-        let identity = self.member_state.book.identity();
+        let identity = self.book.identity();
         requirements(self.settings, identity.member, identity.incarnation)
     }
 
@@ -172,11 +186,11 @@ impl<'a> Mysqld<'a> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = now.unwrap_or_default().as_millis();
         Ok(MysqldAnswer {
-            ring: match self.member_state.book.identity().ring {
+            ring: match self.book.identity().ring {
                 RingState::Belongs { ring } => Some(ring),
                 RingState::Fresh | RingState::Bootstrapping { .. } => None,
             },
-            origin: self.member_state.book.origin().gtids().to_owned(),
+            origin: self.book.origin().gtids().to_owned(),
             unmanaged: note,
             managed: self.is_managed(),
             now_ms: u64::try_from(now).unwrap_or(u64::MAX),
@@ -186,13 +200,12 @@ impl<'a> Mysqld<'a> {
     }
 
     fn note(&self) -> UnmanagedNote {
-        UnmanagedNote::of(&self.member_state.settings.data_dir)
+        UnmanagedNote::of(&self.config.data_dir)
     }
 
     fn is_managed(&self) -> bool {
-        self.member_state
-            .management()
-            .is_some_and(|management| management.is_managed())
+        let management = self.management.as_ref();
+        management.is_some_and(|management| management.is_managed())
     }
 
     fn left_alone(&self, why: &str) -> Result<(), Refusal> {
@@ -209,7 +222,7 @@ impl<'a> Mysqld<'a> {
         if note.is_set().map_err(|error| unknown(&error))? {
             return Ok(());
         }
-        if self.member_state.book.identity().ring != RingState::Fresh {
+        if self.book.identity().ring != RingState::Fresh {
             return Err(Refusal::new(
                 RefusalKind::Refused,
                 "the member belongs to a ring, and begins to manage its mysqld",
@@ -220,7 +233,7 @@ impl<'a> Mysqld<'a> {
     }
 
     fn management(&self) -> Result<Arc<MysqldManagement>, Refusal> {
-        self.member_state.management().ok_or_else(|| {
+        self.management.clone().ok_or_else(|| {
             Refusal::new(
                 RefusalKind::NoQuorum,
                 "this member does not take part in its ring yet",

@@ -172,7 +172,7 @@ impl AutomaticDemotion {
 pub(crate) struct DemotionTask {
     pub(crate) member: Member,
     pub(crate) patience: Duration,
-    /// How mysqld is; nothing where the member does not act on it.
+    /// How mysqld is; nothing where nothing is applied to it.
     pub(crate) health: Arc<dyn Fn() -> Option<PrimaryHealth> + Send + Sync>,
     /// Where is told what it is about to do.
     pub(crate) told: watch::Sender<Option<String>>,
@@ -307,6 +307,15 @@ mod tests {
             (1, seen(3, PrimaryHealth::full())),
         ];
         assert_eq!(verdicts(&mut demotion, Instant::now(), &seconds), ".!");
+    }
+
+    /// Between the takeover of the primary and the last follower, and on the way back: others may be able to be the primary.
+    #[test]
+    fn a_leader_that_leaves_its_mysqld_alone_is_demoted() {
+        let mut demotion = AutomaticDemotion::new(PATIENCE);
+        let left_alone = || seen(3, PrimaryHealth::left_alone());
+        let seconds = [(0, left_alone()), (29, left_alone()), (30, left_alone())];
+        assert_eq!(verdicts(&mut demotion, Instant::now(), &seconds), "ww!");
     }
 
     fn down() -> PrimaryHealth {

@@ -5,22 +5,28 @@ use std::io;
 use std::sync::Arc;
 
 use binlog_format::gtid::GtidSet;
+use consensus::{Identity, IdentityBook};
 use mysql_link::ConnectOptions;
 use mysqld_controller::ReplicationSource;
 use mysqld_controller::provision::CloneOffer;
 use mysqld_controller::supervisor::ExternalServer;
-use raft_types::{Incarnation, MemberId};
+use raft_types::{Incarnation, MemberId, UnixSeconds};
 use spilling_bytes::SpillFolder;
 use tokio::sync::watch;
 
 use super::connection::requirements;
 use super::management::{Given, MysqldManagement};
+use crate::commands::OrderedMysqld;
+use crate::data_directory::UnmanagedNote;
 use crate::leaving;
-use crate::protocol::{CommandProgress, Provisioned, Refusal, RefusalKind};
+use crate::protocol::{
+    CommandProgress, MysqldAnswer, MysqldOrder, Provisioned, Refusal, RefusalKind,
+};
 use crate::provisioning::{Donor, Provisioner, fit};
-use crate::ring_handle::RingHandle;
+use crate::ring_handle::{RingHandle, now_in_seconds};
 use crate::settings::{MysqlSettings, Settings};
-use crate::status::MysqlView;
+use crate::state::StatusView;
+use crate::status::{ActivityView, LogView, MemberView, MysqlView};
 
 /// How such a mysqld is reached, and what owns its process.
 #[derive(Debug)]
@@ -128,5 +134,67 @@ impl MysqldBeside {
     /// What is to be said of it now.
     pub fn view(&self) -> MysqlView {
         self.management.view()
+    }
+
+    /// What its member says of itself, as far as that is about the ring and mysqld.
+    pub fn member_view(&self, identity: Identity) -> MemberView {
+        StatusView {
+            config: &self.config,
+            identity,
+            uptime: std::time::Duration::ZERO,
+            raft: Some(self.ring.member.status()),
+            log: LogView::default(),
+            activity: ActivityView::default(),
+            quorum_lost_for: None,
+            mysql: Some(self.view()),
+            consumers: None,
+            routes: None,
+            fault: None,
+            archive: None,
+            hooks: None,
+            now: UnixSeconds(u64::from(now_in_seconds())),
+        }
+        .view()
+    }
+}
+
+/// What such a member does with its mysqld when a conversion orders it, also before it has a ring.
+pub struct ConvertedMysqld {
+    /// The member's configuration, with its mysqld's.
+    pub config: Arc<Settings>,
+    /// How the mysqld is reached.
+    pub connect: ConnectOptions,
+    /// Which ring the member belongs to.
+    pub book: Arc<IdentityBook>,
+    /// Once it takes part in that.
+    pub beside: Option<MysqldBeside>,
+}
+
+impl ConvertedMysqld {
+    /// Carries an order out, and says how things stand then.
+    ///
+    /// # Errors
+    /// The refusal, with what to do.
+    pub async fn carry_out(&self, order: &MysqldOrder) -> Result<MysqldAnswer, Refusal> {
+        let settings = self.config.mysql.as_ref().ok_or_else(|| {
+            let what = "this member is a witness and has no mysqld";
+            Refusal::new(RefusalKind::Refused, what, "")
+        })?;
+        let mysqld = OrderedMysqld {
+            config: &self.config,
+            settings,
+            connect: self.connect.clone(),
+            book: &self.book,
+            management: self.beside.as_ref().map(|beside| beside.management.clone()),
+        };
+        mysqld.carry_out(order).await
+    }
+
+    /// Whether the member was told not to act on it, as its data directory has it.
+    ///
+    /// # Errors
+    /// When it cannot be looked there.
+    pub fn is_left_alone(&self) -> io::Result<bool> {
+        UnmanagedNote::of(&self.config.data_dir).is_set()
     }
 }

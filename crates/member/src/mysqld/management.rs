@@ -172,10 +172,16 @@ impl MysqldManagement {
         self.lock().is_some()
     }
 
-    /// Whether mysqld can be the primary; nothing where the member does not act on it, or nothing is applied to it.
+    /// Whether mysqld can be the primary, which one cannot that the member leaves alone; nothing where nothing is applied to it.
     pub(crate) fn health(&self) -> Option<PrimaryHealth> {
         let health = self.lock().as_ref().map(|managed| managed.health.clone());
-        health.and_then(|health| health())
+        match health {
+            Some(health) => health(),
+            None => self
+                .settings
+                .apply_workers
+                .map(|_| PrimaryHealth::left_alone()),
+        }
     }
 
     /// What is to be said of mysqld now.

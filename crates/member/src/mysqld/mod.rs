@@ -10,7 +10,7 @@ mod primary_health;
 mod tasks;
 mod writer;
 
-pub use beside::{MysqldBeside, Reached};
+pub use beside::{ConvertedMysqld, MysqldBeside, Reached};
 pub(crate) use candidacy::MOST_BEHIND;
 pub use connection::{connect_options, guarded_server};
 pub(crate) use connection::{native_source, requirements, usual_server_id};

@@ -26,6 +26,11 @@ impl PrimaryHealth {
     pub(crate) fn full() -> Self {
         Self::Full("this member's log has no room on its disk for more transactions".to_owned())
     }
+
+    /// What a member says that was told to leave its mysqld alone.
+    pub(crate) fn left_alone() -> Self {
+        Self::Unable("the member does not manage its mysqld".to_owned())
+    }
 }
 
 /// From what the supervisor, the watch and the role say.

@@ -22,7 +22,8 @@ use crate::mysqld::MysqldManagement;
 use crate::reload::Renewed;
 use crate::ring_handle::{RingHandle, now_in_seconds};
 use crate::settings::{HookSettings, Settings};
-use crate::state::status_view::{Observer, StatusView};
+use crate::state::status_view::Observer;
+pub(crate) use crate::state::status_view::StatusView;
 use crate::status::{
     ActivityView, ArchiveView, ConsumerView, GtidText, LogView, MemberView, MysqlView,
     ReplicationRoutesView, ScrubView, ViewSource,

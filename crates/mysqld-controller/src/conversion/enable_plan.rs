@@ -1,9 +1,12 @@
 //! What it takes to make a ring over servers that replicate by themselves, pure. The order matters:
 //!
 //! ```text
-//!  stop managing ► create ring ► lead ► prepare ► stop waiting, stop ACKs ► take over the primary ► one by one: leave the source, follow
-//!  └ no member acts on a mysqld ──────────────────────────────────┘ └ only here clients wait
+//!  stop managing ► create ring ► lead ► prepare ► stop waiting, stop ACKs ► leave the source ► take over the primary ► follow, one by one
+//!  └ no member acts on a mysqld ────────────────────────────────────────────────────┘ └ only here clients wait
 //! ```
+//!
+//! Replicas leave the primary before the ring takes that over. From then on its binlog may be cut back to what the ring has, and a replica
+//! gets what waits for its ACK too: it would be left with transactions that nobody else has.
 //!
 //! No follower is managed before the primary is: a member that manages its mysqld and comes to lead would open its own server beside the
 //! plain primary.
@@ -66,6 +69,8 @@ pub enum EnableStep {
     StopWaiting,
     /// Let this server stop to acknowledge.
     StopAcknowledging(String),
+    /// Let this server stop to replicate from the primary, once it has what the ring's log begins behind.
+    LeaveSource(String),
     /// Let the primary's member act on it: the ring has it from then on.
     TakeOver,
     /// Let this server follow by its member.
@@ -87,6 +92,7 @@ impl fmt::Display for EnableStep {
                 f.write_str("turn semi-sync off at the primary until the takeover")
             }
             Self::StopAcknowledging(name) => write!(f, "turn semi-sync off at {name}"),
+            Self::LeaveSource(name) => write!(f, "{name} stops replicating from the primary"),
             Self::TakeOver => f.write_str("take the primary over (writes pause)"),
             Self::Follow(name) => write!(f, "{name} follows the ring"),
             Self::Repoint(name) => write!(f, "{name} follows the binlog server"),
@@ -124,6 +130,11 @@ pub fn plan_enable(scene: &EnableScene) -> Result<Vec<Planned<EnableStep>>, Vec<
     for (name, look) in members.chain(stock) {
         let acknowledges = look.as_ref().is_ok_and(|look| look.acknowledges);
         plan(EnableStep::StopAcknowledging(name.clone()), !acknowledges);
+    }
+    for server in &scene.others {
+        let replicates = |look: &ServerLook| !look.replicates_from.is_empty();
+        let left = server.managed || !server.look.as_ref().is_ok_and(replicates);
+        plan(EnableStep::LeaveSource(server.name.clone()), left);
     }
     plan(EnableStep::TakeOver, taken);
     for server in &scene.others {
@@ -267,7 +278,8 @@ fn of_replica(
         ));
     }
     let behind = executed.difference(&own).count();
-    if behind > MOST_BEHIND {
+    // What it lacks that has left already, it gets from the ring's log.
+    if behind > MOST_BEHIND && !between {
         found.push(Obstacle::new(
             name,
             format!("it is {behind} transactions behind"),

@@ -1,10 +1,12 @@
 //! SQL as far as members, clients and tests of the model send it: a text becomes a statement. Pure.
 
 mod accounts;
+mod replication;
 mod tokens;
 
 use crate::accounts::AccountChange;
 pub(crate) use crate::statement::accounts::CopyRequest;
+pub(crate) use crate::statement::replication::{SourceChange, Threads};
 use crate::statement::tokens::{Token, tokens};
 
 /// What a session is asked to do.
@@ -29,14 +31,23 @@ pub(crate) enum Statement {
         session: u32,
     },
     InstallPlugin(String),
-    ChangeSource(String),
-    StartReplica(String),
-    StopReplica(String),
+    ChangeSource(SourceChange),
+    /// The channel of this name, or all of them; so are the others.
+    StartReplica {
+        threads: Threads,
+        channel: Option<String>,
+    },
+    StopReplica {
+        threads: Threads,
+        channel: Option<String>,
+    },
     /// All of it, the channel too, or its relay log alone.
     ResetReplica {
         all: bool,
-        channel: String,
+        channel: Option<String>,
     },
+    /// `SELECT GET_LOCK('name', 0)`.
+    GetLock(String),
     Begin,
     Commit,
     Rollback,
@@ -287,12 +298,12 @@ impl Parser<'_> {
             "CHANGE" => self.change_source(),
             "START" if self.words("TRANSACTION") => Some(Statement::Begin),
             "START" => {
-                self.words("REPLICA").then_some(())?;
-                Some(Statement::StartReplica(self.channel()?))
+                let (threads, channel) = self.replica_threads()?;
+                Some(Statement::StartReplica { threads, channel })
             }
             "STOP" => {
-                self.words("REPLICA").then_some(())?;
-                Some(Statement::StopReplica(self.channel()?))
+                let (threads, channel) = self.replica_threads()?;
+                Some(Statement::StopReplica { threads, channel })
             }
             "BEGIN" => Some(Statement::Begin),
             "COMMIT" => Some(Statement::Commit),
@@ -319,6 +330,13 @@ impl Parser<'_> {
         }
         if self.asks_for_accounts() {
             return self.question_about_accounts();
+        }
+        if self.words("GET_LOCK") {
+            self.take_sign('(').then_some(())?;
+            let name = self.text()?;
+            // Nobody waits for one.
+            (self.take_sign(',') && self.number()? == 0 && self.take_sign(')')).then_some(())?;
+            return Some(Statement::GetLock(name));
         }
         let mut values = vec![self.value()?];
         while self.take_sign(',') {
@@ -470,26 +488,6 @@ impl Parser<'_> {
         Some(Statement::ResetReplica { all, channel })
     }
 
-    /// Where the channel reads from is the caller's affair: the other options are only read.
-    fn change_source(&mut self) -> Option<Statement> {
-        self.words("REPLICATION SOURCE TO").then_some(())?;
-        loop {
-            self.word()?;
-            self.take_sign('=').then_some(())?;
-            self.value()?;
-            if !self.take_sign(',') {
-                return Some(Statement::ChangeSource(self.channel()?));
-            }
-        }
-    }
-
-    fn channel(&mut self) -> Option<String> {
-        match self.words("FOR CHANNEL") {
-            true => self.text(),
-            false => Some(String::new()),
-        }
-    }
-
     fn next(&mut self) -> Option<Token> {
         let (first, rest) = self.rest.split_first()?;
         self.rest = rest;
@@ -593,7 +591,31 @@ mod tests {
             ),
             (
                 "CHANGE REPLICATION SOURCE TO SOURCE_HOST = 'h', SOURCE_PORT = 1 FOR CHANNEL 'witness'",
-                Statement::ChangeSource("witness".to_owned()),
+                Statement::ChangeSource(SourceChange {
+                    channel: "witness".to_owned(),
+                    host: Some("h".to_owned()),
+                    port: Some(1),
+                    user: None,
+                    password: None,
+                }),
+            ),
+            (
+                "STOP REPLICA IO_THREAD",
+                Statement::StopReplica {
+                    threads: Threads::Receiver,
+                    channel: None,
+                },
+            ),
+            (
+                "START REPLICA FOR CHANNEL 'witness'",
+                Statement::StartReplica {
+                    threads: Threads::Both,
+                    channel: Some("witness".to_owned()),
+                },
+            ),
+            (
+                "SELECT GET_LOCK('x', 0)",
+                Statement::GetLock("x".to_owned()),
             ),
             (
                 "KILL CONNECTION 7",
@@ -613,6 +635,8 @@ mod tests {
             "SET x",
             "COMMIT x",
             "SELECT 'a",
+            "START REPLICA SQL_THREAD",
+            "SELECT GET_LOCK('x', 1)",
         ] {
             assert_eq!(Statement::of(unknown), None, "{unknown}");
         }

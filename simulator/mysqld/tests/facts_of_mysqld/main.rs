@@ -7,6 +7,7 @@ mod commits;
 mod copies;
 mod dumps;
 mod ends;
+mod plain_replication;
 #[path = "../../../../crates/mysqld-controller/tests/beside_a_mysqld/ring_in_memory.rs"]
 #[allow(dead_code, reason = "shared with the tests beside a mysqld")]
 mod ring_in_memory;

@@ -49,6 +49,16 @@ pub(crate) const PLAIN: [&str; 3] = [
     "--innodb-redo-log-capacity=16M",
 ];
 
+/// Both semi-sync plugins, and nothing switched on.
+pub(crate) const EITHER_END: [&str; 6] = [
+    "--plugin-load-add=semisync_source.so",
+    "--plugin-load-add=semisync_replica.so",
+    "--rpl-semi-sync-source-timeout=1000000000000000000",
+    "--event-scheduler=OFF",
+    "--innodb-redo-log-capacity=16M",
+    ROW_LOCKS_ALONE,
+];
+
 /// Plays a scene on both.
 pub(crate) async fn on_both<F>(arguments: &[&str], scene: impl Fn(Stage) -> F) -> Result<()>
 where
@@ -62,7 +72,7 @@ where
         .context("of mysqld")
 }
 
-/// Plays a scene with two servers on both: the donor of a copy, and its recipient.
+/// Plays a scene with two servers on both: the donor of a copy and its recipient, or a source and its replica.
 pub(crate) async fn on_both_pairs<F>(
     arguments: &[&str],
     scene: impl Fn(Stage, Stage) -> F,
@@ -77,7 +87,9 @@ where
     let donor = Stage::begin_model(donor, arguments)?;
     let recipient = Stage::begin_model(recipient, arguments)?;
     scene(donor, recipient).await.context("of the model")?;
-    let (donor, recipient) = (Stage::of_mysqld(arguments)?, Stage::of_mysqld(arguments)?);
+    // A replica refuses a source of its own number.
+    let second: Vec<&str> = arguments.iter().copied().chain(["--server-id=2"]).collect();
+    let (donor, recipient) = (Stage::of_mysqld(arguments)?, Stage::of_mysqld(&second)?);
     scene(donor, recipient).await.context("of mysqld")
 }
 
@@ -99,11 +111,13 @@ pub(crate) struct OwnModel {
     pub(crate) model: Model,
     home: TempDir,
     listening: JoinHandle<()>,
+    replicating: JoinHandle<()>,
 }
 
 impl Drop for OwnModel {
     fn drop(&mut self) {
         self.listening.abort();
+        self.replicating.abort();
     }
 }
 
@@ -135,10 +149,13 @@ impl OwnModel {
                 connections.spawn(server.serve(stream));
             }
         });
+        let server = model.clone();
+        let replicating = tokio::spawn(async move { server.run_plain_replication().await });
         Ok(Self {
             model,
             home,
             listening,
+            replicating,
         })
     }
 
@@ -397,6 +414,20 @@ impl Player {
             Err(LinkError::Server(error)) => Err(error.code),
             Err(_) => Err(0),
         }
+    }
+
+    /// Values of the first row by the names of their columns; none where there is no row.
+    pub(crate) async fn named(
+        &mut self,
+        statement: &str,
+        columns: &[&str],
+    ) -> Result<Option<Vec<String>>> {
+        let answer = self.0.query_within(statement, LIMIT).await?;
+        let text = |row: &mysql_link::Row, column: &str| row.text(column).map(str::to_owned);
+        Ok(answer.first().map(|row| {
+            let values = columns.iter().map(|column| text(row, column));
+            values.map(Option::unwrap_or_default).collect()
+        }))
     }
 
     /// The first value of the first row.

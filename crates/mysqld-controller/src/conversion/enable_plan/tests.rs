@@ -72,6 +72,7 @@ fn from_the_begin_to_the_end() {
         "CreateRing",
         "Lead",
         "Prepare",
+        "LeaveSource(\"db-2\")",
         "TakeOver",
         "Follow(\"db-2\")",
     ];
@@ -85,12 +86,16 @@ fn from_the_begin_to_the_end() {
     assert_eq!(to_do(&scene), all[3..]);
     scene.leads = true;
     assert_eq!(to_do(&scene), all[4..]);
+    // As an older version has left it.
     scene.primary.managed = true;
     look(&mut scene.primary).waits_for_acks = true;
-    assert_eq!(to_do(&scene), all[6..]);
+    assert_eq!(to_do(&scene), [all[5], all[7]]);
     // It has left the source, and was not told to follow.
     look(&mut scene.others[0]).replicates_from.clear();
-    assert_eq!(to_do(&scene), all[6..]);
+    assert_eq!(to_do(&scene), all[7..]);
+    // However much was written since then.
+    look(&mut scene.primary).executed = gtids(PRIMARY, "1-20000");
+    assert_eq!(to_do(&scene), all[7..]);
     scene.others[0].managed = true;
     assert!(to_do(&scene).is_empty());
 }
@@ -108,6 +113,16 @@ fn no_follower_is_managed_before_the_primary() {
     );
 }
 
+/// The ring may cut the primary's binlog back to what it has: nobody may have got more by then.
+#[test]
+fn no_replica_gets_what_the_ring_has_not() {
+    let steps = plan_enable(&scene()).unwrap();
+    let place = |wanted: &EnableStep| steps.iter().position(|planned| planned.step == *wanted);
+    let leave = EnableStep::LeaveSource("db-2".into());
+    assert!(place(&EnableStep::CreateRing).unwrap() < place(&leave).unwrap());
+    assert!(place(&leave).unwrap() < place(&EnableStep::TakeOver).unwrap());
+}
+
 #[test]
 fn semi_sync_ends_at_the_source_before_it_ends_at_the_replicas() {
     let mut scene = scene();
@@ -118,7 +133,11 @@ fn semi_sync_ends_at_the_source_before_it_ends_at_the_replicas() {
     let semi_sync = &steps[5..8];
     assert_eq!(
         semi_sync,
-        ["StopWaiting", "StopAcknowledging(\"db-2\")", "TakeOver"]
+        [
+            "StopWaiting",
+            "StopAcknowledging(\"db-2\")",
+            "LeaveSource(\"db-2\")"
+        ]
     );
     // Afterwards it waits for the ring, and nobody switches that off.
     scene.primary.managed = true;

@@ -1,0 +1,195 @@
+//! `witness enable-raft` and `witness disable-raft` without a command line: from plain replication into a ring and back. Both look at
+//! everybody, make a plan (`mysqld_controller::conversion`, pure), and have the members carry it out one step after the other. What is
+//! done is found out by looking, so that a run that was killed is simply run again; the journal in the data directory says what was
+//! done when.
+//!
+//! ```text
+//!   Conversion ──► Enabling, Detaching ──► Course ──► carry_out
+//!   who, where      looks, plans            shown     one step after the other, under two locks
+//! ```
+//!
+//! Whoever runs it brings [`ConversionMembers`]: how members are asked. The command line goes over the members' admin calls, a
+//! simulation over links of its own.
+
+mod course;
+mod disable;
+mod enable;
+mod journal;
+mod members;
+mod one_at_a_time;
+mod scene;
+mod write_pause;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use mysql_link::{ConnectOptions, Secret};
+use mysqld_controller::ReplicationSource;
+use raft_types::MemberId;
+use tokio::time::Instant;
+
+pub use crate::conversion::course::{Course, Work};
+pub use crate::conversion::disable::{Detaching, ReplicationAccount};
+pub use crate::conversion::enable::Enabling;
+pub use crate::conversion::journal::{Journal, JournalEntries, JournalEntry};
+pub use crate::conversion::members::{ConversionMembers, MemberPlace, MemberSaid, RingSeen};
+use crate::protocol::{Refusal, RefusalKind};
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Into a ring.
+    EnableRaft,
+    /// Back to plain replication.
+    DisableRaft,
+}
+
+impl Direction {
+    /// The command's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::EnableRaft => "enable-raft",
+            Self::DisableRaft => "disable-raft",
+        }
+    }
+
+    /// The command that undoes it.
+    pub fn back(self) -> Self {
+        match self {
+            Self::EnableRaft => Self::DisableRaft,
+            Self::DisableRaft => Self::EnableRaft,
+        }
+    }
+}
+
+/// What a run works with: who is asked, what the member of its host is, and until when.
+pub struct Conversion<'a> {
+    /// Which command it is.
+    pub direction: Direction,
+    /// How members are asked.
+    pub members: &'a dyn ConversionMembers,
+    /// The member of this host, beside the primary.
+    pub own: MemberId,
+    /// Its name.
+    pub name: String,
+    /// Where its journal and locks are.
+    pub data_dir: PathBuf,
+    /// The account at its mysqld.
+    pub connect: ConnectOptions,
+    /// Replicas without a member that are to change their source as well.
+    pub stock: Vec<StockReplica>,
+    /// How the binlog server is read that those are to follow; without host and port, which the run is given. None where this
+    /// configuration has none.
+    pub binlog_account: Option<BinlogAccount>,
+    /// When it gives up.
+    pub until: Instant,
+}
+
+/// A replica without a member, which follows a binlog server or the primary.
+#[derive(Debug, Clone)]
+pub struct StockReplica {
+    /// Its address, as the operator names it.
+    pub address: String,
+    /// How it is reached.
+    pub connect: ConnectOptions,
+}
+
+/// The account of a binlog server.
+#[derive(Debug, Clone)]
+pub struct BinlogAccount {
+    /// Its user name.
+    pub user: String,
+    /// Its password, or why that cannot be read.
+    pub password: Result<Secret, String>,
+    /// Whether it is reached over TLS.
+    pub tls: bool,
+}
+
+impl BinlogAccount {
+    /// The server at this place, as a source.
+    ///
+    /// # Errors
+    /// When the password cannot be read.
+    fn source(&self, (host, port): &(String, u16)) -> Result<ReplicationSource, ConversionFailure> {
+        let password = self.password.clone().map_err(|error| {
+            ConversionFailure::error(format!(
+                "the password of [binlog_server] cannot be read: {error}"
+            ))
+        })?;
+        Ok(ReplicationSource {
+            host: host.clone(),
+            port: *port,
+            user: self.user.clone(),
+            password,
+            tls: self.tls,
+        })
+    }
+}
+
+/// How things stand when a run does not go on: the exit codes are made of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    /// Anything that has no kind of its own.
+    Error,
+    /// What was given cannot be used.
+    Usage,
+    /// A member does not answer, or nobody leads.
+    NoQuorum,
+    /// A precondition does not hold.
+    Refused,
+    /// Time ran out, or nobody knows whether an order was carried out.
+    Unknown,
+    /// The certificate that was shown does not allow it.
+    NotAllowed,
+}
+
+/// Why a run does not go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConversionFailure {
+    /// How things stand.
+    pub kind: FailureKind,
+    /// What happened, in one sentence.
+    pub what: String,
+    /// What to do about it; empty when the sentence says it.
+    pub advice: String,
+}
+
+impl ConversionFailure {
+    /// A failure with an advice.
+    pub fn new(kind: FailureKind, what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self {
+            kind,
+            what: what.into(),
+            advice: advice.into(),
+        }
+    }
+
+    /// A failure that explains itself.
+    pub fn error(what: impl Into<String>) -> Self {
+        Self::new(FailureKind::Error, what, "")
+    }
+}
+
+impl From<Refusal> for ConversionFailure {
+    fn from(refusal: Refusal) -> Self {
+        let kind = match refusal.kind {
+            RefusalKind::NoQuorum => FailureKind::NoQuorum,
+            RefusalKind::Refused | RefusalKind::Busy => FailureKind::Refused,
+            RefusalKind::Unknown => FailureKind::Unknown,
+            RefusalKind::Failed => FailureKind::Error,
+        };
+        Self::new(kind, refusal.what, refusal.advice)
+    }
+}
+
+impl fmt::Display for ConversionFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        match self.advice.is_empty() {
+            true => Ok(()),
+            false => write!(f, "\n  {}", self.advice),
+        }
+    }
+}
+
+impl std::error::Error for ConversionFailure {}

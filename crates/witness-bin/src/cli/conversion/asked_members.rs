@@ -1,0 +1,137 @@
+//! The members of a configuration, as a command asks them: over their admin calls.
+
+use std::sync::{Mutex, PoisonError};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use member::conversion::{ConversionFailure, ConversionMembers, MemberPlace, MemberSaid, RingSeen};
+use member::protocol::{CommandResult, MysqldAnswer, MysqldOrder, OperatorCommand};
+use raft_types::MemberId;
+use tokio::time::Instant;
+
+use crate::cli::session::another_answer;
+use crate::operator::{Directory, MemberAddress, Operator, RingReport};
+use crate::terminal::Failure;
+
+pub(super) struct AskedMembers {
+    operator: Operator,
+    /// What all of them said when they were asked last.
+    last: Mutex<Option<RingReport>>,
+}
+
+impl AskedMembers {
+    pub(super) fn new(operator: Operator) -> Self {
+        Self {
+            operator,
+            last: Mutex::new(None),
+        }
+    }
+
+    async fn report(&self) -> RingReport {
+        let report = self.operator.ring().await;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Some(report.clone());
+        report
+    }
+
+    async fn last_report(&self) -> RingReport {
+        let last = self.last.lock();
+        let last = last.unwrap_or_else(PoisonError::into_inner).clone();
+        match last {
+            Some(report) => report,
+            None => self.report().await,
+        }
+    }
+
+    async fn command(
+        &self,
+        place: &MemberPlace,
+        command: OperatorCommand,
+        until: Instant,
+    ) -> Result<CommandResult, Failure> {
+        let directory = Directory::of(&self.last_report().await);
+        let address: &MemberAddress = match directory.get(place.id) {
+            Some(address) => address,
+            None => directory.find(&place.name)?,
+        };
+        let asked = self
+            .operator
+            .at(address, &directory, &command, until, |_| {});
+        asked.await
+    }
+}
+
+impl ConversionMembers for AskedMembers {
+    fn ring(&self) -> BoxFuture<'_, RingSeen> {
+        async {
+            let report = self.report().await;
+            RingSeen {
+                leader: report.leader,
+                members: report
+                    .members
+                    .into_iter()
+                    .map(|member| {
+                        let place = MemberPlace {
+                            id: member.id,
+                            name: member.name,
+                            kind: member.kind,
+                            address: member.address,
+                        };
+                        let error = member.error;
+                        let silent = || error.unwrap_or_else(|| "it does not answer".to_owned());
+                        let said = member.view.as_ref().map(MemberSaid::of);
+                        (place, said.ok_or_else(silent))
+                    })
+                    .collect(),
+            }
+        }
+        .boxed()
+    }
+
+    fn order<'a>(
+        &'a self,
+        member: &'a MemberPlace,
+        order: MysqldOrder,
+        until: Instant,
+    ) -> BoxFuture<'a, Result<MysqldAnswer, ConversionFailure>> {
+        async move {
+            let command = OperatorCommand::Mysqld { order };
+            match self.command(member, command, until).await? {
+                CommandResult::Mysqld(answer) => Ok(*answer),
+                other => Err(another_answer(&other).into()),
+            }
+        }
+        .boxed()
+    }
+
+    fn bootstrap<'a>(
+        &'a self,
+        member: &'a MemberPlace,
+        origin: String,
+        until: Instant,
+    ) -> BoxFuture<'a, Result<(), ConversionFailure>> {
+        async move {
+            let command = OperatorCommand::Bootstrap { origin };
+            match self.command(member, command, until).await? {
+                CommandResult::Bootstrapped(_) => Ok(()),
+                other => Err(another_answer(&other).into()),
+            }
+        }
+        .boxed()
+    }
+
+    fn promote(
+        &self,
+        to: MemberId,
+        until: Instant,
+    ) -> BoxFuture<'_, Result<(), ConversionFailure>> {
+        async move {
+            let report = self.last_report().await;
+            let command = OperatorCommand::Promote { to, force: true };
+            let promoted = self.operator.lead(&report, &command, until, |_| {});
+            promoted.await?;
+            Ok(())
+        }
+        .boxed()
+    }
+}

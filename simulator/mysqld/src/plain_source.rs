@@ -1,0 +1,208 @@
+//! Plain replication: the channel without a name reads another server's dump, as a stock replica does. What it has received it
+//! acknowledges, where both have semi-sync on, and applies then. Its relay log does not outlive the process, nor a stop of the
+//! receiver: what of it was not applied is asked for again, as with `relay_log_recovery`.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::framing::{StreamItem, TransactionFramer};
+use binlog_format::gtid::GtidSet;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
+use mysql_link::wire::ByteStream;
+use mysql_link::{
+    ConnectOptions, Connection, Dial, Dialer, DumpOptions, Endpoint, ReplicationStream,
+};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use crate::options::FindServer;
+use crate::process::Mysqld;
+use crate::replica::{Carried, ReplicaSource, SourceSettings};
+use crate::server::Server;
+
+/// Bytes under way between two servers.
+const STREAM_BYTES: usize = 64 << 10;
+/// The largest transaction of the model.
+const LARGEST: u64 = 1 << 20;
+/// Between two looks whether a source can be reached again.
+const LOOK: Duration = Duration::from_millis(50);
+/// For how long a silent source is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a receiver needs to know of its own server.
+struct Asked {
+    source: SourceSettings,
+    find: FindServer,
+    semi_sync: bool,
+    uuid: Uuid,
+    server_id: u32,
+}
+
+impl Server {
+    fn asked(&self) -> Option<Asked> {
+        let running = self.running.as_ref()?;
+        Some(Asked {
+            source: self.channel.as_ref()?.source.clone(),
+            find: self.options.donors.clone(),
+            semi_sync: running.variables.is_on("rpl_semi_sync_replica_enabled"),
+            uuid: self.options.server_uuid,
+            server_id: self.options.server_id,
+        })
+    }
+}
+
+impl Asked {
+    /// The source, where it can be reached now.
+    fn server(&self) -> Option<Mysqld> {
+        (self.find)(&self.source.host, self.source.port)
+    }
+
+    fn connect(&self, server: Mysqld) -> ConnectOptions {
+        let SourceSettings {
+            host,
+            port,
+            user,
+            password,
+        } = &self.source;
+        let endpoint = Endpoint::tcp(host.clone(), *port);
+        ConnectOptions {
+            dialer: Dialer::new(Arc::new(Dialed(server))),
+            ..ConnectOptions::new(endpoint, user, password.as_str())
+        }
+    }
+
+    /// What is under way waits while the source cannot be reached, and is lost behind a time.
+    async fn until_reached(&self) -> Result<(), String> {
+        let mut waited = Duration::ZERO;
+        while self.server().is_none() {
+            if waited > PATIENCE {
+                return Err("Lost connection to MySQL server during query".to_owned());
+            }
+            tokio::time::sleep(LOOK).await;
+            waited += LOOK;
+        }
+        Ok(())
+    }
+}
+
+/// Connections to another server.
+struct Dialed(Mysqld);
+
+impl Dial for Dialed {
+    fn dial(&self, _: &Endpoint) -> BoxFuture<'_, io::Result<ByteStream>> {
+        let dialed = match self.0.listens() {
+            false => Err(io::ErrorKind::ConnectionRefused.into()),
+            true => {
+                let (own, servers) = tokio::io::duplex(STREAM_BYTES);
+                tokio::spawn(self.0.serve(servers));
+                Ok(ByteStream::Memory(own))
+            }
+        };
+        std::future::ready(dialed).boxed()
+    }
+}
+
+/// Whatever the channel's settings name.
+struct OtherServer(Mysqld);
+
+impl ReplicaSource for OtherServer {
+    fn open(&self, have: GtidSet) -> BoxStream<'static, Result<Bytes, String>> {
+        let (relay_log, received) = mpsc::unbounded_channel();
+        let own = self.0.clone();
+        let receiving = Receiving(tokio::spawn(async move {
+            let ended = receive(&own, have, &relay_log).await;
+            if let Err(why) = ended {
+                // Who applies may be gone.
+                drop(relay_log.send(Err(why)));
+            }
+        }));
+        stream::unfold(
+            (received, receiving),
+            |(mut received, receiving)| async move {
+                let next = received.recv().await?;
+                Some((next, (received, receiving)))
+            },
+        )
+        .boxed()
+    }
+}
+
+/// A receiver, which ends with whoever applies.
+struct Receiving(JoinHandle<()>);
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Receives until the source is lost.
+async fn receive(
+    own: &Mysqld,
+    have: GtidSet,
+    relay_log: &mpsc::UnboundedSender<Result<Bytes, String>>,
+) -> Result<(), String> {
+    let told = |error: &dyn std::fmt::Display| error.to_string();
+    let Some(asked) = own.act(|server| server.asked()) else {
+        return Ok(());
+    };
+    let unreachable = || {
+        let SourceSettings { host, port, .. } = &asked.source;
+        format!("Can't connect to MySQL server on '{host}:{port}'")
+    };
+    let source = asked.server().ok_or_else(unreachable)?;
+    let connect = asked.connect(source);
+    let mut connection = Connection::open(&connect)
+        .await
+        .map_err(|error| told(&error))?;
+    let uuid = connection
+        .query("SELECT @@GLOBAL.server_uuid")
+        .await
+        .map_err(|error| told(&error))?;
+    let uuid = uuid.first().and_then(|row| row.text_at(0));
+    let uuid = uuid.unwrap_or_default().to_owned();
+    own.act(|server| {
+        if let Some(channel) = &mut server.channel {
+            channel.source_uuid = uuid;
+        }
+    });
+    let options = DumpOptions {
+        semi_sync: asked.semi_sync,
+        ..DumpOptions::new(asked.server_id, asked.uuid, have)
+    };
+    let mut dump = ReplicationStream::start(connection, &options)
+        .await
+        .map_err(|error| told(&error))?;
+    let mut framer = TransactionFramer::new(ChecksumAlgorithm::Crc32, LARGEST);
+    loop {
+        let event = dump.next().await.map_err(|error| told(&error))?;
+        asked.until_reached().await?;
+        // A process that is stopped reads it when it goes on.
+        own.until(|server| (!server.paused).then_some(())).await;
+        let item = framer.push(&event.event).map_err(|error| told(&error))?;
+        if let Some(StreamItem::Transaction(framed)) = item {
+            let position = framed.end_position.clone();
+            if relay_log.send(Ok(framed.payload)).is_err() {
+                return Ok(());
+            }
+            if event.ack_wanted {
+                dump.ack(&position).await.map_err(|error| told(&error))?;
+            }
+        }
+    }
+}
+
+impl Mysqld {
+    /// Carries the threads of the channel without a name: whenever it is started, it follows the server that its settings name, as
+    /// [`MysqldOptions::donors`](crate::MysqldOptions::donors) finds it. Dropped, nothing is received any more.
+    pub async fn run_plain_replication(&self) {
+        let source = OtherServer(self.clone());
+        self.carry_threads(Carried::Plain, &source).await;
+    }
+}

@@ -1,0 +1,202 @@
+//! A member's end of admin calls, before it has a ring and behind that: as the product's member, with its code wherever that needs no
+//! gRPC.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use consensus::{Introduction, LogOrigin, Member, Party, PromotionProgress, RingState};
+use member::MysqldBeside;
+use member::conversion::MemberSaid;
+use member::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind};
+use raft_types::{MemberId, RingId};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use crate::member::admin_calls::{Question, Status};
+use crate::member::directory::Directory;
+use crate::member::process_setup::ProcessSetup;
+use crate::mutation::Mutation;
+
+/// How long making the ring may take, everybody being up.
+const FOUNDING_LIMIT: Duration = Duration::from_secs(25);
+/// Between two looks whether it is made.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// An order to make the ring.
+pub(super) struct BootstrapOrder {
+    pub(super) origin: LogOrigin,
+    /// Why it could not be made.
+    pub(super) failed: oneshot::Sender<String>,
+}
+
+/// See the module. Clones are the same member.
+#[derive(Clone)]
+pub(super) struct Answering {
+    setup: Arc<ProcessSetup>,
+    directory: Directory,
+    /// Whoever waits for a ring, while it does.
+    orders: Option<mpsc::Sender<BootstrapOrder>>,
+    /// What takes part in the ring, once it does.
+    takes_part: Option<(Member, Option<MysqldBeside>)>,
+}
+
+impl Answering {
+    /// Of a member that waits for its ring.
+    pub(super) fn before(
+        setup: &ProcessSetup,
+        directory: &Directory,
+        orders: mpsc::Sender<BootstrapOrder>,
+    ) -> Self {
+        Self {
+            setup: Arc::new(setup.clone()),
+            directory: directory.clone(),
+            orders: Some(orders),
+            takes_part: None,
+        }
+    }
+
+    /// Of one that takes part.
+    pub(super) fn within(
+        setup: &ProcessSetup,
+        directory: &Directory,
+        member: &Member,
+        beside: Option<&MysqldBeside>,
+    ) -> Self {
+        Self {
+            setup: Arc::new(setup.clone()),
+            directory: directory.clone(),
+            orders: None,
+            takes_part: Some((member.clone(), beside.cloned())),
+        }
+    }
+
+    /// Answers; nobody may hear it any more.
+    pub(super) async fn answer(self, question: Question) {
+        match question {
+            Question::Identify(answer) => drop(answer.send(Introduction {
+                identity: self.directory.book.identity(),
+                log_is_empty: Some(self.takes_part.is_none()),
+                speaks: self.directory.book.speaks(),
+            })),
+            Question::Adopt {
+                ring,
+                to,
+                origin,
+                answer,
+            } => drop(answer.send(self.adopt(ring, to, &origin))),
+            Question::Status(answer) => drop(answer.send(self.status())),
+            Question::Order(order, answer) => drop(answer.send(self.carry_out(order).await)),
+            Question::Bootstrap(origin, answer) => {
+                drop(answer.send(self.bootstrap(origin).await));
+            }
+            Question::Promote(to, answer) => drop(answer.send(self.promote(to).await)),
+        }
+    }
+
+    fn adopt(&self, ring: RingId, to: Party, origin: &LogOrigin) -> Result<(), String> {
+        let own = self.directory.book.identity();
+        if (to.member, to.incarnation) != (own.member, own.incarnation) {
+            return Err("the ring is for another data directory".to_owned());
+        }
+        let adopted = self.directory.book.adopt(ring, origin);
+        adopted.map_err(|error| error.to_string())
+    }
+
+    fn status(&self) -> Status {
+        let ring = self.directory.ring();
+        let Some((member, beside)) = &self.takes_part else {
+            let why = "the member waits for its ring to be bootstrapped";
+            return Status {
+                said: MemberSaid {
+                    ring,
+                    primary: Err(why.to_owned()),
+                    mysql: None,
+                },
+                serves: None,
+            };
+        };
+        let said = match beside {
+            Some(beside) => MemberSaid::of(&beside.member_view(self.directory.book.identity())),
+            None => MemberSaid {
+                ring,
+                primary: Err("it is a witness".to_owned()),
+                mysql: None,
+            },
+        };
+        let serves = member.leadership_now().serving_term();
+        Status {
+            said,
+            serves: serves.map(|term| term.0),
+        }
+    }
+
+    async fn carry_out(&self, order: MysqldOrder) -> Result<MysqldAnswer, Refusal> {
+        let beside = self
+            .takes_part
+            .as_ref()
+            .and_then(|(_, beside)| beside.clone());
+        let Some(host) = &self.setup.host else {
+            let what = "this member is a witness and has no mysqld";
+            return Err(Refusal::new(RefusalKind::Refused, what, ""));
+        };
+        let order = match order {
+            MysqldOrder::ReleaseFollower
+                if self.setup.mutation == Some(Mutation::ReleaseInWords) =>
+            {
+                MysqldOrder::Look
+            }
+            order => order,
+        };
+        let mysqld = host.converted(&self.setup, &self.directory, beside);
+        let mysqld = mysqld
+            .map_err(|error| Refusal::new(RefusalKind::Failed, error.to_string(), "fix that"))?;
+        mysqld.carry_out(&order).await
+    }
+
+    /// As the product's member: it may have begun, or be waiting for another one.
+    async fn bootstrap(&self, origin: String) -> Result<(), Refusal> {
+        let until = Instant::now() + FOUNDING_LIMIT;
+        let mut failed = None;
+        loop {
+            if let RingState::Belongs { .. } = self.directory.state() {
+                return Ok(());
+            }
+            if failed.is_none()
+                && let Some(orders) = &self.orders
+            {
+                let (tell, told) = oneshot::channel();
+                let order = BootstrapOrder {
+                    origin: LogOrigin::behind(origin.clone()),
+                    failed: tell,
+                };
+                failed = orders.try_send(order).is_ok().then_some(told);
+            }
+            if let Some(failed) = &mut failed
+                && let Ok(cause) = failed.try_recv()
+            {
+                let what = format!("the ring cannot be made: {cause}");
+                return Err(Refusal::new(RefusalKind::Refused, what, "try again"));
+            }
+            if Instant::now() > until {
+                let what = "the ring is not made yet";
+                return Err(Refusal::new(RefusalKind::Unknown, what, "try again"));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn promote(&self, to: MemberId) -> Result<(), Refusal> {
+        let refused = |what: String| Refusal::new(RefusalKind::Refused, what, "");
+        let Some((member, _)) = &self.takes_part else {
+            return Err(refused("it does not take part in its ring yet".to_owned()));
+        };
+        if member.leadership_now().leading_term().is_none() {
+            return Err(refused("it does not lead".to_owned()));
+        }
+        let (progress, _) = watch::channel(PromotionProgress::default());
+        let promoted = member.promote(to, progress).await;
+        promoted
+            .map(drop)
+            .map_err(|error| refused(error.to_string()))
+    }
+}

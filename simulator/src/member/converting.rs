@@ -1,0 +1,198 @@
+//! An operator's `witness enable-raft` or `disable-raft` on a host: the product's code, over admin calls of the simulation.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+use member::conversion::{
+    Conversion, ConversionFailure, ConversionMembers, Course, Detaching, Direction, Enabling,
+    FailureKind, MemberPlace, ReplicationAccount, RingSeen, Work,
+};
+use member::protocol::{MysqldAnswer, MysqldOrder, Refusal};
+use mysql_link::ConnectOptions;
+use raft_types::MemberId;
+use tokio::time::Instant;
+
+use crate::member::admin_calls::{AdminCalls, Answer, PATIENCE, Question, Silence, Status};
+use crate::record::Record;
+
+/// One run of the command.
+pub(crate) struct ConversionCommand {
+    pub(crate) direction: Direction,
+    pub(crate) own: MemberPlace,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) connect: ConnectOptions,
+    /// All members of the configuration.
+    pub(crate) places: Vec<MemberPlace>,
+    pub(crate) calls: AdminCalls,
+    /// `--timeout`.
+    pub(crate) patience: Duration,
+    pub(crate) record: Record,
+}
+
+impl ConversionCommand {
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// What it prints; where its files are is left out of that.
+    pub(crate) async fn run(self) -> Result<(), String> {
+        let Self {
+            direction,
+            own,
+            data_dir,
+            connect,
+            places,
+            calls,
+            patience,
+            record,
+        } = self;
+        let members = CalledMembers {
+            own: own.id,
+            places,
+            calls,
+            leader: Mutex::new(None),
+        };
+        let conversion = Conversion {
+            direction,
+            members: &members,
+            own: own.id,
+            name: own.name,
+            data_dir: data_dir.clone(),
+            connect,
+            stock: Vec::new(),
+            binlog_account: None,
+            until: Instant::now() + patience,
+        };
+        let ended = match direction {
+            Direction::EnableRaft => match Enabling::course(&conversion, None).await {
+                Ok(mut course) => go(&mut course, &record).await,
+                Err(failure) => Err(failure.to_string()),
+            },
+            Direction::DisableRaft => {
+                let account = ReplicationAccount::default();
+                match Detaching::course(&conversion, account).await {
+                    Ok(mut course) => go(&mut course, &record).await,
+                    Err(failure) => Err(failure.to_string()),
+                }
+            }
+        };
+        ended.map_err(|why| why.replace(&data_dir.display().to_string(), "DIR"))
+    }
+}
+
+async fn go<W: Work>(course: &mut Course<W>, record: &Record) -> Result<(), String> {
+    let obstacles: Vec<String> = course.obstacles().iter().map(ToString::to_string).collect();
+    if !obstacles.is_empty() {
+        return Err(obstacles.join("; "));
+    }
+    if course.is_done() {
+        return Ok(());
+    }
+    let done = course.carry_out(|step, _| record.note(&format!("the command has done: {step}")));
+    match done.await {
+        Ok(_) => Ok(()),
+        Err(failure) => Err(failure.to_string()),
+    }
+}
+
+struct CalledMembers {
+    own: MemberId,
+    places: Vec<MemberPlace>,
+    calls: AdminCalls,
+    /// Who was seen to lead last.
+    leader: Mutex<Option<MemberId>>,
+}
+
+impl CalledMembers {
+    async fn status(&self, place: &MemberPlace) -> Result<Status, Silence> {
+        let until = Instant::now() + PATIENCE;
+        self.calls
+            .ask(self.own, place.id, until, Question::Status)
+            .await
+    }
+
+    async fn ask<T>(
+        &self,
+        to: MemberId,
+        until: Instant,
+        question: impl FnOnce(Answer<Result<T, Refusal>>) -> Question,
+    ) -> Result<T, ConversionFailure> {
+        match self.calls.ask(self.own, to, until, question).await {
+            Ok(answer) => Ok(answer?),
+            Err(silence) => Err(ConversionFailure::new(
+                FailureKind::Unknown,
+                silence.words(),
+                "",
+            )),
+        }
+    }
+}
+
+impl ConversionMembers for CalledMembers {
+    fn ring(&self) -> BoxFuture<'_, RingSeen> {
+        async {
+            let asked = join_all(self.places.iter().map(|place| self.status(place))).await;
+            let serving = self
+                .places
+                .iter()
+                .zip(&asked)
+                .filter_map(|(place, status)| {
+                    let term = status.as_ref().ok()?.serves?;
+                    Some((term, place.id))
+                });
+            let leader = serving.max().map(|(_, id)| id);
+            *self.leader.lock().unwrap_or_else(PoisonError::into_inner) = leader;
+            let said = asked.into_iter().map(|status| match status {
+                Ok(status) => Ok(status.said),
+                Err(silence) => Err(silence.words().to_owned()),
+            });
+            RingSeen {
+                leader,
+                members: self.places.iter().cloned().zip(said).collect(),
+            }
+        }
+        .boxed()
+    }
+
+    fn order<'a>(
+        &'a self,
+        member: &'a MemberPlace,
+        order: MysqldOrder,
+        until: Instant,
+    ) -> BoxFuture<'a, Result<MysqldAnswer, ConversionFailure>> {
+        self.ask(member.id, until, |answer| Question::Order(order, answer))
+            .boxed()
+    }
+
+    fn bootstrap<'a>(
+        &'a self,
+        member: &'a MemberPlace,
+        origin: String,
+        until: Instant,
+    ) -> BoxFuture<'a, Result<(), ConversionFailure>> {
+        self.ask(member.id, until, |answer| {
+            Question::Bootstrap(origin, answer)
+        })
+        .boxed()
+    }
+
+    fn promote(
+        &self,
+        to: MemberId,
+        until: Instant,
+    ) -> BoxFuture<'_, Result<(), ConversionFailure>> {
+        async move {
+            let leader = *self.leader.lock().unwrap_or_else(PoisonError::into_inner);
+            match leader {
+                None => Err(ConversionFailure::error("nobody leads")),
+                Some(leader) => {
+                    self.ask(leader, until, |answer| Question::Promote(to, answer))
+                        .await
+                }
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,161 @@
+//! The process of a member that has no ring yet: it answers calls, and waits until another member makes the ring, or it is ordered to
+//! make it itself. Then it opens its log and takes part.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use consensus::{LogOrigin, RingState};
+use raft_types::{MemberId, MemberRecord};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use transport::bootstrap_ring_by;
+
+use crate::member::admin_calls::{AdminCall, FoundingMember};
+use crate::member::answering::{Answering, BootstrapOrder};
+use crate::member::clock::Clock;
+use crate::member::directory::Directory;
+use crate::member::process_setup::ProcessSetup;
+use crate::network::MessageQueue;
+use crate::record::Record;
+use crate::tick::Tick;
+
+/// How often a waiting member looks whether it was taken into a ring.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long the others are waited for when an operator waits too.
+const ORDERED_PATIENCE: Duration = Duration::from_secs(10);
+/// The same where it goes on by itself.
+const PATIENCE: Duration = Duration::from_secs(365 * 86_400);
+
+/// The first membership, where this member has to begin the ring.
+type FirstMembers = Option<BTreeMap<MemberId, MemberRecord>>;
+
+/// See the module.
+pub(crate) struct Waiting {
+    setup: ProcessSetup,
+    queue: MessageQueue,
+    record: Record,
+    runtime: Runtime,
+    clock: Clock,
+    answering: Answering,
+    come: mpsc::UnboundedReceiver<FirstMembers>,
+}
+
+/// A process that has come to its ring.
+pub(crate) struct Waited {
+    pub(super) setup: ProcessSetup,
+    pub(super) queue: MessageQueue,
+    pub(super) record: Record,
+    pub(super) runtime: Runtime,
+    pub(super) clock: Clock,
+    pub(super) first_members: FirstMembers,
+}
+
+impl Waiting {
+    pub(super) fn new(
+        setup: &ProcessSetup,
+        directory: &Directory,
+        queue: &MessageQueue,
+        record: &Record,
+        runtime: Runtime,
+        now: Tick,
+    ) -> Self {
+        let (orders, ordered) = mpsc::channel(1);
+        let (come, has_come) = mpsc::unbounded_channel();
+        let origin = runtime.block_on(async { Instant::now() });
+        let (joining, own) = (directory.clone(), setup.id);
+        runtime.spawn(async move {
+            // Who waits for it is gone with the process.
+            drop(come.send(join(own, &joining, ordered).await));
+        });
+        Self {
+            clock: Clock::new(setup.rate, now, origin),
+            answering: Answering::before(setup, directory, orders),
+            setup: setup.clone(),
+            queue: queue.clone(),
+            record: record.clone(),
+            runtime,
+            come: has_come,
+        }
+    }
+
+    /// Runs until a moment of the world. Whether it has come to its ring: see [`Waiting::end`].
+    pub(crate) fn run_until(&mut self, now: Tick) -> bool {
+        let until = self.clock.at(now);
+        self.runtime
+            .block_on(async { tokio::time::sleep_until(until).await });
+        !self.come.is_empty()
+    }
+
+    /// What takes part, once it has come.
+    pub(crate) fn end(mut self) -> Waited {
+        Waited {
+            first_members: self.come.try_recv().unwrap_or_default(),
+            setup: self.setup,
+            queue: self.queue,
+            record: self.record,
+            runtime: self.runtime,
+            clock: self.clock,
+        }
+    }
+
+    pub(crate) fn answer(&self, call: AdminCall) {
+        self.runtime
+            .spawn(self.answering.clone().answer(call.question));
+    }
+}
+
+/// Comes to the ring, as long as it takes.
+async fn join(
+    own: MemberId,
+    directory: &Directory,
+    mut ordered: mpsc::Receiver<BootstrapOrder>,
+) -> FirstMembers {
+    if let RingState::Bootstrapping { .. } = directory.state()
+        && let Ok(members) = found(own, directory, &directory.book.origin(), PATIENCE).await
+    {
+        return Some(members);
+    }
+    loop {
+        let order = tokio::select! {
+            biased;
+            () = taken_in(directory) => return None,
+            order = ordered.recv() => order,
+        };
+        let Some(BootstrapOrder { origin, failed }) = order else {
+            taken_in(directory).await;
+            return None;
+        };
+        // Begun already, it is still the same ring.
+        let origin = match directory.state() {
+            RingState::Bootstrapping { .. } => directory.book.origin(),
+            _ => origin,
+        };
+        match found(own, directory, &origin, ORDERED_PATIENCE).await {
+            Ok(members) => return Some(members),
+            Err(why) => drop(failed.send(why)),
+        }
+    }
+}
+
+async fn taken_in(directory: &Directory) {
+    while !matches!(directory.state(), RingState::Belongs { .. }) {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn found(
+    own: MemberId,
+    directory: &Directory,
+    origin: &LogOrigin,
+    patience: Duration,
+) -> Result<BTreeMap<MemberId, MemberRecord>, String> {
+    let calls = FoundingMember {
+        own,
+        calls: directory.calls.clone(),
+    };
+    let (book, configured) = (&directory.book, &directory.configured);
+    let plan = bootstrap_ring_by(&calls, book, true, origin, configured, patience).await;
+    plan.map(|plan| plan.members)
+        .map_err(|error| error.to_string())
+}

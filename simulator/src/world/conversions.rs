@@ -1,0 +1,541 @@
+//! [`Scenario::Conversions`]: servers in plain replication become a ring, and go back. An operator runs `enable-raft` and `disable-raft`
+//! on the primary's host, is killed at random points, and runs the command again, while clients go on and members, servers, hosts and
+//! links fail. Between the two the ring works for a while, and everything goes wrong that goes wrong in a ring. In each phase
+//! everything is mended before the next one, and the command has to come to its end then.
+//!
+//! ```text
+//!   plain replication ─ enable-raft ─► ring ─ disable-raft ─► plain replication ─ (enable-raft ─► ring)
+//! ```
+//!
+//! [`Scenario::Conversions`]: crate::scenario::Scenario::Conversions
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fastrand::Rng;
+use member::conversion::{Direction, MemberPlace};
+use mysqld_model::Mysqld;
+use raft_types::MemberId;
+use tokio::task::AbortHandle;
+
+use crate::dice::pick;
+use crate::event::Event;
+use crate::faults::{self, Crash, Fault, MysqldFault};
+use crate::member::{AdminCalls, ConversionCommand, Hosts, OptionFile};
+use crate::mutation::Mutation;
+use crate::operations::Operation;
+use crate::tick::{STEP, Tick};
+use crate::world::World;
+use crate::world::mysqlds::TIME_FOR_SERVERS;
+use crate::world::slot::Slot;
+
+/// Until replicas follow the primary at the beginning.
+const TIME_TO_FOLLOW: Duration = Duration::from_secs(20);
+/// How long operators may take to the command's end, once everything is mended: a run that is under way may have to come to its own
+/// time limit first.
+const TIME_TO_CONVERT: Duration = Duration::from_secs(180);
+/// How long things go wrong where the command never comes to its end.
+const LONG_CHAOS: Duration = Duration::from_secs(45);
+/// Between two runs of the command.
+const RUN_AGAIN: Duration = Duration::from_secs(1);
+
+/// What is converted, and by whom.
+pub(super) struct Conversions {
+    hosts: Hosts,
+    pub(super) calls: AdminCalls,
+    /// Commits wait for an ACK before there is a ring.
+    semi_sync: bool,
+    /// Nothing was converted yet: option files are those of plain replication as it was at first.
+    at_first: bool,
+    /// Beside which member the primary was when that was last known.
+    primary: MemberId,
+    /// What the operator is at.
+    goal: Option<Direction>,
+    run: Option<Run>,
+    /// When the command is run next.
+    next: Tick,
+    /// Servers that the service manager starts, and when.
+    starts: BTreeMap<MemberId, Tick>,
+}
+
+/// A run of the command.
+struct Run {
+    own: MemberId,
+    task: AbortHandle,
+    outcome: Outcome,
+}
+
+/// How a run has ended, once it has.
+type Outcome = Arc<Mutex<Option<Result<(), String>>>>;
+
+impl Conversions {
+    pub(super) fn new(calls: AdminCalls, dice: &mut Rng) -> Self {
+        Self {
+            hosts: Hosts::new().unwrap_or_else(|error| panic!("no runtime for hosts: {error}")),
+            calls,
+            semi_sync: dice.u32(0..4) > 0,
+            at_first: true,
+            primary: MemberId(0),
+            goal: None,
+            run: None,
+            next: Tick::default(),
+            starts: BTreeMap::new(),
+        }
+    }
+
+    fn kill_the_command(&mut self, next: Tick) {
+        if let Some(run) = self.run.take() {
+            run.task.abort();
+        }
+        self.next = next;
+    }
+}
+
+impl World {
+    /// Starts servers in plain replication, and members without a ring.
+    pub(super) fn begin_plainly(&mut self) {
+        for slot in self.slots.values_mut() {
+            slot.start(&self.queue, &self.record, self.now);
+        }
+        let servers = self.servers();
+        let Some(primary) = servers.keys().next().copied() else {
+            return;
+        };
+        let source = self.name_of(primary);
+        let Some(conversions) = &mut self.conversions else {
+            return;
+        };
+        conversions.primary = primary;
+        self.record.note(&format!(
+            "plain replication from {primary}, semi-sync: {}",
+            conversions.semi_sync
+        ));
+        for server in servers.values().cloned() {
+            let replicating = async move { server.run_plain_replication().await };
+            conversions.hosts.begin(replicating);
+        }
+        for member in servers.keys() {
+            self.start_plainly(*member);
+        }
+        for (_, server) in servers.iter().filter(|(id, _)| **id != primary) {
+            if let Ok(mut session) = server.log_in("root") {
+                session.run(&format!(
+                    "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{source}', SOURCE_PORT = 3306, \
+                     SOURCE_USER = 'witness', SOURCE_PASSWORD = '', SOURCE_AUTO_POSITION = 1"
+                ));
+                session.run("START REPLICA");
+            }
+        }
+        self.steps(Duration::from_secs(1));
+    }
+
+    fn name_of(&self, member: MemberId) -> String {
+        let slot = self.slots.get(&member);
+        slot.map(|slot| slot.setup.record.name.clone())
+            .unwrap_or_default()
+    }
+
+    fn start_plainly(&self, member: MemberId) {
+        let host = self
+            .slots
+            .get(&member)
+            .and_then(|slot| slot.setup.host.as_ref());
+        if let (Some(host), Some(conversions)) = (host, &self.conversions) {
+            host.start_plainly(OptionFile {
+                is_primary: member == conversions.primary,
+                semi_sync: conversions.semi_sync && conversions.at_first,
+            });
+        }
+    }
+
+    pub(super) fn conversions(&mut self) {
+        self.until_replicas_follow();
+        self.clients_begin();
+        self.convert(Direction::EnableRaft);
+        self.until_servers_follow();
+        let chaos = Duration::from_millis(self.dice.u64(2_000..12_000));
+        self.go_wrong(chaos);
+        self.mend();
+        self.convert(Direction::DisableRaft);
+        if self.dice.u32(0..3) == 0 {
+            self.convert(Direction::EnableRaft);
+        }
+    }
+
+    fn until_replicas_follow(&mut self) {
+        let start = self.now;
+        let follow = |world: &Self| {
+            let servers = world.servers();
+            let primary = world.conversions.as_ref().map(|one| one.primary);
+            let mut replicas = servers.iter().filter(|(id, _)| Some(**id) != primary);
+            replicas.all(|(_, server)| server.channel().is_some_and(|(.., connected)| connected))
+        };
+        while self.goes_on() && !follow(self) {
+            if self.now - start > TIME_TO_FOLLOW {
+                let words = format!("replicas do not follow: {}", self.in_words());
+                self.record.saw(&Event::Stuck { words });
+                return;
+            }
+            self.step();
+        }
+    }
+
+    /// Waits for a ring with a primary that takes writes, and followers.
+    fn until_servers_follow(&mut self) {
+        let start = self.now;
+        while self.goes_on() && !self.is_calm() {
+            if self.now - start > TIME_FOR_SERVERS {
+                let words = format!("the ring does not settle: {}", self.in_words());
+                self.record.saw(&Event::Stuck { words });
+                return;
+            }
+            self.step();
+        }
+    }
+
+    /// An operator begins, things go wrong for a while, all of it is mended, and the command comes to its end.
+    fn convert(&mut self, direction: Direction) {
+        self.record
+            .note(&format!("an operator is to {}", direction.name()));
+        let now = self.now;
+        if let Some(conversions) = &mut self.conversions {
+            conversions.goal = Some(direction);
+            conversions.next = now;
+        }
+        // Now and then nothing goes wrong.
+        let is_quiet = self.dice.u32(0..5) == 0 && self.mutation.is_none();
+        let chaos = match self.mutation {
+            Some(Mutation::ReleaseInWords) => LONG_CHAOS,
+            _ => Duration::from_millis(self.dice.u64(2_000..15_000)),
+        };
+        let end = self.now.after(chaos);
+        let pause = self.intensity.pause.min(Duration::from_millis(700));
+        let chance = STEP.as_secs_f64() / pause.as_secs_f64();
+        while self.now < end && self.goes_on() && self.is_converting() {
+            if !is_quiet
+                && self.dice.f64() < chance
+                && let Some(fault) = self.fault_of_a_conversion()
+            {
+                self.play(fault);
+            }
+            self.step();
+        }
+        self.mend();
+        let start = self.now;
+        while self.goes_on() && self.is_converting() {
+            if self.now - start > TIME_TO_CONVERT {
+                let name = direction.name();
+                let words = format!("{name} does not come to its end: {}", self.in_words());
+                self.record.saw(&Event::Stuck { words });
+                return;
+            }
+            self.step();
+        }
+    }
+
+    fn is_converting(&self) -> bool {
+        let conversions = self.conversions.as_ref();
+        conversions.is_some_and(|conversions| conversions.goal.is_some())
+    }
+
+    /// The next thing that goes wrong in the middle of a conversion.
+    fn fault_of_a_conversion(&mut self) -> Option<Fault> {
+        let servers: Vec<MemberId> = self.servers().into_keys().collect();
+        let all = self.there();
+        let own = self.where_the_primary_is();
+        let member = match self.dice.u32(0..5) {
+            0..=1 => own,
+            2..=3 => *pick(&mut self.dice, &servers),
+            _ => *pick(&mut self.dice, &all),
+        };
+        let time = Duration::from_millis(self.dice.u64(10..3_000));
+        let is_server = servers.contains(&member);
+        let crash = |crash, after_calls| Fault::Crash {
+            member,
+            crash,
+            after_calls,
+            down: time,
+        };
+        let fault = match self.dice.u32(0..14) {
+            0..=4 => {
+                let next = self.now.after(time);
+                if let Some(conversions) = &mut self.conversions
+                    && conversions.run.is_some()
+                {
+                    self.record.note("the command is killed");
+                    conversions.kill_the_command(next);
+                }
+                return None;
+            }
+            5 if is_server => Fault::Mysqld {
+                member,
+                fault: MysqldFault::Kill,
+            },
+            6 if is_server => Fault::Mysqld {
+                member,
+                fault: MysqldFault::KillWithMember,
+            },
+            7 if is_server => Fault::Mysqld {
+                member,
+                fault: MysqldFault::Pause(time),
+            },
+            5..=9 => crash(Crash::Kill, self.dice.u64(0..12)),
+            10 => crash(faults::power_cut(&mut self.dice), 0),
+            11..=12 => Fault::Cut {
+                from: vec![member],
+                to: all.into_iter().filter(|other| *other != member).collect(),
+                both: self.dice.bool(),
+                time,
+            },
+            _ => Fault::Promote {
+                to: *pick(&mut self.dice, &servers),
+            },
+        };
+        // Nothing of a host goes on without power.
+        if let Fault::Crash {
+            crash: Crash::PowerCut(_),
+            ..
+        } = fault
+            && let Some(conversions) = &mut self.conversions
+            && conversions
+                .run
+                .as_ref()
+                .is_some_and(|run| run.own == member)
+        {
+            conversions.kill_the_command(self.now.after(time));
+        }
+        Some(fault)
+    }
+
+    /// Beside which member an operator works: where the primary is, as far as that can be seen.
+    fn where_the_primary_is(&self) -> MemberId {
+        let servers = self.servers();
+        let mut open = servers.iter().filter(|(_, server)| server.is_open());
+        let last = self.conversions.as_ref().map(|one| one.primary);
+        let last = last.unwrap_or(MemberId(0));
+        if let (Some((member, _)), None) = (open.next(), open.next()) {
+            return *member;
+        }
+        if self.is_left_alone(last) {
+            return last;
+        }
+        let leader = self.serving().map(|(leader, _)| leader);
+        let leader = leader.filter(|leader| servers.contains_key(leader));
+        leader.unwrap_or(last)
+    }
+
+    fn is_left_alone(&self, member: MemberId) -> bool {
+        let slot = self.slots.get(&member);
+        let host = slot.and_then(|slot| Some((slot, slot.setup.host.as_ref()?)));
+        host.is_some_and(|(slot, host)| host.is_left_alone(&slot.setup))
+    }
+
+    // What is looked at behind each step.
+
+    /// What runs on hosts goes on; so does the operator.
+    pub(super) fn look_at_conversions(&mut self) {
+        let Some(conversions) = self.conversions.take() else {
+            return;
+        };
+        conversions.hosts.run_until(self.now);
+        for call in conversions.calls.due() {
+            let slot = self.slots.get(&call.to);
+            if let Some(call) = slot.and_then(|slot| slot.answer(call)) {
+                conversions.calls.put_back(call);
+            }
+        }
+        self.conversions = Some(conversions);
+        self.start_servers_plainly();
+        self.go_on_with_the_command();
+        self.nobody_writes_beside_the_primary();
+    }
+
+    /// The service manager starts servers that have died and that nobody manages.
+    fn start_servers_plainly(&mut self) {
+        let alone = |(member, slot): (&MemberId, &Slot)| {
+            let host = slot.setup.host.as_ref()?;
+            let is_down = !host.mysqld.is_running() && host.is_left_alone(&slot.setup);
+            is_down.then(|| (*member, host.start_takes()))
+        };
+        let alone: BTreeMap<MemberId, Duration> = self.slots.iter().filter_map(alone).collect();
+        let now = self.now;
+        let Some(conversions) = &mut self.conversions else {
+            return;
+        };
+        conversions
+            .starts
+            .retain(|member, _| alone.contains_key(member));
+        for (member, takes) in &alone {
+            let at = now.after(*takes);
+            conversions.starts.entry(*member).or_insert(at);
+        }
+        let due = conversions.starts.iter().filter(|(_, at)| **at <= now);
+        let due: Vec<MemberId> = due.map(|(member, _)| *member).collect();
+        for member in due {
+            if let Some(conversions) = &mut self.conversions {
+                conversions.starts.remove(&member);
+            }
+            self.start_plainly(member);
+        }
+    }
+
+    fn go_on_with_the_command(&mut self) {
+        let Some(conversions) = &mut self.conversions else {
+            return;
+        };
+        let Some(direction) = conversions.goal else {
+            return;
+        };
+        if let Some(run) = &conversions.run {
+            let told = run.outcome.lock();
+            let told = told.unwrap_or_else(PoisonError::into_inner).take();
+            let Some(ended) = told else {
+                return;
+            };
+            let own = run.own;
+            self.record
+                .note(&format!("{} on {own}: {ended:?}", direction.name()));
+            conversions.run = None;
+            conversions.next = self.now.after(RUN_AGAIN);
+            if ended.is_ok() {
+                conversions.goal = None;
+                conversions.primary = own;
+                // Now option files are as the documentation says.
+                conversions.at_first = false;
+            }
+            return;
+        }
+        if self.now >= conversions.next {
+            self.run_the_command(direction);
+        }
+    }
+
+    fn run_the_command(&mut self, direction: Direction) {
+        let own = self.where_the_primary_is();
+        let places = self.slots.iter().map(|(id, slot)| {
+            let record = &slot.setup.record;
+            MemberPlace {
+                id: *id,
+                name: record.name.clone(),
+                kind: record.kind,
+                address: format!("{}:7400", record.name),
+            }
+        });
+        let places: Vec<MemberPlace> = places.collect();
+        let patience = Duration::from_millis(self.dice.u64(15_000..60_000));
+        let next = self.now.after(RUN_AGAIN);
+        let host = self
+            .slots
+            .get(&own)
+            .and_then(|slot| slot.setup.host.clone());
+        let place = places.iter().find(|place| place.id == own).cloned();
+        let (Some(conversions), Some(host), Some(place)) = (&mut self.conversions, host, place)
+        else {
+            return;
+        };
+        conversions.next = next;
+        if direction == Direction::DisableRaft && host.mysqld.is_open() {
+            // Whoever gives plain replication back sees first that no other server starts open.
+            conversions.primary = own;
+        }
+        let Ok(connect) = host.connect() else {
+            return;
+        };
+        let name = direction.name();
+        self.record.note(&format!("{name} is run on {own}"));
+        let command = ConversionCommand {
+            direction,
+            own: place,
+            data_dir: host.member_dir(),
+            connect,
+            places,
+            calls: conversions.calls.clone(),
+            patience,
+            record: self.record.clone(),
+        };
+        let outcome = Outcome::default();
+        let tell = outcome.clone();
+        let task = conversions.hosts.begin(async move {
+            let ended = command.run().await;
+            *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+        });
+        conversions.run = Some(Run { own, task, outcome });
+    }
+
+    /// Beside a server that takes writes and that no member manages, no other one takes any.
+    fn nobody_writes_beside_the_primary(&self) {
+        let hosts = self.slots.iter().filter_map(|(member, slot)| {
+            let host = slot.setup.host.as_ref()?;
+            let is_open = host.mysqld.is_open();
+            is_open.then(|| (*member, host.is_left_alone(&slot.setup)))
+        });
+        let open: Vec<(MemberId, bool)> = hosts.collect();
+        let plain = open.iter().find(|(_, left_alone)| *left_alone);
+        if let Some((plain, _)) = plain
+            && let Some((other, _)) = open.iter().find(|(member, _)| member != plain)
+        {
+            let (plain, other) = (*plain, *other);
+            let both = Operation::TwoPrimaries { plain, other };
+            self.record.saw(&Event::Operation(both));
+        }
+    }
+
+    // The end.
+
+    /// What a conversion leaves behind, as the documentation promises it.
+    pub(super) fn what_is_left_is_as_promised(&self) {
+        let left_alone = |(member, slot): (&MemberId, &Slot)| {
+            let host = slot.setup.host.as_ref()?;
+            Some((*member, host.is_left_alone(&slot.setup)))
+        };
+        let left_alone: BTreeMap<MemberId, bool> =
+            self.slots.iter().filter_map(left_alone).collect();
+        let kinds: BTreeSet<bool> = left_alone.values().copied().collect();
+        let wrong = match kinds.into_iter().collect::<Vec<bool>>()[..] {
+            [false] => self.not_of_a_ring(),
+            [true] => self.not_plain(),
+            _ => Some(format!(
+                "members differ in what they manage: {left_alone:?}"
+            )),
+        };
+        if let Some(words) = wrong {
+            let words = format!("{words}: {}", self.in_words());
+            self.record.saw(&Event::Stuck { words });
+        }
+    }
+
+    fn not_of_a_ring(&self) -> Option<String> {
+        let unnamed = |server: &Mysqld| server.channel().is_some_and(|(name, ..)| name.is_empty());
+        let servers = self.servers();
+        let (member, _) = servers.iter().find(|(_, server)| unnamed(server))?;
+        Some(format!("the server of {member} replicates by itself"))
+    }
+
+    fn not_plain(&self) -> Option<String> {
+        let servers = self.servers();
+        let primary = servers.iter().find(|(_, server)| server.is_open());
+        let Some((primary, server)) = primary else {
+            return Some("there is no primary".to_owned());
+        };
+        if server.waits_for_acks() || server.channel().is_some() {
+            return Some(format!(
+                "the released primary {primary} is not plain: waits for ACKs {}, channel {:?}",
+                server.waits_for_acks(),
+                server.channel()
+            ));
+        }
+        let source = self.name_of(*primary);
+        let replicas = servers.iter().filter(|(id, _)| *id != primary);
+        let mut channels = replicas.map(|(id, server)| (id, server.channel()));
+        let (member, channel) = channels.find(|(_, channel)| {
+            let follows = channel.as_ref().is_some_and(|(name, host, connected)| {
+                name.is_empty() && *host == source && *connected
+            });
+            !follows
+        })?;
+        Some(format!(
+            "the server of {member} does not follow {source}: {channel:?}"
+        ))
+    }
+}
