@@ -24,6 +24,28 @@ pub(crate) const TARGETS: &[Target] = &[
         archive_piece,
     )
     .within(8 * UNPACKED, 64),
+    Target::new(
+        "archive-encrypted",
+        "an object of an archive that is decrypted and unpacked",
+        |bytes| match bytes.split_first_chunk() {
+            Some((size, object)) => {
+                let bytes = u32::from_le_bytes(*size) as usize % UNPACKED;
+                fuzzing::decrypted(object, bytes as u64)
+            }
+            None => false,
+        },
+    )
+    .within(8 * UNPACKED, 64),
+    Target::new(
+        "archive-keys",
+        "files of the keys with which an archive is encrypted and read",
+        |bytes| match (bytes.split_first(), std::str::from_utf8(bytes)) {
+            (Some((which, _)), Ok(text)) if which.is_ascii() => {
+                fuzzing::keys(&text[1..], which % 2 == 1)
+            }
+            _ => false,
+        },
+    ),
 ];
 
 /// The first byte says whether it is packed or unpacked. What is packed is parted at the byte that the next two say, what is

@@ -3,8 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod archiver;
+mod directory;
+mod encrypted;
 mod faulty_storage;
 mod pieces;
+mod pruning;
 mod reading;
 mod ring;
 mod s3;

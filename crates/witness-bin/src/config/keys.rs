@@ -737,6 +737,30 @@ pub const KEYS: &[Key] = &[
         "Files of the log that are not archived yet are not purged as long as they take no more than this together. Beyond it the oldest go, and the archive has a gap there.",
     ),
     key(
+        "archive.recipients_file",
+        Kind::File,
+        Value("\"\""),
+        "\"/etc/witness/archive-recipients.txt\"",
+        "File with public keys of age, one a line (`age1…`): what is archived is encrypted for them, and a member cannot read it. `witness archive keygen` makes a pair. Read again at each interval; as long as it cannot be, nothing is archived. Empty: nothing is encrypted.",
+    ),
+    key(
+        "archive.keep",
+        Kind::Duration {
+            min: 0,
+            max: 100 * 365 * DAY,
+        },
+        Value("\"0s\""),
+        "\"30d\"",
+        "How long what was committed stays in the archive. Files of the log that have nothing younger are deleted there, the oldest first. `0s`: for ever.",
+    ),
+    key(
+        "archive.prune",
+        Kind::Bool,
+        Value("true"),
+        "",
+        "Whether the member that archives deletes in the archive what may go: pieces that a whole file has replaced a day ago, and what is older than `archive.keep`. Where its credentials may not delete: `false`, and `witness archive prune` somewhere else.",
+    ),
+    key(
         "http.listen",
         Kind::HostPort,
         Value("\"\""),

@@ -48,7 +48,9 @@ pub(super) fn archive_settings(values: &Values) -> Option<Option<ArchiveSettings
         return Some(None);
     }
     let file = values.text("archive.options_file")?;
+    let recipients = values.text("archive.recipients_file")?;
     let rate = values.number("archive.bytes_per_second")?;
+    let keep = values.duration("archive.keep")?;
     Some(Some(ArchiveSettings {
         url: Url::parse(&url).ok()?,
         options_file: (!file.is_empty()).then(|| file.into()),
@@ -56,6 +58,9 @@ pub(super) fn archive_settings(values: &Values) -> Option<Option<ArchiveSettings
         call_limit: values.duration("archive.call_limit")?,
         bytes_per_second: Some(rate).filter(|rate| *rate != 0),
         hold_bytes: values.number("archive.hold_bytes")?,
+        recipients_file: (!recipients.is_empty()).then(|| recipients.into()),
+        prune: values.bool("archive.prune")?,
+        keep: Some(keep).filter(|keep| !keep.is_zero()),
     }))
 }
 

@@ -1,0 +1,108 @@
+//! Which archive, and with what it is read.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use archive::encryption::Identities;
+use archive::reading::ArchivedLog;
+use archive::storage::{Storage, StorageError, StorageSettings};
+use url::Url;
+
+use crate::cli::config_args::ConfigArgs;
+use crate::terminal::{Exit, Failure};
+
+/// How long one call of the storage may take where no configuration says it.
+const CALL_LIMIT: Duration = Duration::from_secs(60);
+
+/// Which archive.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PlaceArgs {
+    /// Where the archive is, as in `archive.url`; without it, as the configuration says
+    #[arg(long, value_name = "URL")]
+    url: Option<Url>,
+    /// File with what the storage has to know, as in `archive.options_file`
+    #[arg(long, value_name = "FILE", requires = "url")]
+    options_file: Option<PathBuf>,
+    /// Configuration file to take them from
+    #[arg(short, long, value_name = "FILE", env = "WITNESS_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+/// Which archive, and with what it is decrypted.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReadArgs {
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// File with an identity, a secret key, of one of those for whom it is encrypted; may be given more than once
+    #[arg(short, long = "identity", value_name = "FILE")]
+    identities: Vec<PathBuf>,
+}
+
+/// A storage with an archive.
+pub(super) struct Place {
+    pub(super) url: Url,
+    pub(super) storage: Storage,
+    /// How long what was committed is kept there, as the configuration says, if that was read.
+    pub(super) keep: Option<Duration>,
+}
+
+impl PlaceArgs {
+    pub(super) fn place(&self) -> Result<Place, Failure> {
+        let (url, file, call_limit, keep) = match &self.url {
+            Some(url) => (url.clone(), self.options_file.clone(), CALL_LIMIT, None),
+            None => {
+                let config = ConfigArgs::of_file(self.config.clone());
+                let settings = config.load_without_files()?.0.member.archive;
+                let settings = settings.ok_or_else(|| {
+                    Failure::new(
+                        Exit::Usage,
+                        "neither --url nor a configuration with `archive.url` is given",
+                        "say where the archive is, as in --url s3://backups/orders",
+                    )
+                })?;
+                let (url, file) = (settings.url, settings.options_file);
+                (url, file, settings.call_limit, settings.keep)
+            }
+        };
+        let reached = StorageSettings::with_options_of(url.clone(), file.as_deref(), call_limit);
+        let storage = reached.and_then(|reached| Storage::open(&reached));
+        Ok(Place {
+            url,
+            storage: storage.map_err(|error| unreachable(&error))?,
+            keep,
+        })
+    }
+
+    /// What is in the archive, by its names.
+    pub(super) async fn open(&self) -> Result<ArchivedLog, Failure> {
+        let Place { url, storage, .. } = self.place()?;
+        let log = ArchivedLog::look(storage, None).await;
+        let log = log.map_err(|error| unreachable(&error))?.ok_or_else(|| {
+            Failure::error(format!("there is no log of a ring in the archive at {url}"))
+        })?;
+        if let Some(begins) = log.begins().filter(|_| log.runs().is_empty()) {
+            return Err(Failure::new(
+                Exit::Corrupt,
+                format!(
+                    "nothing is left of the archive at {url}, which should begin with {begins}"
+                ),
+                "",
+            ));
+        }
+        Ok(log)
+    }
+}
+
+impl ReadArgs {
+    /// What is in the archive, by its names.
+    pub(super) async fn open(&self) -> Result<ArchivedLog, Failure> {
+        let identities = Identities::of_files(&self.identities);
+        let identities =
+            identities.map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))?;
+        Ok(self.place.open().await?.with_identities(identities))
+    }
+}
+
+pub(super) fn unreachable(error: &StorageError) -> Failure {
+    Failure::error(error.to_string())
+}
