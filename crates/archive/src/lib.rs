@@ -7,6 +7,7 @@
 //! write the same, and whoever goes on begins where the names say that the one before has stopped.
 
 pub mod archiver;
+pub mod base_backup;
 pub mod chain;
 pub mod contents;
 #[doc(hidden)]

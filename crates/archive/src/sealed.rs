@@ -12,11 +12,11 @@ use crate::name::PieceName;
 /// What an object's name ends with.
 const COMPRESSED: &str = ".zst";
 /// zstd's own default.
-const LEVEL: i32 = 3;
+pub(crate) const LEVEL: i32 = 3;
 const CHUNK_BYTES: usize = 256 << 10;
 /// Of the window that a frame may ask for, the logarithm: 8 MiB, what every decoder has to take (RFC 8878). Frames of this program
 /// ask for 2 MiB at most. zstd alone takes 128 MiB, for as few bytes as a frame's header has.
-const MOST_WINDOW_LOG: u32 = 23;
+pub(crate) const MOST_WINDOW_LOG: u32 = 23;
 
 /// Why a piece could not be made an object, or an object is not the piece of its manifest.
 #[derive(Debug, thiserror::Error)]
@@ -141,14 +141,14 @@ fn pass(piece: PieceName, mut from: impl Read, mut to: impl Write) -> Result<Con
 }
 
 /// Counts and hashes what goes through it.
-struct Hashed<T> {
+pub(crate) struct Hashed<T> {
     inner: T,
     bytes: u64,
     sha256: Sha256,
 }
 
 impl<T> Hashed<T> {
-    fn new(inner: T) -> Self {
+    pub(crate) fn new(inner: T) -> Self {
         Self {
             inner,
             bytes: 0,
@@ -161,8 +161,14 @@ impl<T> Hashed<T> {
         self.sha256.update(bytes);
     }
 
+    /// What is within, and how many bytes went through it with which SHA-256.
+    pub(crate) fn into_parts(self) -> (T, u64, Hash) {
+        (self.inner, self.bytes, Hash(self.sha256.finalize().into()))
+    }
+
     fn hashed(self) -> (u64, Hash) {
-        (self.bytes, Hash(self.sha256.finalize().into()))
+        let (_, bytes, sha256) = self.into_parts();
+        (bytes, sha256)
     }
 }
 
@@ -175,7 +181,7 @@ impl<T: Write> Hashed<T> {
 
 impl<T: Read> Hashed<T> {
     /// Reads what is left, which belongs to the object as well.
-    fn finish_reading(mut self) -> io::Result<(u64, Hash)> {
+    pub(crate) fn finish_reading(mut self) -> io::Result<(u64, Hash)> {
         io::copy(&mut self, &mut io::sink())?;
         Ok(self.hashed())
     }

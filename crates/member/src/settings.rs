@@ -115,6 +115,8 @@ pub struct ArchiveSettings {
     pub bytes_per_second: Option<u64>,
     /// Bytes of the log that are kept at most because they are not archived.
     pub hold_bytes: u64,
+    /// The directory in which mysqld makes the copy of a base backup; `None` where it is named on the command line.
+    pub copy_directory: Option<PathBuf>,
 }
 
 /// When an entry counts as durable.

@@ -20,7 +20,7 @@ use crate::ring::{Ring, entries, id, ring};
 /// Longer than a call takes, shorter than the silence.
 const CALL_LIMIT: Duration = Duration::from_millis(1_500);
 
-fn storage(server: &ObjectStorage, secret: &str) -> Storage {
+pub(crate) fn storage(server: &ObjectStorage, secret: &str) -> Storage {
     let options = server
         .options()
         .map(|(name, value)| (name.to_owned(), value));

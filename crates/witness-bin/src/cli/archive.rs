@@ -1,5 +1,11 @@
-//! `witness archive`: looks at the archive of a ring's log, verifies it, and gets files of the log from it. No member has to run, and
-//! none has to be left.
+//! `witness archive`: looks at the archive of a ring, verifies it, gets files of the log from it, and puts base backups into it. No
+//! member has to run for what only reads it, and none has to be left.
+
+mod backup;
+mod bases;
+mod conditions;
+mod copying;
+mod register;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -8,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use archive::base_backup::{BASE_FOLDER, survey};
 use archive::manifest::Manifest;
 use archive::name::PieceName;
 use archive::reading::{ArchivedLog, PieceFault};
@@ -17,6 +24,9 @@ use binlog_store::FileNumber;
 use serde::Serialize;
 use url::Url;
 
+use crate::cli::archive::backup::BackupArgs;
+use crate::cli::archive::bases::{ListedBases, VerifiedBases};
+use crate::cli::archive::register::RegisterArgs;
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::block_on;
 use crate::terminal::{Exit, Failure, Format, Table, bytes_bar, print_json, print_text};
@@ -27,12 +37,16 @@ const CALL_LIMIT: Duration = Duration::from_secs(60);
 /// The verbs of `witness archive`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ArchiveCommand {
-    /// The files of the log that the archive has, and from when to when
+    /// The files of the log that the archive has, and from when to when, and its base backups
     List(PlaceArgs),
-    /// Read all that the archive has of the log: every checksum, and whether something is missing
+    /// Read all that the archive has: every checksum, and whether something is missing
     Verify(PlaceArgs),
     /// Get the files of the log from the archive, verified, into a directory
     Fetch(FetchArgs),
+    /// Put a base backup into the archive: a copy of the data of this host's mysqld, which goes on
+    Backup(BackupArgs),
+    /// Tell the archive of a backup that was made by other means, and is elsewhere
+    Register(RegisterArgs),
 }
 
 /// Which archive.
@@ -65,41 +79,68 @@ pub(crate) struct FetchArgs {
 /// Runs a verb.
 ///
 /// # Errors
-/// Exit 7 where something of the archive is damaged or missing, 1 for everything else.
+/// Exit 7 where something of the archive is damaged or missing, 4 where something is refused, 2 for a wrong configuration or argument, 1
+/// for everything else.
 pub(crate) fn run(command: &ArchiveCommand, format: Format) -> Result<(), Failure> {
     match command {
         ArchiveCommand::List(place) => block_on(list(place, format)),
         ArchiveCommand::Verify(place) => block_on(verify(place, format)),
         ArchiveCommand::Fetch(args) => block_on(fetch(args, format)),
+        ArchiveCommand::Backup(args) => block_on(backup::backup(args, format)),
+        ArchiveCommand::Register(args) => block_on(register::register(args, format)),
     }
 }
 
 impl PlaceArgs {
-    /// What is in the archive, by its names.
-    async fn open(&self) -> Result<ArchivedLog, Failure> {
+    /// The storage, and where it is, for messages.
+    fn storage(&self) -> Result<(Storage, Url), Failure> {
         let (url, file, call_limit) = match &self.url {
             Some(url) => (url.clone(), self.options_file.clone(), CALL_LIMIT),
             None => {
                 let config = ConfigArgs::of_file(self.config.clone());
                 let settings = config.load_without_files()?.0.member.archive;
-                let settings = settings.ok_or_else(|| {
-                    Failure::new(
-                        Exit::Usage,
-                        "neither --url nor a configuration with `archive.url` is given",
-                        "say where the archive is, as in --url s3://backups/orders",
-                    )
-                })?;
+                let settings = settings.ok_or_else(no_archive)?;
                 (settings.url, settings.options_file, settings.call_limit)
             }
         };
         let reached = StorageSettings::with_options_of(url.clone(), file.as_deref(), call_limit);
         let storage = reached.and_then(|reached| Storage::open(&reached));
-        let storage = storage.map_err(|error| unreachable(&error))?;
+        Ok((storage.map_err(|error| unreachable(&error))?, url))
+    }
+
+    /// What is in the archive of the log, by its names.
+    async fn open(&self) -> Result<ArchivedLog, Failure> {
+        let (storage, url) = self.storage()?;
         let log = ArchivedLog::look(storage, None).await;
         log.map_err(|error| unreachable(&error))?.ok_or_else(|| {
             Failure::error(format!("there is no log of a ring in the archive at {url}"))
         })
     }
+
+    /// The storage, and the archive of the log, if there is one: there may be base backups alone.
+    async fn look(&self) -> Result<(Storage, Option<ArchivedLog>), Failure> {
+        let (storage, url) = self.storage()?;
+        let log = ArchivedLog::look(storage.clone(), None).await;
+        let log = log.map_err(|error| unreachable(&error))?;
+        if log.is_none() {
+            let bases = storage.list(BASE_FOLDER).await;
+            if bases.map_err(|error| unreachable(&error))?.is_empty() {
+                return Err(Failure::error(format!(
+                    "there is no log of a ring in the archive at {url}, and no base backup"
+                )));
+            }
+        }
+        Ok((storage, log))
+    }
+}
+
+/// Neither a flag nor the configuration says where the archive is.
+fn no_archive() -> Failure {
+    Failure::new(
+        Exit::Usage,
+        "neither --url nor a configuration with `archive.url` is given",
+        "say where the archive is, as in --url s3://backups/orders",
+    )
 }
 
 fn unreachable(error: &StorageError) -> Failure {
@@ -127,13 +168,16 @@ struct ArchivedFile {
 #[derive(Debug, Serialize)]
 struct Listing {
     ring: Option<String>,
-    history: u32,
+    /// None where there are base backups alone.
+    history: Option<u32>,
     files: Vec<ArchivedFile>,
     gaps: Vec<Gap>,
     /// Where the archive ends.
     ends: Option<String>,
     /// Pieces that are not what they should be.
     damaged: Vec<Damage>,
+    #[serde(flatten)]
+    bases: ListedBases,
 }
 
 #[derive(Debug, Serialize)]
@@ -158,35 +202,46 @@ impl Damage {
 }
 
 async fn list(place: &PlaceArgs, format: Format) -> Result<(), Failure> {
-    let mut log = place.open().await?;
+    let (storage, mut log) = place.look().await?;
     let mut files: BTreeMap<FileNumber, ArchivedFile> = BTreeMap::new();
     let mut damaged = Vec::new();
-    let wanted = pieces(&log, None);
-    for &piece in &wanted {
-        let file = files.entry(piece.file).or_default();
-        file.log_name = piece.file.name();
-        file.pieces += 1;
-        file.archived_bytes += piece.end - piece.start;
-        file.closed |= piece.closed;
-        match log.manifest(piece).await {
-            Ok(manifest) => file.add(&manifest),
-            Err(fault) if says_nothing(&fault) => return Err(Failure::error(fault.to_string())),
-            Err(fault) => damaged.push(Damage::new(piece, &fault)),
+    let mut wanted = Vec::new();
+    if let Some(log) = &mut log {
+        wanted = pieces(log, None);
+        for &piece in &wanted {
+            let file = files.entry(piece.file).or_default();
+            file.log_name = piece.file.name();
+            file.pieces += 1;
+            file.archived_bytes += piece.end - piece.start;
+            file.closed |= piece.closed;
+            match log.manifest(piece).await {
+                Ok(manifest) => file.add(&manifest),
+                Err(fault) if says_nothing(&fault) => {
+                    return Err(Failure::error(fault.to_string()));
+                }
+                Err(fault) => damaged.push(Damage::new(piece, &fault)),
+            }
         }
     }
+    let ring = log.as_ref().and_then(ArchivedLog::ring);
+    let bases = survey(&storage, ring).await;
+    let bases = bases.map_err(|error| unreachable(&error))?;
+    let ring = ring.or(bases.bases.first().map(|base| base.ring));
     let listing = Listing {
-        ring: log.ring().map(|ring| ring.to_string()),
-        history: log.timeline().0,
+        ring: ring.map(|ring| ring.to_string()),
+        history: log.map(|log| log.timeline().0),
         files: files.into_values().collect(),
         gaps: gaps(&wanted),
         ends: wanted.last().map(|piece| piece.goes_on().to_string()),
         damaged,
+        bases: ListedBases::of(&bases),
     };
     match format {
         Format::Json => print_json(&listing)?,
         Format::Table => print_text(&listing.text())?,
     }
-    match listing.gaps.is_empty() && listing.damaged.is_empty() {
+    let is_sound = listing.gaps.is_empty() && listing.damaged.is_empty();
+    match is_sound && listing.bases.is_sound() {
         true => Ok(()),
         false => Err(Failure::silent(Exit::Corrupt)),
     }
@@ -239,6 +294,7 @@ impl Listing {
         }
         let mut text = table.lines().join("\n") + "\n";
         text.push_str(&words(&self.gaps, &self.damaged));
+        text.push_str(&self.bases.text());
         text
     }
 }
@@ -253,12 +309,25 @@ struct Verdict {
     ends: Option<String>,
     gaps: Vec<Gap>,
     damaged: Vec<Damage>,
+    /// Nothing where files of the log alone were wanted.
+    #[serde(flatten)]
+    bases: Option<VerifiedBases>,
 }
 
 async fn verify(place: &PlaceArgs, format: Format) -> Result<(), Failure> {
-    let mut log = place.open().await?;
-    let wanted = pieces(&log, None);
-    let verdict = read_all(&mut log, wanted, |_| Ok(Box::new(io::sink()))).await?;
+    let (storage, log) = place.look().await?;
+    let mut ring = None;
+    let mut verdict = Verdict::of(&[]);
+    if let Some(mut log) = log {
+        let wanted = pieces(&log, None);
+        verdict = read_all(&mut log, wanted, |_| Ok(Box::new(io::sink()))).await?;
+        ring = log.ring();
+    }
+    let bases = survey(&storage, ring).await;
+    let bases = bases.map_err(|error| unreachable(&error))?;
+    let bases = VerifiedBases::read(&storage, &bases).await?;
+    verdict.ok &= bases.is_sound();
+    verdict.bases = Some(bases);
     verdict.told(format, "read and verified")
 }
 
@@ -324,16 +393,7 @@ async fn read_all(
 ) -> Result<Verdict, Failure> {
     let bar = bytes_bar();
     bar.set_length(wanted.iter().map(|piece| piece.end - piece.start).sum());
-    let mut verdict = Verdict {
-        ok: true,
-        pieces: 0,
-        bytes: 0,
-        transactions: 0,
-        begins: wanted.first().map(|piece| piece.begins().to_string()),
-        ends: wanted.last().map(|piece| piece.goes_on().to_string()),
-        gaps: gaps(&wanted),
-        damaged: Vec::new(),
-    };
+    let mut verdict = Verdict::of(&wanted);
     let mut before: Option<Manifest> = None;
     let failed = OwnError::default();
     for piece in wanted {
@@ -370,6 +430,21 @@ async fn read_all(
 }
 
 impl Verdict {
+    /// Of pieces of which none was read yet.
+    fn of(wanted: &[PieceName]) -> Self {
+        Self {
+            ok: true,
+            pieces: 0,
+            bytes: 0,
+            transactions: 0,
+            begins: wanted.first().map(|piece| piece.begins().to_string()),
+            ends: wanted.last().map(|piece| piece.goes_on().to_string()),
+            gaps: gaps(wanted),
+            damaged: Vec::new(),
+            bases: None,
+        }
+    }
+
     fn told(&self, format: Format, done: &str) -> Result<(), Failure> {
         match format {
             Format::Json => print_json(self)?,
@@ -384,6 +459,9 @@ impl Verdict {
                     place(&self.ends),
                 );
                 text.push_str(&words(&self.gaps, &self.damaged));
+                if let Some(bases) = &self.bases {
+                    text.push_str(&bases.text());
+                }
                 print_text(&text)?;
             }
         }

@@ -737,6 +737,13 @@ pub const KEYS: &[Key] = &[
         "Files of the log that are not archived yet are not purged as long as they take no more than this together. Beyond it the oldest go, and the archive has a gap there.",
     ),
     key(
+        "archive.copy_directory",
+        Kind::Text,
+        Value("\"\""),
+        "\"/var/lib/witness-copies\"",
+        "Where mysqld makes the copy of its data that `witness archive backup` puts into the archive, and that is removed then: a directory in which mysqld's account may make one, with room for all of its data. Not the disk of the log. Empty: `--copy-directory` names it.",
+    ),
+    key(
         "http.listen",
         Kind::HostPort,
         Value("\"\""),
