@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 use serde_json::Value;
@@ -273,4 +275,74 @@ fn an_operators_own_backup_is_registered() {
     let run = archive(&host, &["list"]);
     assert!(run.stdout.contains("registered (mysqldump)"), "{run}");
     assert_eq!(archive(&host, &["verify"]).code, 0);
+}
+
+/// As by a service manager that is stopped.
+#[test]
+fn a_backup_that_is_asked_to_end_leaves_nothing() {
+    let host = host();
+    know_the_ring(&host);
+    let directory = data_directory(&host);
+    // What cannot be packed, and is stored slowly.
+    let mut state: u64 = 7;
+    let random = std::iter::repeat_with(|| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        state.to_le_bytes()[7]
+    });
+    let bytes: Vec<u8> = random.take(64 << 20).collect();
+    fs::write(directory.join("shop/large.ibd"), bytes).unwrap();
+    let config = fs::read_to_string(host.join("witness.toml")).unwrap();
+    host.write(
+        "witness.toml",
+        &format!("{config}archive.bytes_per_second = \"8MiB\"\n"),
+    );
+    let directory = directory.display().to_string();
+    let arguments = [
+        "archive",
+        "backup",
+        "--data-directory",
+        &directory,
+        "--gtids",
+        GTIDS,
+    ];
+    let mut running = witness(&host).args(arguments).spawn();
+    let mut lines = BufReader::new(running.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().starts_with("storing ")));
+    let began = Instant::now();
+    let id = rustix::process::Pid::from_child(&running);
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    let said: Vec<String> = lines.map(Result::unwrap).collect();
+    assert_eq!(running.wait().unwrap().code(), Some(1), "{said:?}");
+    // All of it takes 8 seconds at least, and one part of it one.
+    assert!(began.elapsed() < Duration::from_secs(6), "{said:?}");
+    assert!(
+        said.iter().any(|line| line.contains("left nothing")),
+        "{said:?}"
+    );
+    let bases = fs::read_dir(host.join("archive").join("base")).unwrap();
+    let mut left = bases.map(|entry| entry.unwrap().path());
+    let is_known = |path: &PathBuf| path.ends_with("20200101T000000Z-2");
+    assert!(left.all(|path| is_known(&path) || fs::read_dir(path).unwrap().next().is_none()));
+    let run = archive(&host, &["list", "--output", "json"]);
+    assert_eq!(
+        run.json()["unfinished_base_backups"],
+        serde_json::json!([]),
+        "{run}"
+    );
+}
+
+#[test]
+fn a_relative_directory_for_copies_is_a_mistake_of_the_configuration() {
+    let host = host();
+    let config = fs::read_to_string(host.join("witness.toml")).unwrap();
+    host.write(
+        "witness.toml",
+        &format!("{config}archive.copy_directory = \"copies\"\n"),
+    );
+    let run = witness(&host).args(["config", "check"]).run();
+    assert_eq!(run.code, 2, "{run}");
+    let said = "`archive.copy_directory` is a relative path";
+    assert!(run.to_string().contains(said), "{run}");
 }
