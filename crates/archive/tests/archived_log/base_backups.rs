@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -307,7 +308,7 @@ async fn what_a_killed_backup_left_does_not_count_and_is_removed() {
     let left = upload(&storage, name(200), from.path(), SMALL, go_on).await;
     let left = left.unwrap();
     let known = survey(&storage, Some(ring())).await.unwrap();
-    assert_eq!(known.bases, [whole.clone()]);
+    assert_eq!(known.bases, slice::from_ref(&whole));
     assert_eq!(Vec::from_iter(known.unfinished), [name(200)]);
     // Another member may be taking one at this moment.
     let of_another = remove_unfinished(&storage, MemberId(4)).await.unwrap();
@@ -471,7 +472,8 @@ async fn what_is_only_registered_is_not_downloaded() {
         place: "nfs://host/backup".to_owned(),
     };
     finish(&storage, &base).await.unwrap();
-    assert_eq!(look(&storage, Some(ring())).await.unwrap(), [base.clone()]);
+    let known = look(&storage, Some(ring())).await.unwrap();
+    assert_eq!(known, slice::from_ref(&base));
     let into = tempfile::tempdir().unwrap();
     let absent = into.path().join("absent");
     let refused = download(&storage, &base, &absent, go_on).await.unwrap_err();
@@ -634,6 +636,7 @@ async fn a_base_backup_is_in_a_real_s3_server_and_no_secret_is_told() {
         assert!(!failed.is_damage(), "{failed}");
         server.conduct(Conduct::Serves);
     }
-    assert_eq!(look(&storage, Some(ring())).await.unwrap(), [base.clone()]);
+    let known = look(&storage, Some(ring())).await.unwrap();
+    assert_eq!(known, slice::from_ref(&base));
     assert_whole(&storage, &base, from.path()).await;
 }
