@@ -46,7 +46,30 @@ pub(crate) const TARGETS: &[Target] = &[
             _ => false,
         },
     ),
+    Target::new(
+        "archive-base-manifest",
+        "what a base backup says of itself",
+        |bytes| is_written_the_same(bytes, fuzzing::base_manifest),
+    ),
+    Target::new(
+        "archive-base-tar",
+        "the data of a base backup as they are unpacked",
+        archive_base_tar,
+    )
+    .within(UNPACKED, 64),
 ];
+
+/// The first two bytes say how many files are expected, and the next four how many bytes.
+fn archive_base_tar(bytes: &[u8]) -> bool {
+    let Some((files, rest)) = bytes.split_first_chunk() else {
+        return false;
+    };
+    let Some((of_bytes, stream)) = rest.split_first_chunk() else {
+        return false;
+    };
+    let files = u16::from_le_bytes(*files).into();
+    fuzzing::read_tar(stream, files, u32::from_le_bytes(*of_bytes).into())
+}
 
 /// The first byte says whether it is packed or unpacked. What is packed is parted at the byte that the next two say, what is
 /// unpacked should have as many bytes as the next four say.

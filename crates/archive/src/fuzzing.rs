@@ -8,6 +8,8 @@ use binlog_format::gtid::GtidSet;
 use binlog_store::{FileNumber, LogPlace};
 use raft_types::{MemberId, RingId};
 
+use crate::base_backup::BaseManifest;
+pub use crate::base_backup::read_tar;
 use crate::chain::Pieces;
 use crate::contents::{Contents, Hash};
 use crate::encryption::{Encryption, Identities, Recipients};
@@ -31,6 +33,19 @@ pub fn manifest(bytes: &[u8]) -> Option<Vec<u8>> {
         ..piece
     };
     assert!(Manifest::read(bytes, another, ring).is_err());
+    Some(read.to_bytes())
+}
+
+/// Reads the manifest of a base backup as that of the one and the ring that it names, and writes it.
+pub fn base_manifest(bytes: &[u8]) -> Option<Vec<u8>> {
+    let named: BaseManifest = serde_json::from_slice(bytes).ok()?;
+    let read = BaseManifest::read(bytes, named.name, Some(named.ring)).ok()?;
+    assert_eq!(read, named);
+    assert!(read.gtids_at_most.contains_set(&read.gtids_at_least));
+    // Nothing but its own objects is ever read.
+    let folder = read.name.folder();
+    let mut objects = read.objects.iter();
+    assert!(objects.all(|object| object.name.starts_with(&folder)));
     Some(read.to_bytes())
 }
 

@@ -8,6 +8,7 @@
 //! replaced by a whole file or lies before the archive's begin, which a name says, too.
 
 pub mod archiver;
+pub mod base_backup;
 pub mod chain;
 pub mod contents;
 pub mod encryption;

@@ -245,15 +245,15 @@ impl Manifest {
     }
 }
 
-mod gtid_text {
+pub(crate) mod gtid_text {
     use binlog_format::gtid::GtidSet;
     use serde::{Deserialize, Deserializer, Serializer, de};
 
-    pub(super) fn serialize<S: Serializer>(set: &GtidSet, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(set: &GtidSet, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(set)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<GtidSet, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<GtidSet, D::Error> {
         String::deserialize(from)?
             .parse()
             .map_err(de::Error::custom)

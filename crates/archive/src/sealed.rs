@@ -13,11 +13,11 @@ use crate::manifest::{Manifest, Object};
 use crate::name::PieceName;
 
 /// zstd's own default.
-const LEVEL: i32 = 3;
+pub(crate) const LEVEL: i32 = 3;
 const CHUNK_BYTES: usize = 256 << 10;
 /// Of the window that a frame may ask for, the logarithm: 8 MiB, what every decoder has to take (RFC 8878). Frames of this program
 /// ask for 2 MiB at most. zstd alone takes 128 MiB, for as few bytes as a frame's header has.
-const MOST_WINDOW_LOG: u32 = 23;
+pub(crate) const MOST_WINDOW_LOG: u32 = 23;
 /// One of the numbers with which a frame of zstd begins that whoever unpacks it passes over, and how many bytes follow.
 const SKIPPABLE: [u8; 8] = [0x57, 0x2a, 0x4d, 0x18, 32, 0, 0, 0];
 
@@ -273,14 +273,14 @@ fn pass(piece: PieceName, mut from: impl Read, mut to: impl Write) -> Result<Con
 }
 
 /// Counts and hashes what goes through it.
-struct Hashed<T> {
+pub(crate) struct Hashed<T> {
     inner: T,
     bytes: u64,
     sha256: Sha256,
 }
 
 impl<T> Hashed<T> {
-    fn new(inner: T) -> Self {
+    pub(crate) fn new(inner: T) -> Self {
         Self {
             inner,
             bytes: 0,
@@ -293,8 +293,14 @@ impl<T> Hashed<T> {
         self.sha256.update(bytes);
     }
 
+    /// What is within, and how many bytes went through it with which SHA-256.
+    pub(crate) fn into_parts(self) -> (T, u64, Hash) {
+        (self.inner, self.bytes, Hash(self.sha256.finalize().into()))
+    }
+
     fn hashed(self) -> (u64, Hash) {
-        (self.bytes, Hash(self.sha256.finalize().into()))
+        let (_, bytes, sha256) = self.into_parts();
+        (bytes, sha256)
     }
 }
 
@@ -307,7 +313,7 @@ impl<T: Write> Hashed<T> {
 
 impl<T: Read> Hashed<T> {
     /// Reads what is left, which belongs to the object as well.
-    fn finish_reading(mut self) -> io::Result<(u64, Hash)> {
+    pub(crate) fn finish_reading(mut self) -> io::Result<(u64, Hash)> {
         io::copy(&mut self, &mut io::sink())?;
         Ok(self.hashed())
     }

@@ -24,7 +24,7 @@ use crate::ring::{Ring, entries, id, ring};
 /// Longer than a call takes, shorter than the silence.
 const CALL_LIMIT: Duration = Duration::from_millis(1_500);
 
-fn storage(server: &ObjectStorage, secret: &str) -> Storage {
+pub(crate) fn storage(server: &ObjectStorage, secret: &str) -> Storage {
     patient_storage(server, secret, CALL_LIMIT)
 }
 

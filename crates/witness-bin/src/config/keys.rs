@@ -761,6 +761,13 @@ pub const KEYS: &[Key] = &[
         "Whether the member that archives deletes in the archive what may go: pieces that a whole file has replaced a day ago, and what is older than `archive.keep`. Where its credentials may not delete: `false`, and `witness archive prune` somewhere else.",
     ),
     key(
+        "archive.copy_directory",
+        Kind::Text,
+        Value("\"\""),
+        "\"/var/lib/witness-copies\"",
+        "Where mysqld makes the copy of its data that `witness archive backup` puts into the archive, and that is removed then: a directory in which mysqld's account may make one, with room for all of its data. Not the disk of the log. Empty: `--copy-directory` names it.",
+    ),
+    key(
         "http.listen",
         Kind::HostPort,
         Value("\"\""),

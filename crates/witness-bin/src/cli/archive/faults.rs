@@ -38,8 +38,8 @@ impl fmt::Display for Range {
 
 #[derive(Debug, Serialize)]
 pub(super) struct Damage {
-    piece: String,
-    why: String,
+    pub(super) piece: String,
+    pub(super) why: String,
 }
 
 impl Damage {

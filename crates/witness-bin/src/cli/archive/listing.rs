@@ -3,13 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use archive::base_backup::survey;
 use archive::manifest::Manifest;
 use archive::name::PieceName;
+use archive::reading::ArchivedLog;
 use binlog_store::FileNumber;
+use raft_types::RingId;
 use serde::Serialize;
 
 use super::faults::{Damage, Range, gap_before, gaps, pieces, says_nothing, words};
-use super::place::PlaceArgs;
+use super::bases::ListedBases;
+use super::place::{PlaceArgs, unreachable};
 use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
 
 /// A file of the log, as far as the archive has it.
@@ -30,10 +34,11 @@ struct ArchivedFile {
     last_time: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Listing {
-    ring: Option<String>,
-    history: u32,
+    ring: Option<RingId>,
+    /// None where there are base backups alone.
+    history: Option<u32>,
     files: Vec<ArchivedFile>,
     gaps: Vec<Range>,
     /// Where the archive begins, and the file before which it was pruned, if it was.
@@ -43,48 +48,26 @@ struct Listing {
     ends: Option<String>,
     /// Pieces that are not what they should be.
     damaged: Vec<Damage>,
+    #[serde(flatten)]
+    bases: ListedBases,
 }
 
 pub(super) async fn list(place: &PlaceArgs, format: Format) -> Result<(), Failure> {
-    let mut log = place.open().await?;
-    let mut files: BTreeMap<FileNumber, ArchivedFile> = BTreeMap::new();
-    let mut damaged = Vec::new();
-    let wanted: Vec<PieceName> = pieces(&log).collect();
-    let mut gaps = gaps(&wanted);
-    for &piece in &wanted {
-        let file = files.entry(piece.file).or_default();
-        file.log_name = piece.file.name();
-        file.pieces += 1;
-        file.archived_bytes += piece.end - piece.start;
-        file.closed |= piece.closed;
-        match log.manifest(piece).await {
-            Ok(manifest) => {
-                file.add(&manifest);
-                if Some(&piece) == wanted.first() {
-                    gaps.splice(0..0, gap_before(&log, &manifest));
-                }
-            }
-            Err(fault) => {
-                says_nothing(&log, piece, &fault).await?;
-                damaged.push(Damage::new(piece, &fault));
-            }
-        }
-    }
-    let listing = Listing {
-        ring: log.ring().map(|ring| ring.to_string()),
-        history: log.timeline().0,
-        files: files.into_values().collect(),
-        gaps,
-        begins: wanted.first().map(|piece| piece.begins().to_string()),
-        pruned_before: log.begins().map(|begins| begins.file.name()),
-        ends: wanted.last().map(|piece| piece.goes_on().to_string()),
-        damaged,
+    let (storage, log) = place.look().await?;
+    let mut listing = match log {
+        Some(log) => Listing::of(log).await?,
+        None => Listing::default(),
     };
+    let bases = survey(&storage, listing.ring).await;
+    let bases = bases.map_err(|error| unreachable(&error))?;
+    listing.ring = (listing.ring).or(bases.bases.first().map(|base| base.ring));
+    listing.bases = ListedBases::of(&bases);
     match format {
         Format::Json => print_json(&listing)?,
         Format::Table => print_text(&listing.text())?,
     }
-    match listing.gaps.is_empty() && listing.damaged.is_empty() {
+    let is_sound = listing.gaps.is_empty() && listing.damaged.is_empty();
+    match is_sound && listing.bases.is_sound() {
         true => Ok(()),
         false => Err(Failure::silent(Exit::Corrupt)),
     }
@@ -107,6 +90,44 @@ impl ArchivedFile {
 }
 
 impl Listing {
+    /// What there is of the log.
+    async fn of(mut log: ArchivedLog) -> Result<Self, Failure> {
+        let mut files: BTreeMap<FileNumber, ArchivedFile> = BTreeMap::new();
+        let mut damaged = Vec::new();
+        let wanted: Vec<PieceName> = pieces(&log).collect();
+        let mut gaps = gaps(&wanted);
+        for &piece in &wanted {
+            let file = files.entry(piece.file).or_default();
+            file.log_name = piece.file.name();
+            file.pieces += 1;
+            file.archived_bytes += piece.end - piece.start;
+            file.closed |= piece.closed;
+            match log.manifest(piece).await {
+                Ok(manifest) => {
+                    file.add(&manifest);
+                    if Some(&piece) == wanted.first() {
+                        gaps.splice(0..0, gap_before(&log, &manifest));
+                    }
+                }
+                Err(fault) => {
+                    says_nothing(&log, piece, &fault).await?;
+                    damaged.push(Damage::new(piece, &fault));
+                }
+            }
+        }
+        Ok(Self {
+            ring: log.ring(),
+            history: Some(log.timeline().0),
+            files: files.into_values().collect(),
+            gaps,
+            begins: wanted.first().map(|piece| piece.begins().to_string()),
+            pruned_before: log.begins().map(|begins| begins.file.name()),
+            ends: wanted.last().map(|piece| piece.goes_on().to_string()),
+            damaged,
+            bases: ListedBases::default(),
+        })
+    }
+
     fn text(&self) -> String {
         let mut table = Table::new(&[
             "Log_name",
@@ -140,6 +161,7 @@ impl Listing {
             text.push_str(&format!("what stood before {file} was pruned\n"));
         }
         text.push_str(&words(&self.gaps, &self.damaged));
+        text.push_str(&self.bases.text());
         text
     }
 }

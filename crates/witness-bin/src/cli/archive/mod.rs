@@ -1,12 +1,17 @@
-//! `witness archive`: looks at the archive of a ring's log, verifies it, gets files of the log from it, and prunes it. No member has
-//! to run, and none has to be left.
+//! `witness archive`: looks at the archive of a ring, verifies it, gets files of the log from it, prunes it, and puts base backups into
+//! it. No member has to run for what only reads it, and none has to be left.
 
+mod backup;
+mod bases;
+mod conditions;
+mod copying;
 mod faults;
 mod keygen;
 mod listing;
 mod place;
 mod prune;
 mod reading;
+mod register;
 
 use std::path::PathBuf;
 
@@ -18,12 +23,16 @@ use self::place::{PlaceArgs, ReadArgs};
 /// The verbs of `witness archive`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ArchiveCommand {
-    /// The files of the log that the archive has, and from when to when
+    /// The files of the log that the archive has, and from when to when, and its base backups
     List(PlaceArgs),
-    /// Read all that the archive has of the log: every checksum, and whether something is missing
+    /// Read all that the archive has: every checksum, and whether something is missing
     Verify(ReadArgs),
     /// Get the files of the log from the archive, verified, into a directory
     Fetch(reading::FetchArgs),
+    /// Put a base backup into the archive: a copy of the data of this host's mysqld, which goes on
+    Backup(backup::BackupArgs),
+    /// Tell the archive of a backup that was made by other means, and is elsewhere
+    Register(register::RegisterArgs),
     /// Delete what may go: pieces that a whole file has replaced, and what is too old
     Prune(prune::PruneArgs),
     /// Make a pair of keys for an archive that is encrypted, and print the public one
@@ -41,12 +50,15 @@ pub(crate) struct KeygenArgs {
 /// Runs a verb.
 ///
 /// # Errors
-/// Exit 7 where something of the archive is damaged or missing, 2 where an identity is missing or another one, 1 for everything else.
+/// Exit 7 where something of the archive is damaged or missing, 4 where something is refused, 2 for a wrong configuration or argument, and
+/// where an identity is missing or another one, 1 for everything else.
 pub(crate) fn run(command: &ArchiveCommand, format: Format) -> Result<(), Failure> {
     match command {
         ArchiveCommand::List(place) => block_on(listing::list(place, format)),
         ArchiveCommand::Verify(args) => block_on(reading::verify(args, format)),
         ArchiveCommand::Fetch(args) => block_on(reading::fetch(args, format)),
+        ArchiveCommand::Backup(args) => block_on(backup::backup(args, format)),
+        ArchiveCommand::Register(args) => block_on(register::register(args, format)),
         ArchiveCommand::Prune(args) => block_on(prune::prune(args, format)),
         ArchiveCommand::Keygen(args) => keygen::keygen(&args.file, format),
     }

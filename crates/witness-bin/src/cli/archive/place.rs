@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use archive::base_backup::BASE_FOLDER;
 use archive::encryption::Identities;
 use archive::reading::ArchivedLog;
 use archive::storage::{Storage, StorageError, StorageSettings};
@@ -53,13 +54,7 @@ impl PlaceArgs {
             None => {
                 let config = ConfigArgs::of_file(self.config.clone());
                 let settings = config.load_without_files()?.0.member.archive;
-                let settings = settings.ok_or_else(|| {
-                    Failure::new(
-                        Exit::Usage,
-                        "neither --url nor a configuration with `archive.url` is given",
-                        "say where the archive is, as in --url s3://backups/orders",
-                    )
-                })?;
+                let settings = settings.ok_or_else(no_archive)?;
                 let (url, file) = (settings.url, settings.options_file);
                 (url, file, settings.call_limit, settings.keep)
             }
@@ -73,13 +68,25 @@ impl PlaceArgs {
         })
     }
 
-    /// What is in the archive, by its names.
+    /// What is in the archive of the log, by its names.
     pub(super) async fn open(&self) -> Result<ArchivedLog, Failure> {
+        let (_, log) = self.look().await?;
+        log.ok_or_else(|| Failure::error("there is no log of a ring in the archive"))
+    }
+
+    /// The storage, and the archive of the log, if there is one: there may be base backups alone.
+    pub(super) async fn look(&self) -> Result<(Storage, Option<ArchivedLog>), Failure> {
         let Place { url, storage, .. } = self.place()?;
-        let log = ArchivedLog::look(storage, None).await;
-        let log = log.map_err(|error| unreachable(&error))?.ok_or_else(|| {
-            Failure::error(format!("there is no log of a ring in the archive at {url}"))
-        })?;
+        let log = ArchivedLog::look(storage.clone(), None).await;
+        let Some(log) = log.map_err(|error| unreachable(&error))? else {
+            let bases = storage.list(BASE_FOLDER).await;
+            if bases.map_err(|error| unreachable(&error))?.is_empty() {
+                return Err(Failure::error(format!(
+                    "there is no log of a ring in the archive at {url}, and no base backup"
+                )));
+            }
+            return Ok((storage, None));
+        };
         if let Some(begins) = log.begins().filter(|_| log.runs().is_empty()) {
             return Err(Failure::new(
                 Exit::Corrupt,
@@ -89,17 +96,42 @@ impl PlaceArgs {
                 "",
             ));
         }
-        Ok(log)
+        Ok((storage, Some(log)))
     }
 }
 
+/// Neither a flag nor the configuration says where the archive is.
+pub(super) fn no_archive() -> Failure {
+    Failure::new(
+        Exit::Usage,
+        "neither --url nor a configuration with `archive.url` is given",
+        "say where the archive is, as in --url s3://backups/orders",
+    )
+}
+
 impl ReadArgs {
-    /// What is in the archive, by its names.
-    pub(super) async fn open(&self) -> Result<ArchivedLog, Failure> {
+    /// The storage, and what is with it.
+    pub(super) fn place(&self) -> Result<Place, Failure> {
+        self.place.place()
+    }
+
+    /// With what it is decrypted.
+    pub(super) fn identities(&self) -> Result<Identities, Failure> {
         let identities = Identities::of_files(&self.identities);
-        let identities =
-            identities.map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))?;
+        identities.map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))
+    }
+
+    /// What is in the archive of the log, by its names.
+    pub(super) async fn open(&self) -> Result<ArchivedLog, Failure> {
+        let identities = self.identities()?;
         Ok(self.place.open().await?.with_identities(identities))
+    }
+
+    /// The storage, and the archive of the log, if there is one.
+    pub(super) async fn look(&self) -> Result<(Storage, Option<ArchivedLog>), Failure> {
+        let identities = self.identities()?;
+        let (storage, log) = self.place.look().await?;
+        Ok((storage, log.map(|log| log.with_identities(identities))))
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use archive::base_backup::survey;
 use archive::manifest::Manifest;
 use archive::name::PieceName;
 use archive::reading::{ArchivedLog, PieceFault};
@@ -12,7 +13,8 @@ use binlog_store::{FileNumber, LogPlace};
 use serde::Serialize;
 
 use super::faults::{Damage, Range, gap_before, gaps, pieces, says_nothing, words};
-use super::place::ReadArgs;
+use super::bases::VerifiedBases;
+use super::place::{ReadArgs, unreachable};
 use crate::terminal::{Exit, Failure, Format, bytes_bar, print_json, print_text};
 
 /// Arguments of `witness archive fetch`.
@@ -28,7 +30,7 @@ pub(crate) struct FetchArgs {
     from_file: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Verdict {
     ok: bool,
     pieces: usize,
@@ -42,11 +44,27 @@ struct Verdict {
     damaged: Vec<Damage>,
     /// What can be restored: each of these from a backup that was taken within it, up to its end.
     intact: Vec<Range>,
+    /// Nothing where files of the log alone were wanted.
+    #[serde(flatten)]
+    bases: Option<VerifiedBases>,
 }
 
 pub(super) async fn verify(args: &ReadArgs, format: Format) -> Result<(), Failure> {
-    let mut log = args.open().await?;
-    let verdict = read_all(&mut log, None, |_| Ok(Box::new(io::sink()))).await?;
+    let (storage, log) = args.look().await?;
+    let mut ring = None;
+    let mut verdict = Verdict {
+        ok: true,
+        ..Verdict::default()
+    };
+    if let Some(mut log) = log {
+        verdict = read_all(&mut log, None, |_| Ok(Box::new(io::sink()))).await?;
+        ring = log.ring();
+    }
+    let bases = survey(&storage, ring).await;
+    let bases = bases.map_err(|error| unreachable(&error))?;
+    let bases = VerifiedBases::read(&storage, &bases).await?;
+    verdict.ok &= bases.is_sound();
+    verdict.bases = Some(bases);
     verdict.told(format, "read and verified")
 }
 
@@ -115,16 +133,11 @@ async fn read_all(
     let bar = bytes_bar();
     bar.set_length(wanted.iter().map(|piece| piece.end - piece.start).sum());
     let mut verdict = Verdict {
-        ok: true,
-        pieces: 0,
-        bytes: 0,
-        transactions: 0,
         begins: wanted.first().map(|piece| piece.begins().to_string()),
         pruned_before: log.begins().map(|begins| begins.file.name()),
         ends: wanted.last().map(|piece| piece.goes_on().to_string()),
         gaps: gaps(&wanted),
-        damaged: Vec::new(),
-        intact: Vec::new(),
+        ..Verdict::default()
     };
     let mut intact: Vec<(LogPlace, LogPlace)> = Vec::new();
     let mut before: Option<Manifest> = None;
@@ -192,10 +205,13 @@ impl Verdict {
                     text.push_str(&format!("what stood before {file} was pruned\n"));
                 }
                 text.push_str(&words(&self.gaps, &self.damaged));
-                if !self.ok {
+                if !self.gaps.is_empty() || !self.damaged.is_empty() {
                     for range in &self.intact {
                         text.push_str(&format!("INTACT: {range}\n"));
                     }
+                }
+                if let Some(bases) = &self.bases {
+                    text.push_str(&bases.text());
                 }
                 print_text(&text)?;
             }
