@@ -18,6 +18,7 @@ use serde::Serialize;
 use url::Url;
 
 use crate::cli::config_args::ConfigArgs;
+use crate::cli::restore::{self, RestoreArgs};
 use crate::cli::session::block_on;
 use crate::terminal::{Exit, Failure, Format, Table, bytes_bar, print_json, print_text};
 
@@ -33,6 +34,8 @@ pub(crate) enum ArchiveCommand {
     Verify(PlaceArgs),
     /// Get the files of the log from the archive, verified, into a directory
     Fetch(FetchArgs),
+    /// Make a data directory for mysqld from a base backup and the log, up to a time or a transaction
+    Restore(Box<RestoreArgs>),
 }
 
 /// Which archive.
@@ -71,12 +74,20 @@ pub(crate) fn run(command: &ArchiveCommand, format: Format) -> Result<(), Failur
         ArchiveCommand::List(place) => block_on(list(place, format)),
         ArchiveCommand::Verify(place) => block_on(verify(place, format)),
         ArchiveCommand::Fetch(args) => block_on(fetch(args, format)),
+        ArchiveCommand::Restore(args) => restore::run(args, format),
     }
 }
 
 impl PlaceArgs {
     /// What is in the archive, by its names.
     async fn open(&self) -> Result<ArchivedLog, Failure> {
+        let log = ArchivedLog::look(self.storage()?, None).await;
+        log.map_err(|error| unreachable(&error))?
+            .ok_or_else(|| Failure::error("there is no log of a ring in the archive"))
+    }
+
+    /// Where the archive is; nothing is asked yet.
+    pub(super) fn storage(&self) -> Result<Storage, Failure> {
         let (url, file, call_limit) = match &self.url {
             Some(url) => (url.clone(), self.options_file.clone(), CALL_LIMIT),
             None => {
@@ -92,13 +103,9 @@ impl PlaceArgs {
                 (settings.url, settings.options_file, settings.call_limit)
             }
         };
-        let reached = StorageSettings::with_options_of(url.clone(), file.as_deref(), call_limit);
+        let reached = StorageSettings::with_options_of(url, file.as_deref(), call_limit);
         let storage = reached.and_then(|reached| Storage::open(&reached));
-        let storage = storage.map_err(|error| unreachable(&error))?;
-        let log = ArchivedLog::look(storage, None).await;
-        log.map_err(|error| unreachable(&error))?.ok_or_else(|| {
-            Failure::error(format!("there is no log of a ring in the archive at {url}"))
-        })
+        storage.map_err(|error| unreachable(&error))
     }
 }
 

@@ -19,6 +19,7 @@ mod pause;
 mod quorum;
 mod reload;
 mod reprovision;
+mod restore;
 mod run;
 mod service_manager;
 mod session;
