@@ -12,6 +12,7 @@ mod place;
 mod prune;
 mod reading;
 mod register;
+mod restore;
 
 use std::path::PathBuf;
 
@@ -29,6 +30,8 @@ pub(crate) enum ArchiveCommand {
     Verify(ReadArgs),
     /// Get the files of the log from the archive, verified, into a directory
     Fetch(reading::FetchArgs),
+    /// Make a data directory for mysqld from a base backup and the log, up to a time or a transaction
+    Restore(Box<restore::RestoreArgs>),
     /// Put a base backup into the archive: a copy of the data of this host's mysqld, which goes on
     Backup(backup::BackupArgs),
     /// Tell the archive of a backup that was made by other means, and is elsewhere
@@ -57,6 +60,7 @@ pub(crate) fn run(command: &ArchiveCommand, format: Format) -> Result<(), Failur
         ArchiveCommand::List(place) => block_on(listing::list(place, format)),
         ArchiveCommand::Verify(args) => block_on(reading::verify(args, format)),
         ArchiveCommand::Fetch(args) => block_on(reading::fetch(args, format)),
+        ArchiveCommand::Restore(args) => restore::run(args, format),
         ArchiveCommand::Backup(args) => block_on(backup::backup(args, format)),
         ArchiveCommand::Register(args) => block_on(register::register(args, format)),
         ArchiveCommand::Prune(args) => block_on(prune::prune(args, format)),
