@@ -125,6 +125,7 @@ pub enum RestoreError {
 pub struct Archive {
     storage: Storage,
     log: ArchivedLog,
+    identities: Identities,
     pieces: Vec<Manifest>,
     bases: Vec<BaseManifest>,
 }
@@ -136,7 +137,7 @@ impl Archive {
     /// When the storage does not answer, there is no log, or a manifest cannot be used.
     pub async fn look(storage: Storage, identities: Identities) -> Result<Self, RestoreError> {
         let log = ArchivedLog::look(storage.clone(), None).await?;
-        let mut log = log.ok_or(NoPoint::NoLog)?.with_identities(identities);
+        let mut log = log.ok_or(NoPoint::NoLog)?.with_identities(identities.clone());
         let names: Vec<PieceName> = log.runs().iter().flat_map(|run| run.pieces.clone()).collect();
         let mut pieces = Vec::new();
         for piece in names {
@@ -154,6 +155,7 @@ impl Archive {
         Ok(Self {
             storage,
             log,
+            identities,
             pieces,
             bases: survey.bases,
         })
@@ -228,14 +230,16 @@ impl Archive {
         }
         watching.begins(Stage::Base, plan.base.unpacked_bytes);
         let (heard, stopped) = (watching.clone(), stop.clone());
-        let base = base_backup::download(&self.storage, &plan.base, &restore.data_dir, move |at| {
+        let progress = move |at| {
             heard.reached(at);
             match stopped.is_cancelled() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
-        });
-        let base = base.await;
+        };
+        let (base, into) = (&plan.base, &restore.data_dir);
+        let base =
+            base_backup::download(&self.storage, base, &self.identities, into, progress).await;
         if stop.is_cancelled() {
             return Err(RestoreError::Cancelled);
         }

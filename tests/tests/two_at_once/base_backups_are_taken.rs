@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
+use archive::encryption::Identities;
 use archive::base_backup::{BaseForm, BaseManifest, download, look};
 use archive::storage::{Storage, StorageSettings};
 use serde_json::Value;
@@ -196,7 +197,7 @@ fn restored(url: &str) -> (BaseManifest, tempfile::TempDir) {
         let base = look(&storage, None).await.unwrap().pop().unwrap();
         let place = into.path().join("data");
         let go_on = |_| ControlFlow::Continue(());
-        download(&storage, &base, &place, go_on).await.unwrap();
+        download(&storage, &base, &Identities::default(), &place, go_on).await.unwrap();
         base
     });
     (base, into)

@@ -1,11 +1,13 @@
 //! Gets a base backup from the archive, or only reads it to see whether it is whole. Memory is bounded, whatever the objects hold.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::ops::ControlFlow;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
@@ -13,6 +15,7 @@ use tokio::task::spawn_blocking;
 use super::error::{BaseError, of_storage};
 use super::manifest::{BaseForm, BaseManifest, Tar};
 use super::unpack::{Extent, Nowhere, Place, Refusal, unpack};
+use crate::encryption::{Encryption, EncryptionError, Identities};
 use crate::manifest::Object;
 use crate::sealed::{Hashed, MOST_WINDOW_LOG};
 use crate::storage::{Download, Storage};
@@ -25,13 +28,22 @@ use crate::storage::{Download, Storage};
 pub async fn download(
     storage: &Storage,
     manifest: &BaseManifest,
+    identities: &Identities,
     into: &Path,
     progress: impl FnMut(u64) -> ControlFlow<()> + Send + 'static,
 ) -> Result<(), BaseError> {
     // Before anything is made.
     tar_of(manifest)?;
     let target = Target::prepare(into)?;
-    read_all(storage, manifest, target, progress, Target::finish).await
+    read_all(
+        storage,
+        manifest,
+        identities,
+        target,
+        progress,
+        Target::finish,
+    )
+    .await
 }
 
 /// Reads all of a base backup, and verifies every byte: what it would be unpacked to, and that nothing harmful is among it.
@@ -41,9 +53,11 @@ pub async fn download(
 pub async fn verify(
     storage: &Storage,
     manifest: &BaseManifest,
+    identities: &Identities,
     progress: impl FnMut(u64) -> ControlFlow<()> + Send + 'static,
 ) -> Result<(), BaseError> {
-    read_all(storage, manifest, Nowhere, progress, |Nowhere| Ok(())).await
+    let nothing = |Nowhere| Ok(());
+    read_all(storage, manifest, identities, Nowhere, progress, nothing).await
 }
 
 /// The tar stream, of a base backup that is in the archive.
@@ -65,18 +79,21 @@ fn tar_of(manifest: &BaseManifest) -> Result<Tar, BaseError> {
 async fn read_all<P: Place + Send + 'static>(
     storage: &Storage,
     manifest: &BaseManifest,
+    identities: &Identities,
     to: P,
     progress: impl FnMut(u64) -> ControlFlow<()> + Send + 'static,
     finish: impl FnOnce(P) -> Result<(), BaseError> + Send + 'static,
 ) -> Result<(), BaseError> {
     let tar = tar_of(manifest)?;
     let (storage, manifest) = (storage.clone(), manifest.clone());
+    let identities = identities.clone();
     let runtime = Handle::current();
     let reading = spawn_blocking(move || {
         let mut to = to;
         let mut progress = progress;
         let objects = Objects {
             storage,
+            identities,
             runtime,
             left: manifest.objects.iter().cloned().collect(),
             open: None,
@@ -129,21 +146,39 @@ fn read_into(
     }
 }
 
-type Decoder = zstd::stream::read::Decoder<'static, BufReader<Hashed<io::Take<Download>>>>;
+type Decoder = zstd::stream::read::Decoder<'static, Box<dyn BufRead>>;
+
+/// The bytes of an object, which are hashed at its end, when who has decrypted and unpacked them is gone.
+#[derive(Clone)]
+struct Stored(Rc<RefCell<Hashed<io::Take<Download>>>>);
+
+impl Read for Stored {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.0.borrow_mut().read(to)
+    }
+}
+
+/// An object that is being read.
+struct OpenObject {
+    object: Object,
+    stored: Stored,
+    decoder: Decoder,
+}
 
 /// The objects of a base backup, unpacked one behind the other, each of which is verified at its end.
 struct Objects {
     storage: Storage,
+    identities: Identities,
     runtime: Handle,
     left: VecDeque<Object>,
-    open: Option<(Object, Decoder)>,
+    open: Option<OpenObject>,
     /// Why it cannot be read; the error of reading is only a sign of it.
     failed: Option<BaseError>,
 }
 
 impl Objects {
     /// The object that is read, or else the next one, if there is one.
-    fn open(&mut self) -> Result<Option<(Object, Decoder)>, BaseError> {
+    fn open(&mut self) -> Result<Option<OpenObject>, BaseError> {
         if let Some(open) = self.open.take() {
             return Ok(Some(open));
         }
@@ -153,24 +188,36 @@ impl Objects {
         let download = (self.storage).download(&object.name, self.runtime.clone());
         let download = self.runtime.block_on(download)?;
         let from = Hashed::new(download.take(object.bytes.saturating_add(1)));
-        let decoder = zstd::stream::read::Decoder::with_buffer(BufReader::new(from));
-        let made = decoder.and_then(|mut decoder| {
-            decoder.window_log_max(MOST_WINDOW_LOG)?;
-            Ok(decoder)
-        });
+        let stored = Stored(Rc::new(RefCell::new(from)));
+        let made = self.decoder(&object, stored.clone());
         let decoder = made.map_err(|error| unreadable(&object, &error))?;
-        Ok(Some((object, decoder)))
+        Ok(Some(OpenObject {
+            object,
+            stored,
+            decoder,
+        }))
+    }
+
+    fn decoder(&self, object: &Object, stored: Stored) -> io::Result<Decoder> {
+        let stored = BufReader::new(stored);
+        let packed: Box<dyn BufRead> = match object.encryption {
+            None => Box::new(stored),
+            Some(Encryption::Age) => Box::new(BufReader::new(self.identities.decrypt(stored)?)),
+        };
+        let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)?;
+        decoder.window_log_max(MOST_WINDOW_LOG)?;
+        Ok(decoder)
     }
 
     fn read_some(&mut self, to: &mut [u8]) -> Result<usize, BaseError> {
-        while let Some((object, mut decoder)) = self.open()? {
-            match decoder.read(to) {
-                Ok(0) => close(&object, decoder)?,
+        while let Some(mut open) = self.open()? {
+            match open.decoder.read(to) {
+                Ok(0) => open.close()?,
                 Ok(read) => {
-                    self.open = Some((object, decoder));
+                    self.open = Some(open);
                     return Ok(read);
                 }
-                Err(error) => return Err(unreadable(&object, &error)),
+                Err(error) => return Err(unreadable(&open.object, &error)),
             }
         }
         Ok(0)
@@ -193,34 +240,53 @@ impl Read for Objects {
 }
 
 fn unreadable(object: &Object, error: &io::Error) -> BaseError {
-    match of_storage(error) {
-        Some(error) => error.into(),
-        None => BaseError::Damaged {
-            object: object.name.clone(),
+    if let Some(error) = of_storage(error) {
+        return error.into();
+    }
+    let name = object.name.clone();
+    match EncryptionError::of_io(error) {
+        Some(error @ (EncryptionError::NoIdentity | EncryptionError::OtherRecipients)) => {
+            BaseError::Encryption {
+                object: name,
+                error: error.clone(),
+            }
+        }
+        _ => BaseError::Damaged {
+            object: name,
             what: error.to_string(),
         },
     }
 }
 
-/// Verifies an object that was unpacked to its end.
-fn close(object: &Object, decoder: Decoder) -> Result<(), BaseError> {
-    let read = decoder.finish().into_inner().finish_reading();
-    let (bytes, found) = read.map_err(|error| unreadable(object, &error))?;
-    let damaged = |what| {
-        Err(BaseError::Damaged {
-            object: object.name.clone(),
-            what,
-        })
-    };
-    if bytes != object.bytes {
-        return damaged(format!(
-            "{bytes} bytes of it were read, and it should have {}",
-            object.bytes
-        ));
-    }
-    match found == object.sha256 {
-        true => Ok(()),
-        false => damaged(format!("its SHA-256 is {found}, not {}", object.sha256)),
+impl OpenObject {
+    /// Verifies an object that was unpacked to its end.
+    fn close(self) -> Result<(), BaseError> {
+        let Self {
+            object,
+            stored,
+            decoder,
+        } = self;
+        drop(decoder);
+        let stored = Rc::into_inner(stored.0).map(RefCell::into_inner);
+        let stored = stored.ok_or_else(|| io::Error::other("it is being read by somebody else"));
+        let read = stored.and_then(Hashed::finish_reading);
+        let (bytes, found) = read.map_err(|error| unreadable(&object, &error))?;
+        let damaged = |what| {
+            Err(BaseError::Damaged {
+                object: object.name.clone(),
+                what,
+            })
+        };
+        if bytes != object.bytes {
+            return damaged(format!(
+                "{bytes} bytes of it were read, and it should have {}",
+                object.bytes
+            ));
+        }
+        match found == object.sha256 {
+            true => Ok(()),
+            false => damaged(format!("its SHA-256 is {found}, not {}", object.sha256)),
+        }
     }
 }
 

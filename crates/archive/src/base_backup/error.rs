@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::manifest::BaseManifestError;
 use super::name::BaseName;
+use crate::encryption::EncryptionError;
 use crate::storage::StorageError;
 
 /// What went wrong with a base backup.
@@ -49,6 +50,14 @@ pub enum BaseError {
         object: String,
         /// What is wrong with it.
         what: String,
+    },
+    /// It is encrypted, and what it could be decrypted with is not there.
+    #[error("{object}: {error}")]
+    Encryption {
+        /// The object.
+        object: String,
+        /// What is missing.
+        error: EncryptionError,
     },
     /// A manifest cannot be relied on.
     #[error("{}: {error}", .name.manifest())]

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::name::BaseName;
 use crate::contents::Hash;
+use crate::encryption::Encryption;
 use crate::manifest::{Object, gtid_text};
 
 /// The form of manifests of base backups that this program writes, and the newest that it reads.
@@ -14,6 +15,7 @@ pub const BASE_VERSION: u32 = 1;
 /// What an object with data begins with, below its base backup's folder.
 const DATA: &str = "data-";
 const COMPRESSED: &str = ".zst";
+const ENCRYPTED: &str = ".age";
 
 /// One base backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,8 +108,9 @@ pub enum BaseManifestError {
 
 /// The name of an object with data, counted from 1, below the folder of the ring.
 #[must_use]
-pub fn data_object(name: &BaseName, number: usize) -> String {
-    format!("{}{DATA}{number:06}{COMPRESSED}", name.folder())
+pub fn data_object(name: &BaseName, number: usize, encryption: Option<Encryption>) -> String {
+    let encrypted = encryption.map_or("", |Encryption::Age| ENCRYPTED);
+    format!("{}{DATA}{number:06}{COMPRESSED}{encrypted}", name.folder())
 }
 
 impl BaseManifest {
@@ -168,9 +171,10 @@ impl BaseManifest {
                 }
                 // Nothing but its own objects is read, whatever it says.
                 let mut numbered = (1..).zip(&self.objects);
-                match numbered
-                    .all(|(number, object)| object.name == data_object(&self.name, number))
-                {
+                let is_own = |(number, object): (usize, &Object)| {
+                    object.name == data_object(&self.name, number, object.encryption)
+                };
+                match numbered.all(is_own) {
                     true => Ok(()),
                     false => Err("its objects have other names than those of such a backup"),
                 }
@@ -215,9 +219,10 @@ mod tests {
             server_uuid: Some(UUID.parse().unwrap()),
             keyring_needed: Some(false),
             objects: vec![Object {
-                name: data_object(&name, 1),
+                name: data_object(&name, 1, None),
                 bytes: 700,
                 sha256: Hash::of(b"x"),
+                encryption: None,
             }],
             tar: Some(Tar {
                 bytes: 2048,

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use age::stream::StreamWriter;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
@@ -14,6 +15,7 @@ use super::error::{BaseError, of_storage};
 use super::manifest::{BaseManifest, Tar, data_object};
 use super::name::BaseName;
 use super::survey::remove_objects;
+use crate::encryption::{Encryption, Recipients};
 use crate::manifest::Object;
 use crate::sealed::{Hashed, LEVEL};
 use crate::storage::{Storage, Upload};
@@ -26,8 +28,10 @@ const FILE_MODE: u32 = 0o640;
 const DIRECTORY_MODE: u32 = 0o750;
 
 /// How a data directory is put into the archive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct UploadOptions {
+    /// For whom it is encrypted; `None` for nobody.
+    pub recipients: Option<Recipients>,
     /// What it takes of the network at most; `None` for no limit.
     pub bytes_per_second: Option<u64>,
     /// [`OBJECT_BYTES`], and less in tests.
@@ -37,6 +41,7 @@ pub struct UploadOptions {
 impl Default for UploadOptions {
     fn default() -> Self {
         Self {
+            recipients: None,
             bytes_per_second: None,
             object_bytes: OBJECT_BYTES,
         }
@@ -275,19 +280,58 @@ struct Objects {
 
 struct OpenObject {
     name: String,
-    encoder: zstd::stream::write::Encoder<'static, Hashed<Upload>>,
+    encoder: zstd::stream::write::Encoder<'static, Sealing>,
     left: u64,
 }
 
+/// Where the compressed bytes of an object go.
+enum Sealing {
+    Plain(Hashed<Upload>),
+    Encrypted(StreamWriter<Hashed<Upload>>),
+}
+
+impl Sealing {
+    fn finish(self) -> io::Result<Hashed<Upload>> {
+        match self {
+            Self::Plain(to) => Ok(to),
+            Self::Encrypted(to) => to.finish(),
+        }
+    }
+}
+
+impl Write for Sealing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(to) => to.write(bytes),
+            Self::Encrypted(to) => to.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(to) => to.flush(),
+            Self::Encrypted(to) => to.flush(),
+        }
+    }
+}
+
 impl Objects {
+    fn encryption(&self) -> Option<Encryption> {
+        self.options.recipients.as_ref().map(|_| Encryption::Age)
+    }
+
     fn open(&mut self) -> io::Result<OpenObject> {
         if let Some(open) = self.open.take() {
             return Ok(open);
         }
-        let name = data_object(&self.name, self.done.len() + 1);
+        let name = data_object(&self.name, self.done.len() + 1, self.encryption());
         let runtime = self.runtime.clone();
         let upload = (self.storage).upload(&name, runtime, self.options.bytes_per_second);
-        let mut encoder = zstd::stream::write::Encoder::new(Hashed::new(upload), LEVEL)?;
+        let to = match &self.options.recipients {
+            None => Sealing::Plain(Hashed::new(upload)),
+            Some(recipients) => Sealing::Encrypted(recipients.encrypt(Hashed::new(upload))?),
+        };
+        let mut encoder = zstd::stream::write::Encoder::new(to, LEVEL)?;
         // For whoever unpacks it by hand.
         encoder.include_checksum(true)?;
         Ok(OpenObject {
@@ -298,17 +342,19 @@ impl Objects {
     }
 
     fn close(&mut self, open: OpenObject) -> io::Result<()> {
-        let (upload, bytes, sha256) = open.encoder.finish()?.into_parts();
+        let (upload, bytes, sha256) = open.encoder.finish()?.finish()?.into_parts();
         upload.finish()?;
         let stored = assert_stored(&self.storage, &open.name, bytes);
         self.runtime.block_on(stored).map_err(|error| match error {
             BaseError::Storage(error) => error.into(),
             error => io::Error::other(error),
         })?;
+        let encryption = self.encryption();
         self.done.push(Object {
             name: open.name,
             bytes,
             sha256,
+            encryption,
         });
         Ok(())
     }

@@ -15,6 +15,7 @@ use archive::base_backup::{
     upload, verify,
 };
 use archive::contents::Hash;
+use archive::encryption::{EncryptionError, Identities, Recipients, new_identity};
 use archive::manifest::Object;
 use archive::storage::Storage;
 use object_store::ObjectStore;
@@ -30,6 +31,7 @@ use crate::ring::ring;
 
 /// So small that every test has several.
 const SMALL: UploadOptions = UploadOptions {
+    recipients: None,
     bytes_per_second: None,
     object_bytes: 100_000,
 };
@@ -139,9 +141,24 @@ async fn take_in(
 }
 
 async fn assert_whole(storage: &Storage, base: &BaseManifest, from: &Path) {
-    verify(storage, base, go_on).await.unwrap();
+    assert_whole_for(storage, base, &nobody(), from).await;
+}
+
+/// Who has no identity.
+fn nobody() -> Identities {
+    Identities::default()
+}
+
+async fn assert_whole_for(
+    storage: &Storage,
+    base: &BaseManifest,
+    identities: &Identities,
+    from: &Path,
+) {
+    verify(storage, base, identities, go_on).await.unwrap();
     let into = tempfile::tempdir().unwrap();
-    download(storage, base, into.path(), go_on).await.unwrap();
+    let got = download(storage, base, identities, into.path(), go_on).await;
+    got.unwrap();
     let mut expected = tree(from);
     expected.remove(Path::new("auto.cnf"));
     assert!(tree(into.path()) == expected);
@@ -163,9 +180,10 @@ async fn store_object(
 ) -> BaseManifest {
     let packed = Packed {
         objects: vec![Object {
-            name: data_object(&name(at), 1),
+            name: data_object(&name(at), 1, None),
             bytes: object.len() as u64,
             sha256: Hash::of(&object),
+            encryption: None,
         }],
         tar: Tar {
             bytes: stream.len() as u64,
@@ -339,7 +357,7 @@ async fn one_that_is_stopped_leaves_nothing() {
     assert!(matches!(stopped, Err(BaseError::Stopped)), "{stopped:?}");
     assert!(storage.list("base/").await.unwrap().is_empty());
     let base = take(&storage, 1, from.path()).await.unwrap();
-    let stopped = verify(&storage, &base, stop).await;
+    let stopped = verify(&storage, &base, &nobody(), stop).await;
     assert!(matches!(stopped, Err(BaseError::Stopped)), "{stopped:?}");
 }
 
@@ -407,8 +425,8 @@ async fn what_is_missing_or_changed_is_named() {
             Some(wrong) => storage.write(second, wrong).await.unwrap(),
         }
         let into = tempfile::tempdir().unwrap();
-        let downloaded = download(&storage, &base, into.path(), go_on).await;
-        for refused in [downloaded, verify(&storage, &base, go_on).await] {
+        let downloaded = download(&storage, &base, &nobody(), into.path(), go_on).await;
+        for refused in [downloaded, verify(&storage, &base, &nobody(), go_on).await] {
             let Err(BaseError::Damaged { object, .. }) = &refused else {
                 panic!("{refused:?}");
             };
@@ -422,7 +440,7 @@ async fn what_is_missing_or_changed_is_named() {
     // The order of the objects.
     let mut exchanged = base.clone();
     exchanged.objects.swap(0, 1);
-    let refused = verify(&storage, &exchanged, go_on).await;
+    let refused = verify(&storage, &exchanged, &nobody(), go_on).await;
     assert!(refused.is_err_and(|error| error.is_damage()));
     assert_whole(&storage, &base, from.path()).await;
 }
@@ -476,7 +494,7 @@ async fn what_is_only_registered_is_not_downloaded() {
     assert_eq!(known, slice::from_ref(&base));
     let into = tempfile::tempdir().unwrap();
     let absent = into.path().join("absent");
-    let refused = download(&storage, &base, &absent, go_on).await.unwrap_err();
+    let refused = download(&storage, &base, &nobody(), &absent, go_on).await.unwrap_err();
     assert!(!absent.exists());
     let words = refused.to_string();
     assert!(
@@ -492,7 +510,7 @@ async fn nothing_is_written_into_a_directory_that_has_something() {
     let base = take(&storage, 1, from.path()).await.unwrap();
     let into = tempfile::tempdir().unwrap();
     fs::write(into.path().join("mine"), "mine").unwrap();
-    let refused = download(&storage, &base, into.path(), go_on).await;
+    let refused = download(&storage, &base, &nobody(), into.path(), go_on).await;
     assert!(
         matches!(refused, Err(BaseError::Unfit { .. })),
         "{refused:?}"
@@ -500,7 +518,7 @@ async fn nothing_is_written_into_a_directory_that_has_something() {
     assert_eq!(tree(into.path()).len(), 1);
     // One that is not there is made.
     let absent = into.path().join("a/b");
-    download(&storage, &base, &absent, go_on).await.unwrap();
+    download(&storage, &base, &nobody(), &absent, go_on).await.unwrap();
     assert!(absent.join("ibdata1").is_file());
 }
 
@@ -528,7 +546,7 @@ async fn what_is_unpacked_stays_in_its_directory() {
         stream.resize(4 * 512, 0);
         let base = store(&storage, at as u64, &stream, 1, 4).await;
         let into = home.path().join(format!("into-{at}"));
-        let refused = download(&storage, &base, &into, go_on).await;
+        let refused = download(&storage, &base, &nobody(), &into, go_on).await;
         assert!(
             matches!(refused, Err(BaseError::Damaged { .. })),
             "{refused:?}"
@@ -550,7 +568,7 @@ async fn what_is_unpacked_stays_in_its_directory() {
     let stream = builder.into_inner().unwrap();
     let base = store(&storage, 50, &stream, 1, 4).await;
     let into = home.path().join("into-link");
-    let refused = download(&storage, &base, &into, go_on).await;
+    let refused = download(&storage, &base, &nobody(), &into, go_on).await;
     assert!(
         matches!(refused, Err(BaseError::Damaged { .. })),
         "{refused:?}"
@@ -571,7 +589,7 @@ async fn no_more_is_unpacked_than_the_manifest_says() {
     stream.resize(32 << 20, 0);
     let mut base = store(&storage, 1, &stream, 1, 100).await;
     let into = tempfile::tempdir().unwrap();
-    let refused = download(&storage, &base, into.path(), go_on).await;
+    let refused = download(&storage, &base, &nobody(), into.path(), go_on).await;
     assert!(
         matches!(refused, Err(BaseError::Damaged { .. })),
         "{refused:?}"
@@ -586,11 +604,11 @@ async fn no_more_is_unpacked_than_the_manifest_says() {
         .unwrap();
     let mut stream = whole.into_inner().unwrap();
     let good = store(&storage, 2, &stream, 1, 3).await;
-    verify(&storage, &good, go_on).await.unwrap();
+    verify(&storage, &good, &nobody(), go_on).await.unwrap();
     stream.resize(32 << 20, 0);
     base = store(&storage, 3, &stream, 1, 3).await;
     base.tar = good.tar;
-    let refused = verify(&storage, &base, go_on).await;
+    let refused = verify(&storage, &base, &nobody(), go_on).await;
     assert!(
         matches!(refused, Err(BaseError::Damaged { .. })),
         "{refused:?}"
@@ -601,7 +619,7 @@ async fn no_more_is_unpacked_than_the_manifest_says() {
     encoder.write_all(&stream).unwrap();
     let object = encoder.finish().unwrap();
     let base = store_object(&storage, 4, object, &stream, 1, 3).await;
-    let refused = verify(&storage, &base, go_on).await.unwrap_err();
+    let refused = verify(&storage, &base, &nobody(), go_on).await.unwrap_err();
     assert!(refused.to_string().contains("memory"), "{refused}");
 }
 
@@ -632,11 +650,63 @@ async fn a_base_backup_is_in_a_real_s3_server_and_no_secret_is_told() {
         let failed = failed.unwrap_err();
         assert!(matches!(failed, BaseError::Storage(_)), "{failed}");
         assert!(!failed.to_string().contains(SECRET_KEY), "{failed}");
-        let failed = verify(&storage, &base, go_on).await.unwrap_err();
+        let failed = verify(&storage, &base, &nobody(), go_on).await.unwrap_err();
         assert!(!failed.is_damage(), "{failed}");
         server.conduct(Conduct::Serves);
     }
     let known = look(&storage, Some(ring())).await.unwrap();
     assert_eq!(known, slice::from_ref(&base));
     assert_whole(&storage, &base, from.path()).await;
+}
+
+/// Whoever takes it cannot read it, and whoever is one of its recipients can.
+#[tokio::test]
+async fn an_encrypted_base_backup_is_read_by_its_recipients_alone() {
+    let storage = in_memory();
+    let from = data_dir(1);
+    let keys = tempfile::tempdir().unwrap();
+    let pair = |name: &str| {
+        let (identity, recipient) = new_identity();
+        let files = ["identity", "recipient"].map(|kind| keys.path().join(format!("{name}.{kind}")));
+        fs::write(&files[0], identity).unwrap();
+        fs::write(&files[1], recipient).unwrap();
+        let identities = Identities::of_files([&files[0]]).unwrap();
+        (identities, Recipients::of_file(&files[1]).unwrap())
+    };
+    let ((ours, recipients), (others, _)) = (pair("ours"), pair("others"));
+    let options = UploadOptions {
+        recipients: Some(recipients),
+        ..SMALL
+    };
+    let base = take_in(&storage, 1, from.path(), options).await.unwrap();
+    assert!(base.objects.len() >= 2, "{base:?}");
+    for object in &base.objects {
+        assert!(object.name.ends_with(".zst.age"), "{object:?}");
+    }
+    assert_whole_for(&storage, &base, &ours, from.path()).await;
+    for (identities, expected) in [
+        (nobody(), EncryptionError::NoIdentity),
+        (others, EncryptionError::OtherRecipients),
+    ] {
+        let refused = verify(&storage, &base, &identities, go_on).await;
+        let refused = refused.unwrap_err();
+        let found = match &refused {
+            BaseError::Encryption { error, .. } => error,
+            _ => panic!("{refused}"),
+        };
+        assert_eq!(*found, expected);
+        assert!(!refused.is_damage());
+    }
+    // One byte of it is another one.
+    let name = &base.objects[0].name;
+    let mut bytes = storage.read(name, 1 << 30).await.unwrap().to_vec();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    storage.write(name, bytes).await.unwrap();
+    let refused = verify(&storage, &base, &ours, go_on).await.unwrap_err();
+    assert!(refused.is_damage(), "{refused}");
+    // A plain one beside it is read with and without.
+    let plain = take(&storage, 2, from.path()).await.unwrap();
+    assert_whole(&storage, &plain, from.path()).await;
+    assert_whole_for(&storage, &plain, &ours, from.path()).await;
 }

@@ -10,6 +10,7 @@ use archive::base_backup::{
     BASE_VERSION, BaseError, BaseForm, BaseManifest, BaseName, Packed, UploadOptions, assert_whole,
     finish, free_name, list, remove_unfinished, survey, upload,
 };
+use archive::encryption::Recipients;
 use archive::reading::ArchivedLog;
 use archive::storage::{Storage, StorageSettings};
 use binlog_format::gtid::GtidSet;
@@ -69,6 +70,8 @@ pub(super) struct Archive {
     pub(super) storage: Storage,
     pub(super) member: MemberId,
     settings: ArchiveSettings,
+    /// For whom what is put into it is encrypted.
+    recipients: Option<Recipients>,
     config: Config,
 }
 
@@ -84,7 +87,12 @@ impl Archive {
         let reached =
             StorageSettings::with_options_of(settings.url.clone(), file, settings.call_limit);
         let storage = reached.and_then(|reached| Storage::open(&reached));
+        let recipients = settings.recipients_file.as_deref();
+        let recipients = recipients.map(Recipients::of_file).transpose();
+        let recipients =
+            recipients.map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))?;
         Ok(Self {
+            recipients,
             storage: storage.map_err(|error| unreachable(&error))?,
             member: config.member.own.id,
             settings,
@@ -369,6 +377,7 @@ async fn store(
     bar.set_length(entries.iter().map(|entry| entry.bytes).sum());
     say(format, &format!("storing {name}"));
     let options = UploadOptions {
+        recipients: archive.recipients.clone(),
         bytes_per_second: archive.settings.bytes_per_second,
         ..UploadOptions::default()
     };

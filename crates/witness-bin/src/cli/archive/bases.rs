@@ -4,10 +4,11 @@ use std::ops::ControlFlow;
 use std::time::{Duration, UNIX_EPOCH};
 
 use archive::base_backup::{BaseError, BaseForm, BaseManifest, Survey, verify};
+use archive::encryption::Identities;
 use archive::storage::Storage;
 use serde::Serialize;
 
-use super::faults::Damage;
+use super::faults::{Damage, no_identity};
 use super::place::unreachable;
 use crate::terminal::{Failure, Table, bytes_bar};
 
@@ -183,8 +184,12 @@ impl VerifiedBases {
     /// Reads all of them.
     ///
     /// # Errors
-    /// Exit 1 where the storage does not give them.
-    pub(super) async fn read(storage: &Storage, survey: &Survey) -> Result<Self, Failure> {
+    /// Exit 1 where the storage does not give them, 2 where an identity is missing or another one.
+    pub(super) async fn read(
+        storage: &Storage,
+        survey: &Survey,
+        identities: &Identities,
+    ) -> Result<Self, Failure> {
         let mut verified = Self {
             base_backups: 0,
             base_backup_bytes: 0,
@@ -195,7 +200,7 @@ impl VerifiedBases {
             let bar = bytes_bar();
             bar.set_length(base.unpacked_bytes);
             let shown = bar.clone();
-            let read = verify(storage, base, move |bytes| {
+            let read = verify(storage, base, identities, move |bytes| {
                 shown.set_position(bytes);
                 ControlFlow::Continue(())
             });
@@ -208,6 +213,9 @@ impl VerifiedBases {
                 }
                 Err(BaseError::Registered { .. }) => verified.registered_base_backups += 1,
                 Err(BaseError::Storage(error)) => return Err(unreachable(&error)),
+                Err(BaseError::Encryption { object, error }) => {
+                    return Err(no_identity(&object, &error));
+                }
                 Err(error) => verified.damaged_base_backups.push(Damage {
                     piece: base.name.folder(),
                     why: error.to_string(),

@@ -81,19 +81,7 @@ pub(super) async fn says_nothing(
     if let PieceFault::Seal(SealError::Encryption(error)) = fault
         && fault.lacks_an_identity()
     {
-        let advice = match error {
-            EncryptionError::NoIdentity => {
-                "name the file with the secret key of one of its recipients: --identity FILE"
-            }
-            _ => {
-                "name the identity of one of its recipients when it was archived, too: --identity may be given several times"
-            }
-        };
-        return Err(Failure::new(
-            Exit::Usage,
-            format!("{piece}: {error}"),
-            advice,
-        ));
+        return Err(no_identity(&piece.to_string(), error));
     }
     match fault.of_storage() {
         None => Ok(()),
@@ -112,6 +100,19 @@ pub(super) async fn says_nothing(
         }
         Some(_) => Err(Failure::error(fault.to_string())),
     }
+}
+
+/// Something is encrypted, and cannot be decrypted with what is given.
+pub(super) fn no_identity(object: &str, error: &EncryptionError) -> Failure {
+    let advice = match error {
+        EncryptionError::NoIdentity => {
+            "name the file with the secret key of one of its recipients: --identity FILE"
+        }
+        _ => {
+            "name the identity of one of its recipients when it was archived, too: --identity may be given several times"
+        }
+    };
+    Failure::new(Exit::Usage, format!("{object}: {error}"), advice)
 }
 
 pub(super) fn words(gaps: &[Range], damaged: &[Damage]) -> String {

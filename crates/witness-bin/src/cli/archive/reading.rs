@@ -62,7 +62,7 @@ pub(super) async fn verify(args: &ReadArgs, format: Format) -> Result<(), Failur
     }
     let bases = survey(&storage, ring).await;
     let bases = bases.map_err(|error| unreachable(&error))?;
-    let bases = VerifiedBases::read(&storage, &bases).await?;
+    let bases = VerifiedBases::read(&storage, &bases, &args.identities()?).await?;
     verdict.ok &= bases.is_sound();
     verdict.bases = Some(bases);
     verdict.told(format, "read and verified")
