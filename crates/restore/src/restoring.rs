@@ -413,6 +413,21 @@ pub enum Stage {
     Stop,
 }
 
+impl Stage {
+    /// Its name, for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Base => "base backup",
+            Self::Log => "log",
+            Self::Start => "start",
+            Self::Apply => "apply",
+            Self::Check => "check",
+            Self::Stop => "stop",
+        }
+    }
+}
+
 fn damaged(piece: PieceName, fault: PieceFault) -> RestoreError {
     RestoreError::Piece {
         piece: piece.to_string(),

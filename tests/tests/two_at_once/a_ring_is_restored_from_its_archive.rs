@@ -103,6 +103,18 @@ fn program(tree: &MysqlTree, folder: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// What mysqld of the tests needs, as options of a command.
+fn mysqld_options(tree: &MysqlTree) -> Vec<String> {
+    let mut options: Vec<String> = tree.server_options();
+    if rustix::process::geteuid().is_root() {
+        options.push("--user=root".to_owned());
+    }
+    let options = options.iter();
+    options
+        .map(|option| format!("--mysqld-option={option}"))
+        .collect()
+}
+
 fn restore(
     place: &Place,
     set: &Cluster,
@@ -112,12 +124,7 @@ fn restore(
 ) -> Result<serde_json::Value> {
     let program = program(tree, place.home.path())?.display().to_string();
     let directory = directory.display().to_string();
-    let mut options: Vec<String> = tree.server_options();
-    if rustix::process::geteuid().is_root() {
-        options.push("--user=root".to_owned());
-    }
-    let options = options.iter().map(|option| format!("--mysqld-option={option}"));
-    let options: Vec<String> = options.collect();
+    let options = mysqld_options(tree);
     let mut arguments = vec!["--directory", &directory, "--mysqld", &program];
     arguments.extend(options.iter().map(String::as_str));
     arguments.extend(["--check-tables", "--output", "json"]);
@@ -216,6 +223,19 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
     let server = launch(&tree, &all)?;
     let there = ids(&server.client())?;
     ensure!(last.is_subset(&there) && there.iter().all(|id| *id >= 1_000_000));
+
+    let drill = place.home.path().join("drill");
+    let program = program(&tree, place.home.path())?.display().to_string();
+    let options = mysqld_options(&tree);
+    let mut words = vec!["--mysqld", &program, "--output", "json"];
+    let shown = drill.display().to_string();
+    words.extend(["--directory", &shown]);
+    words.extend(options.iter().map(String::as_str));
+    let drilled: serde_json::Value = serde_json::from_str(&place.archive(&set, "drill", &words)?)?;
+    println!("{drilled:#}");
+    ensure!(drilled["gtids"] == report["gtids"], "{drilled}");
+    ensure!(drilled["stages"].as_array().is_some_and(|stages| stages.len() == 6), "{drilled}");
+    ensure!(!drill.exists(), "a drill leaves nothing");
 
     // Wherever the archive does not lead, it says so.
     let early = restore(place, &set, &tree, &place.home.path().join("early"), &["--to-time", "2020-01-01T00:00:00Z"]);

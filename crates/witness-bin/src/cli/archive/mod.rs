@@ -5,6 +5,7 @@ mod backup;
 mod bases;
 mod conditions;
 mod copying;
+mod drill;
 mod faults;
 mod keygen;
 mod listing;
@@ -32,6 +33,8 @@ pub(crate) enum ArchiveCommand {
     Fetch(reading::FetchArgs),
     /// Make a data directory for mysqld from a base backup and the log, up to a time or a transaction
     Restore(Box<restore::RestoreArgs>),
+    /// Restore the newest base backup and the log behind it, look at what came out, and remove it
+    Drill(Box<drill::DrillArgs>),
     /// Put a base backup into the archive: a copy of the data of this host's mysqld, which goes on
     Backup(backup::BackupArgs),
     /// Tell the archive of a backup that was made by other means, and is elsewhere
@@ -61,6 +64,7 @@ pub(crate) fn run(command: &ArchiveCommand, format: Format) -> Result<(), Failur
         ArchiveCommand::Verify(args) => block_on(reading::verify(args, format)),
         ArchiveCommand::Fetch(args) => block_on(reading::fetch(args, format)),
         ArchiveCommand::Restore(args) => restore::run(args, format),
+        ArchiveCommand::Drill(args) => drill::run(args, format),
         ArchiveCommand::Backup(args) => block_on(backup::backup(args, format)),
         ArchiveCommand::Register(args) => block_on(register::register(args, format)),
         ArchiveCommand::Prune(args) => block_on(prune::prune(args, format)),

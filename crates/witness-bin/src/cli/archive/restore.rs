@@ -1,8 +1,9 @@
 //! `witness archive restore`: a new data directory for mysqld, up to a moment or a transaction. No member has to run.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::time::{Instant, SystemTime};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use archive::base_backup::BaseName;
 use binlog_format::gtid::{Gtid, GtidSet};
@@ -10,8 +11,8 @@ use humantime::{format_duration, format_rfc3339_millis, parse_rfc3339_weak};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use restore::plan::RestorePlan;
 use restore::point::{NoPoint, Point, Target};
-use restore::restoring::{Archive, Restore, RestoreError, Stage, Watching};
-use restore::scratch_server::ServerProgram;
+use restore::restoring::{Archive, Restore, RestoreError, Restored, Stage, Watching};
+use restore::scratch_server::{ServerError, ServerProgram};
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -40,6 +41,19 @@ pub(crate) struct RestoreArgs {
     /// Where the log lies while it is applied; without it, DIRECTORY.restore
     #[arg(long, value_name = "DIRECTORY")]
     work_directory: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Check every table at the end (CHECK TABLE)
+    #[arg(long)]
+    check_tables: bool,
+    /// Only say which objects are needed, and whether they are there
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// The mysqld to which the log is applied.
+#[derive(Debug, clap::Args)]
+pub(super) struct ServerArgs {
     /// The mysqld that applies the log; of the version that is to run afterwards
     #[arg(long, value_name = "PROGRAM", default_value = "mysqld")]
     mysqld: String,
@@ -49,12 +63,22 @@ pub(crate) struct RestoreArgs {
     /// Sessions that apply the log
     #[arg(long, value_name = "NUMBER", default_value_t = applier::run::Options::default().workers)]
     workers: usize,
-    /// Check every table at the end (CHECK TABLE)
-    #[arg(long)]
-    check_tables: bool,
-    /// Only say which objects are needed, and whether they are there
-    #[arg(long)]
-    dry_run: bool,
+}
+
+impl ServerArgs {
+    /// A restore into a directory, with what it needs meanwhile in another one.
+    pub(super) fn restore(&self, data_dir: PathBuf, work_dir: PathBuf) -> Restore {
+        Restore {
+            data_dir,
+            work_dir,
+            program: ServerProgram {
+                command: vec![self.mysqld.clone()],
+                options: self.mysqld_option.clone(),
+            },
+            workers: self.workers,
+            check_tables: false,
+        }
+    }
 }
 
 /// Up to where; all that is archived where none is given.
@@ -141,26 +165,12 @@ async fn restore(args: &RestoreArgs, format: Format) -> Result<(), Failure> {
         None => beside.into(),
     };
     let what = Restore {
-        data_dir: directory,
-        work_dir,
-        program: ServerProgram {
-            command: vec![args.mysqld.clone()],
-            options: args.mysqld_option.clone(),
-        },
-        workers: args.workers,
         check_tables: args.check_tables,
+        ..args.server.restore(directory, work_dir)
     };
-    let (stop, began) = (CancellationToken::new(), Instant::now());
-    let mut signals = StopSignals::new()?;
-    let asked = stop.clone();
-    let listening = tokio::spawn(async move {
-        signals.next().await;
-        asked.cancel();
-    });
+    let began = Instant::now();
     let screen = Arc::new(Screen::new(format));
-    let watching: Arc<dyn Watching> = screen.clone();
-    let restored = archive.restore(&plan, &what, &watching, &stop).await;
-    listening.abort();
+    let restored = until_a_signal(&archive, &plan, &what, screen.clone()).await;
     screen.end();
     let restored = restored.map_err(failure)?;
     // It is there, and the log is in the archive.
@@ -175,7 +185,30 @@ async fn restore(args: &RestoreArgs, format: Format) -> Result<(), Failure> {
     report.told(format)
 }
 
-fn failure(error: RestoreError) -> Failure {
+/// Restores, until somebody asks this program to end.
+pub(super) async fn until_a_signal(
+    archive: &Archive,
+    plan: &RestorePlan,
+    what: &Restore,
+    watching: Arc<dyn Watching>,
+) -> Result<Restored, RestoreError> {
+    let stop = CancellationToken::new();
+    let signals = StopSignals::new().map_err(|source| ServerError::Io {
+        what: "signals cannot be heard".to_owned(),
+        source,
+    })?;
+    let listening = tokio::spawn(cancel_at_a_signal(signals, stop.clone()));
+    let restored = archive.restore(plan, what, &watching, &stop).await;
+    listening.abort();
+    restored
+}
+
+async fn cancel_at_a_signal(mut signals: StopSignals, stop: CancellationToken) {
+    signals.next().await;
+    stop.cancel();
+}
+
+pub(super) fn failure(error: RestoreError) -> Failure {
     let exit = match &error {
         RestoreError::NoPoint(NoPoint::NoLog) => Exit::Error,
         RestoreError::NoPoint(_) | RestoreError::NoBase(_) => Exit::Refused,
@@ -205,7 +238,7 @@ fn failure(error: RestoreError) -> Failure {
 
 /// What a restore reads, and what came of it.
 #[derive(Debug, Serialize)]
-struct Report {
+pub(super) struct Report {
     base: String,
     log_files: usize,
     bytes_to_read: u64,
@@ -225,20 +258,20 @@ struct Report {
 }
 
 #[derive(Debug, Serialize)]
-struct ToRead {
+pub(super) struct ToRead {
     name: String,
     bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
-struct Done {
+pub(super) struct Done {
     directory: String,
     transactions_applied: u64,
     seconds: f64,
 }
 
 impl Report {
-    fn of(plan: &RestorePlan, target: &Target, end: Option<&Point>) -> Self {
+    pub(super) fn of(plan: &RestorePlan, target: &Target, end: Option<&Point>) -> Self {
         let shown = |at: SystemTime| format_rfc3339_millis(at).to_string();
         let end = end.and_then(|end| end.last_commit);
         let wanted = match target {
@@ -272,7 +305,7 @@ impl Report {
         }
     }
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
         let mut text = format!(
             "base backup {}, {} files of the log, {} bytes to read\nup to {}\nthe last transaction of it was committed at {}\n",
@@ -300,7 +333,7 @@ impl Report {
             text.push_str(&format!("MISSING: {missing}\n"));
         }
         if let Some(done) = &self.restored {
-            let took = std::time::Duration::from_secs(done.seconds.round() as u64);
+            let took = Duration::from_secs(done.seconds.round() as u64);
             text.push_str(&format!(
                 "restored to {} in {}: {} transactions were applied behind the base backup\n",
                 done.directory,
@@ -313,26 +346,23 @@ impl Report {
 }
 
 /// A bar for each stage, for people.
-struct Screen {
+pub(super) struct Screen {
     hidden: bool,
     bar: Mutex<ProgressBar>,
 }
 
 impl Screen {
-    fn new(format: Format) -> Self {
-        use std::io::IsTerminal;
+    pub(super) fn new(format: Format) -> Self {
         let hidden = format != Format::Table || !std::io::stderr().is_terminal();
         let bar = Mutex::new(ProgressBar::hidden());
         Self { hidden, bar }
     }
 
-    fn bar(&self) -> std::sync::MutexGuard<'_, ProgressBar> {
-        self.bar
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn bar(&self) -> MutexGuard<'_, ProgressBar> {
+        self.bar.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end(&self) {
+    pub(super) fn end(&self) {
         self.bar().finish_and_clear();
     }
 }
@@ -363,7 +393,7 @@ impl Watching for Screen {
         };
         bar.set_message(words);
         if total == 0 {
-            bar.enable_steady_tick(std::time::Duration::from_millis(200));
+            bar.enable_steady_tick(Duration::from_millis(200));
         }
         let before = std::mem::replace(&mut *self.bar(), bar);
         before.finish_and_clear();
@@ -376,8 +406,6 @@ impl Watching for Screen {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
