@@ -8,6 +8,7 @@ use binlog_store::FileNumber;
 use raft_types::{MemberId, RingId};
 use serde::Serialize;
 
+use crate::base_backup::{may_go, survey};
 use crate::manifest::{Manifest, ManifestError};
 use crate::name::{Begin, LOG_FOLDER, PieceName};
 use crate::reading::{ArchivedLog, PieceFault};
@@ -67,15 +68,21 @@ impl Pruner {
         let Some(mut log) = log else {
             return Ok(self.pruning(Plan::default(), None, now));
         };
-        let ages = ages(&mut log, &listing, keep).await?;
-        let begin = may_begin_with(&ages, keep);
+        let known = survey(&self.storage, self.ring).await?;
+        let expired = may_go(&known.bases, keep.since_us, keep.base_backups);
+        let mut keep = keep.clone();
+        let kept = known.bases.iter().filter(|base| !expired.contains(base));
+        keep.behind
+            .extend(kept.map(|base| base.gtids_at_least.clone()));
+        let ages = ages(&mut log, &listing, &keep).await?;
+        let begin = may_begin_with(&ages, &keep);
         let mut wholes = BTreeMap::new();
         for whole in that_replace(&listing, now).into_iter().take(MOST_MANIFESTS) {
             if let Some(manifest) = manifest(&mut log, whole).await? {
                 wholes.insert(whole, manifest.object);
             }
         }
-        let plan = plan(&listing, &wholes, begin, now);
+        let plan = plan(&listing, &wholes, begin, now).without(&expired);
         Ok(self.pruning(plan, log.ring(), now))
     }
 
@@ -103,7 +110,8 @@ async fn ages(
         ends.1 = *piece;
     }
     let mut ages = Vec::new();
-    let mut left = keep.since_us.map_or(0, |_| MOST_MANIFESTS);
+    let until = keep.until_us();
+    let mut left = until.map_or(0, |_| MOST_MANIFESTS);
     for (file, (first, last)) in files {
         let mut age = FileAge {
             file,
@@ -121,7 +129,7 @@ async fn ages(
                 false => manifest(log, first).await?,
             };
             age.gtids_before = of_first.map(|manifest| manifest.gtids_before);
-            if age.last_us >= keep.since_us && age.last_us.is_some() {
+            if age.last_us >= until && age.last_us.is_some() {
                 left = 0;
             }
         }

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use binlog_format::gtid::GtidSet;
 use binlog_store::FileNumber;
 
+use crate::base_backup::BaseManifest;
 use crate::chain::Pieces;
 use crate::manifest::{Manifest, Object};
 use crate::name::{Begin, Named, PieceName, Timeline};
@@ -26,6 +27,8 @@ const ALWAYS_KEPT: usize = 2;
 pub struct Keep {
     /// What was committed after this moment, in microseconds since 1970; `None`: everything.
     pub since_us: Option<u64>,
+    /// So many of the newest base backups, and what comes behind them; `None`: all of them that the time does not let go.
+    pub base_backups: Option<usize>,
     /// For each backup that is kept, the transactions that it has: whatever comes behind them is kept, too.
     pub behind: Vec<GtidSet>,
 }
@@ -36,8 +39,24 @@ impl Keep {
     pub fn for_the_last(time: Option<Duration>, now: SystemTime) -> Self {
         Self {
             since_us: time.map(|time| micros(now.checked_sub(time))),
-            behind: Vec::new(),
+            ..Self::default()
         }
+    }
+
+    /// The same, and so many of the newest base backups, whatever their age. Without a time, nothing older than these.
+    #[must_use]
+    pub fn with_base_backups(self, newest: Option<usize>) -> Self {
+        Self {
+            base_backups: newest,
+            ..self
+        }
+    }
+
+    /// What was committed before this moment may go, in microseconds since 1970, as long as no backup needs it; `None`: nothing may.
+    /// Where a number of backups says what is kept, and there is one, they alone decide.
+    pub(crate) fn until_us(&self) -> Option<u64> {
+        let by_number = self.base_backups.filter(|_| !self.behind.is_empty());
+        self.since_us.or(by_number.map(|_| u64::MAX))
     }
 }
 
@@ -77,7 +96,7 @@ pub fn committed_by(manifest: &Manifest, written: SystemTime) -> u64 {
 /// may go may go as well.
 #[must_use]
 pub fn may_begin_with(files: &[FileAge], keep: &Keep) -> Option<FileNumber> {
-    let since = keep.since_us?;
+    let since = keep.until_us()?;
     let mut begin = None;
     let followed = files.len().saturating_sub(ALWAYS_KEPT);
     for (file, next) in files.iter().zip(files.iter().skip(1)).take(followed) {
@@ -125,6 +144,27 @@ pub struct Plan {
     pub replaced: Amount,
     /// What lies before the begin.
     pub expired: Amount,
+    /// Base backups.
+    pub base_backups: Amount,
+}
+
+impl Plan {
+    /// Lets these base backups go first, of each the manifest before its data: one that is named has all of it.
+    #[must_use]
+    pub fn without(mut self, bases: &[&BaseManifest]) -> Self {
+        let names = bases.iter().flat_map(|base| {
+            let objects = base.objects.iter().map(|object| object.name.clone());
+            std::iter::once(base.name.manifest()).chain(objects)
+        });
+        let mut acts: Vec<Act> = names.map(Act::Delete).collect();
+        self.base_backups = Amount {
+            objects: acts.len() as u64,
+            bytes: bases.iter().map(|base| base.stored_bytes()).sum(),
+        };
+        acts.append(&mut self.acts);
+        self.acts = acts;
+        self
+    }
 }
 
 /// What to do about an archive with these objects, if it is to begin with this file. `wholes` are the objects of whole files, as their
@@ -150,6 +190,7 @@ pub fn plan(
         begins,
         replaced: archive.amount(&replaced),
         expired: archive.amount(&expired),
+        base_backups: Amount::default(),
     };
     let delete = |name: &str| Act::Delete(name.to_owned());
     plan.acts.extend(replaced.into_iter().map(delete));
@@ -348,6 +389,7 @@ mod tests {
             let keep = Keep {
                 since_us: since.map(|hour: u64| hour * HOUR),
                 behind: behind.iter().map(|until| gtids(*until)).collect(),
+                ..Keep::default()
             };
             let begin = may_begin_with(&ages(files), &keep).map(FileNumber::get);
             assert_eq!(
@@ -360,8 +402,27 @@ mod tests {
         let keep = Keep {
             since_us: Some(21 * HOUR),
             behind: vec![gtids(100)],
+            ..Keep::default()
         };
         assert_eq!(may_begin_with(&unknown, &keep), Some(number(2)));
+    }
+
+    #[test]
+    fn a_number_of_backups_decides_where_no_time_does() {
+        let files = ages("1@10 2@20 3@30 4@40 5@50");
+        let begin = |since_us, behind: &[u64]| {
+            let keep = Keep {
+                since_us,
+                base_backups: Some(2),
+                behind: behind.iter().map(|until| gtids(*until)).collect(),
+            };
+            may_begin_with(&files, &keep)
+        };
+        assert_eq!(begin(None, &[25, 40]), Some(number(3)));
+        assert_eq!(begin(None, &[5]), None);
+        // There is none yet, and everything may be needed.
+        assert_eq!(begin(None, &[]), None);
+        assert_eq!(begin(Some(15 * HOUR), &[25, 40]), Some(number(2)));
     }
 
     #[test]

@@ -121,6 +121,8 @@ pub struct ArchiveSettings {
     pub prune: bool,
     /// How long what was committed is kept in the archive; `None` for ever.
     pub keep: Option<Duration>,
+    /// How many of the newest base backups are kept, whatever their age; `None` for all.
+    pub keep_base_backups: Option<usize>,
     /// The directory in which mysqld makes the copy of a base backup; `None` where it is named on the command line.
     pub copy_directory: Option<PathBuf>,
 }

@@ -10,6 +10,7 @@ mod download;
 mod error;
 mod manifest;
 mod name;
+mod retention;
 mod survey;
 mod unpack;
 mod upload;
@@ -21,6 +22,7 @@ pub use self::manifest::{
     BASE_VERSION, BaseForm, BaseManifest, BaseManifestError, Tar, data_object,
 };
 pub use self::name::{BASE_FOLDER, BaseName};
+pub use self::retention::may_go;
 pub use self::survey::{DamagedBase, Survey, free_name, look, remove_unfinished, survey};
 #[doc(hidden)]
 pub use self::unpack::read_tar;

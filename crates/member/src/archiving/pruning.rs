@@ -63,6 +63,7 @@ impl Prunes {
                 self.looked = Some(Instant::now());
                 let now = SystemTime::now();
                 let keep = Keep::for_the_last(settings.keep, now);
+                let keep = keep.with_base_backups(settings.keep_base_backups);
                 self.pruner.look(&keep, now).await?
             }
             None => return Ok(()),
@@ -76,6 +77,7 @@ impl Prunes {
                     begins = plan.begins.map(|file| file.name()),
                     replaced = plan.replaced.objects,
                     expired = plan.expired.objects,
+                    base_backups = plan.base_backups.objects,
                     "the archive is pruned"
                 );
             }

@@ -751,7 +751,17 @@ pub const KEYS: &[Key] = &[
         },
         Value("\"0s\""),
         "\"30d\"",
-        "How long what was committed stays in the archive. Files of the log that have nothing younger are deleted there, the oldest first. `0s`: for ever.",
+        "How long one can go back. Files of the log that have nothing younger are deleted in the archive, the oldest first, and base backups that nobody needs for it. `0s`: for ever, or as `archive.keep_base_backups` says.",
+    ),
+    key(
+        "archive.keep_base_backups",
+        Kind::Integer {
+            min: 0,
+            max: 100_000,
+        },
+        Value("0"),
+        "7",
+        "So many of the newest base backups stay in the archive, with the log behind them, whatever `archive.keep` says. Without that, what is older is deleted. `0`: all that `archive.keep` does not let go.",
     ),
     key(
         "archive.prune",

@@ -51,6 +51,7 @@ pub(super) fn archive_settings(values: &Values) -> Option<Option<ArchiveSettings
     let recipients = values.text("archive.recipients_file")?;
     let rate = values.number("archive.bytes_per_second")?;
     let keep = values.duration("archive.keep")?;
+    let bases = usize::try_from(values.number("archive.keep_base_backups")?).ok()?;
     Some(Some(ArchiveSettings {
         url: Url::parse(&url).ok()?,
         options_file: (!file.is_empty()).then(|| file.into()),
@@ -61,6 +62,7 @@ pub(super) fn archive_settings(values: &Values) -> Option<Option<ArchiveSettings
         recipients_file: (!recipients.is_empty()).then(|| recipients.into()),
         prune: values.bool("archive.prune")?,
         keep: Some(keep).filter(|keep| !keep.is_zero()),
+        keep_base_backups: Some(bases).filter(|bases| *bases != 0),
         copy_directory: Some(values.text(COPY_DIRECTORY)?)
             .filter(|directory| !directory.is_empty())
             .map(PathBuf::from),

@@ -45,18 +45,32 @@ pub(super) struct Place {
     pub(super) storage: Storage,
     /// How long what was committed is kept there, as the configuration says, if that was read.
     pub(super) keep: Option<Duration>,
+    /// And how many of the newest base backups.
+    pub(super) keep_base_backups: Option<usize>,
 }
 
 impl PlaceArgs {
     pub(super) fn place(&self) -> Result<Place, Failure> {
-        let (url, file, call_limit, keep) = match &self.url {
-            Some(url) => (url.clone(), self.options_file.clone(), CALL_LIMIT, None),
+        let (url, file, call_limit, keep, keep_base_backups) = match &self.url {
+            Some(url) => (
+                url.clone(),
+                self.options_file.clone(),
+                CALL_LIMIT,
+                None,
+                None,
+            ),
             None => {
                 let config = ConfigArgs::of_file(self.config.clone());
                 let settings = config.load_without_files()?.0.member.archive;
                 let settings = settings.ok_or_else(no_archive)?;
                 let (url, file) = (settings.url, settings.options_file);
-                (url, file, settings.call_limit, settings.keep)
+                (
+                    url,
+                    file,
+                    settings.call_limit,
+                    settings.keep,
+                    settings.keep_base_backups,
+                )
             }
         };
         let reached = StorageSettings::with_options_of(url.clone(), file.as_deref(), call_limit);
@@ -65,6 +79,7 @@ impl PlaceArgs {
             url,
             storage: storage.map_err(|error| unreachable(&error))?,
             keep,
+            keep_base_backups,
         })
     }
 

@@ -21,6 +21,9 @@ pub(crate) struct PruneArgs {
     /// How long what was committed is kept, as in 30d; without it, as `archive.keep` of the configuration says, or for ever
     #[arg(long, value_name = "DURATION", value_parser = keep_of)]
     keep: Option<Duration>,
+    /// How many of the newest base backups are kept whatever their age; without it, as `archive.keep_base_backups` says, or all
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    keep_base_backups: Option<u32>,
     /// Only say what would be deleted
     #[arg(long)]
     dry_run: bool,
@@ -33,6 +36,7 @@ struct Pruned {
     begins: Option<String>,
     replaced: Objects,
     expired: Objects,
+    base_backups: Objects,
 }
 
 #[derive(Debug, Serialize)]
@@ -53,7 +57,10 @@ pub(super) async fn prune(args: &PruneArgs, format: Format) -> Result<(), Failur
     let keep = args.keep.or(place.keep).filter(|keep| !keep.is_zero());
     let failed = |error: PruneError| Failure::error(error.to_string());
     let pruner = Pruner::new(place.storage, None);
-    let looked = pruner.look(&Keep::for_the_last(keep, now), now).await;
+    let bases = args.keep_base_backups.map(|number| number as usize);
+    let keep = Keep::for_the_last(keep, now);
+    let keep = keep.with_base_backups(bases.or(place.keep_base_backups));
+    let looked = pruner.look(&keep, now).await;
     let mut pruning = looked.map_err(failed)?;
     let plan = pruning.plan();
     let pruned = Pruned {
@@ -61,6 +68,7 @@ pub(super) async fn prune(args: &PruneArgs, format: Format) -> Result<(), Failur
         begins: plan.begins.map(|file| file.name()),
         replaced: plan.replaced.into(),
         expired: plan.expired.into(),
+        base_backups: plan.base_backups.into(),
     };
     while !args.dry_run && !pruning.is_done() {
         pruning.go_on(AT_ONCE).await.map_err(failed)?;
@@ -86,6 +94,7 @@ impl Pruned {
         };
         let mut text = line("replaced by whole files", &self.replaced);
         text.push_str(&line("older than what is kept", &self.expired));
+        text.push_str(&line("base backups", &self.base_backups));
         if let Some(begins) = &self.begins {
             let verb = if self.dry_run {
                 "would begin"
