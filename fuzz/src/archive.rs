@@ -24,7 +24,52 @@ pub(crate) const TARGETS: &[Target] = &[
         archive_piece,
     )
     .within(8 * UNPACKED, 64),
+    Target::new(
+        "archive-encrypted",
+        "an object of an archive that is decrypted and unpacked",
+        |bytes| match bytes.split_first_chunk() {
+            Some((size, object)) => {
+                let bytes = u32::from_le_bytes(*size) as usize % UNPACKED;
+                fuzzing::decrypted(object, bytes as u64)
+            }
+            None => false,
+        },
+    )
+    .within(8 * UNPACKED, 64),
+    Target::new(
+        "archive-keys",
+        "files of the keys with which an archive is encrypted and read",
+        |bytes| match (bytes.split_first(), std::str::from_utf8(bytes)) {
+            (Some((which, _)), Ok(text)) if which.is_ascii() => {
+                fuzzing::keys(&text[1..], which % 2 == 1)
+            }
+            _ => false,
+        },
+    ),
+    Target::new(
+        "archive-base-manifest",
+        "what a base backup says of itself",
+        |bytes| is_written_the_same(bytes, fuzzing::base_manifest),
+    ),
+    Target::new(
+        "archive-base-tar",
+        "the data of a base backup as they are unpacked",
+        archive_base_tar,
+    )
+    .within(UNPACKED, 64),
 ];
+
+/// The first two bytes say how many files are expected, and the next four how many bytes.
+fn archive_base_tar(bytes: &[u8]) -> bool {
+    let Some((files, rest)) = bytes.split_first_chunk() else {
+        return false;
+    };
+    let Some((of_bytes, stream)) = rest.split_first_chunk() else {
+        return false;
+    };
+    let files = u16::from_le_bytes(*files).into();
+    fuzzing::read_tar(stream, files, u32::from_le_bytes(*of_bytes).into())
+}
 
 /// The first byte says whether it is packed or unpacked. What is packed is parted at the byte that the next two say, what is
 /// unpacked should have as many bytes as the next four say.

@@ -16,10 +16,11 @@ use tokio::task::spawn_blocking;
 
 use crate::chain::{Pieces, Run};
 use crate::contents::Contents;
+use crate::encryption::{EncryptionError, Recipients};
 use crate::manifest::{Archiving, Manifest, ManifestError, Object};
 use crate::name::{LOG_FOLDER, PieceName, Timeline};
 use crate::next_piece::{Log, Next, first_of_history, next};
-use crate::sealed::{SealError, seal};
+use crate::sealed::{NewObject, SealError, seal};
 use crate::storage::{Storage, StorageError};
 
 /// The largest manifest that is read: its GTIDs may have millions of intervals.
@@ -71,6 +72,9 @@ pub enum ArchiveError {
     /// The log has no file any more that was to be read.
     #[error("{0} was purged before it was archived")]
     Purged(PieceName),
+    /// It should be encrypted, and cannot be.
+    #[error("nothing is archived, since it cannot be encrypted: {0}")]
+    Encryption(#[from] EncryptionError),
 }
 
 impl ArchiveError {
@@ -79,7 +83,7 @@ impl ArchiveError {
         matches!(
             self,
             Self::Manifest {
-                error: ManifestError::Unreadable(_),
+                error: ManifestError::Unreadable(_) | ManifestError::NoHash,
                 ..
             } | Self::Storage(StorageError::NotFound(_))
         )
@@ -108,6 +112,8 @@ pub struct Archiver {
     member: MemberId,
     /// What one upload takes of the network at most.
     bytes_per_second: Option<u64>,
+    /// Whom everything is encrypted for; nobody where it is not encrypted.
+    recipients: Option<Recipients>,
     /// What the archive has, as far as it is known here.
     known: Option<Known>,
 }
@@ -133,6 +139,7 @@ impl Archiver {
             ring,
             member,
             bytes_per_second: None,
+            recipients: None,
             known: None,
         }
     }
@@ -142,6 +149,11 @@ impl Archiver {
     pub fn with_bytes_per_second(mut self, limit: Option<u64>) -> Self {
         self.bytes_per_second = limit;
         self
+    }
+
+    /// Encrypts what is archived from now on for these, or not at all.
+    pub fn encrypt_for(&mut self, recipients: Option<Recipients>) {
+        self.recipients = recipients;
     }
 
     /// Looks anew what the archive has at the next step: another member may have gone on with it.
@@ -390,10 +402,11 @@ impl Archiver {
             chunk: Bytes::new(),
             _hold: hold,
         };
-        let upload = (self.storage).upload(&piece.object(), runtime, self.bytes_per_second);
+        let new = NewObject::of(piece, self.recipients.clone());
+        let upload = (self.storage).upload(new.name(), runtime, self.bytes_per_second);
         let sealed = spawn_blocking(move || {
             let mut upload = upload;
-            let sealed = seal(piece, from, &mut upload)?;
+            let sealed = seal(new, from, &mut upload)?;
             upload.finish()?;
             Ok(sealed)
         });

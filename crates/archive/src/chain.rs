@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use binlog_store::{FileNumber, LogPlace};
 
-use crate::name::{PieceName, Timeline};
+use crate::name::{Begin, PieceName, Timeline};
 
 /// Pieces of which each begins where the one before has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +32,7 @@ impl Run {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pieces {
     by_timeline: BTreeMap<Timeline, BTreeMap<FileNumber, BTreeSet<PieceName>>>,
+    begins: BTreeSet<Begin>,
 }
 
 impl FromIterator<PieceName> for Pieces {
@@ -45,12 +46,38 @@ impl FromIterator<PieceName> for Pieces {
 }
 
 impl Pieces {
-    /// Those whose manifests are among these names of objects.
+    /// Those whose manifests are among these names of objects, from where these say that the archive begins.
     pub fn of_names<'a>(names: impl IntoIterator<Item = &'a String>) -> Self {
-        let names = names.into_iter();
-        names
-            .filter_map(|name| PieceName::of_manifest(name))
-            .collect()
+        let mut pieces = Self::default();
+        for name in names {
+            if let Some(piece) = PieceName::of_manifest(name) {
+                pieces.add(piece);
+            } else if let Some(begin) = Begin::of_name(name) {
+                pieces.begin_with(begin);
+            }
+        }
+        pieces
+    }
+
+    /// Takes in that the archive was pruned.
+    pub fn begin_with(&mut self, begin: Begin) {
+        self.begins.insert(begin);
+    }
+
+    /// The file with which a history begins since the archive was pruned; `None` if it never was.
+    #[must_use]
+    pub fn begin(&self, timeline: Timeline) -> Option<FileNumber> {
+        let of_history = self
+            .begins
+            .iter()
+            .filter(|begin| begin.timeline <= timeline);
+        of_history.map(|begin| begin.file).max()
+    }
+
+    /// All pieces, those that no history needs among them: of the first history first.
+    pub fn all(&self) -> impl Iterator<Item = PieceName> + '_ {
+        let files = self.by_timeline.values().flat_map(BTreeMap::values);
+        files.flatten().copied()
     }
 
     /// Takes in a piece that has come in.
@@ -79,11 +106,12 @@ impl Pieces {
     /// The newest history: the one in which the ring's log goes on.
     #[must_use]
     pub fn newest(&self) -> Option<Timeline> {
-        self.timelines().last()
+        let begins = self.begins.last().map(|begin| begin.timeline);
+        self.timelines().last().max(begins)
     }
 
     /// A history of the log as far as the archive has it: one run if there is no gap in it. A history has the files of the one
-    /// before up to the file with which it begins itself.
+    /// before up to the file with which it begins itself, and none of those that were pruned.
     #[must_use]
     pub fn history(&self, timeline: Timeline) -> Vec<Run> {
         let mut files: BTreeMap<FileNumber, Vec<PieceName>> = BTreeMap::new();
@@ -94,6 +122,9 @@ impl Pieces {
             for (file, pieces) in of_timeline {
                 files.insert(*file, runs_of_a_file(pieces).concat());
             }
+        }
+        if let Some(begin) = self.begin(timeline) {
+            files = files.split_off(&begin);
         }
         joined(files.into_values().flatten())
     }
@@ -204,7 +235,7 @@ pub(crate) mod tests {
     }
 
     /// `2/7:0-90!`: history 2, file 7, bytes 0 to 90, closed.
-    fn piece(text: &str) -> PieceName {
+    pub(crate) fn piece(text: &str) -> PieceName {
         let (timeline, rest) = text.split_once('/').unwrap();
         let (file, range) = rest.split_once(':').unwrap();
         let (start, end) = range.trim_end_matches('!').split_once('-').unwrap();
@@ -285,6 +316,28 @@ pub(crate) mod tests {
         assert_eq!(archive.history(Timeline::FIRST).len() as u64, gaps);
         let took = began.elapsed();
         assert!(took.as_secs() < 10, "{took:?}");
+    }
+
+    #[test]
+    fn what_was_pruned_is_in_no_history_whether_or_not_it_is_deleted_already() {
+        let begin = |timeline, file| Begin {
+            timeline: Timeline(timeline),
+            file: number(file),
+        };
+        let mut archive = pieces("1/1:0-50! 1/2:0-90! 1/3:0-60! 1/4:0-10");
+        archive.begin_with(begin(1, 3));
+        archive.begin_with(begin(1, 2));
+        assert_eq!(history(&archive, 1), ["1/3:0-60! 1/4:0-10"]);
+        assert_eq!(archive.begin(Timeline::FIRST), Some(number(3)));
+        // What a repair has given up does not come back with the files of the history that followed it.
+        let mut repaired = pieces("1/2:0-90! 1/3:0-60! 1/4:0-10 2/4:0-70! 2/5:0-5");
+        repaired.begin_with(begin(2, 4));
+        assert_eq!(history(&repaired, 2), ["2/4:0-70! 2/5:0-5"]);
+        assert_eq!(repaired.begin(Timeline::FIRST), None);
+        // Nothing is left of what it should begin with.
+        archive.begin_with(begin(1, 9));
+        assert_eq!(history(&archive, 1), Vec::<String>::new());
+        assert_eq!(archive.goes_on(), None);
     }
 
     #[test]

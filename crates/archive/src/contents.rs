@@ -8,7 +8,7 @@ use std::fmt;
 use binlog_format::checksum::{CHECKSUM_LEN, ChecksumAlgorithm};
 use binlog_format::event::{EventFlags, EventHeader, EventRef, EventType, HEADER_LEN};
 use binlog_format::events::{CommitTimestamp, GtidEvent, Ignorable, PreviousGtids};
-use binlog_format::gtid::GtidSet;
+use binlog_format::gtid::{Gtid, GtidSet};
 use binlog_format::{DecodeError, MAGIC};
 use binlog_store::{MARKER_MAGIC, Marker, MarkerError, MarkerKind};
 use raft_types::OpId;
@@ -153,6 +153,9 @@ pub enum ContentsErrorKind {
     WithinAnEntry,
 }
 
+/// Who hears of each transaction, and when it was committed.
+type Listener = Box<dyn FnMut(Gtid, Option<CommitTimestamp>) + Send>;
+
 /// Reads one piece, in chunks of any size.
 pub struct ContentsReader {
     /// Of the next byte in the file.
@@ -164,6 +167,7 @@ pub struct ContentsReader {
     /// Up to where the events of the entry go that was announced last.
     entry_ends: u64,
     found: Contents,
+    listener: Option<Listener>,
 }
 
 /// The event that is being read: of one that is looked into all bytes are kept, of others the header.
@@ -253,6 +257,19 @@ impl ContentsReader {
             magic_left: if begin == 0 { MAGIC.len() } else { 0 },
             entry_ends: begin,
             found: Contents::nothing(),
+            listener: None,
+        }
+    }
+
+    /// The same, and tells of each transaction where it begins, in the order of the log.
+    #[must_use]
+    pub fn telling(
+        self,
+        listener: impl FnMut(Gtid, Option<CommitTimestamp>) + Send + 'static,
+    ) -> Self {
+        Self {
+            listener: Some(Box::new(listener)),
+            ..self
         }
     }
 
@@ -401,6 +418,9 @@ impl ContentsReader {
     fn transaction(&mut self, event: &GtidEvent<'_>) {
         self.found.transactions += 1;
         self.found.gtids.add(event.gtid);
+        if let Some(listener) = &mut self.listener {
+            listener(event.gtid, event.immediate_commit);
+        }
         if let Some(at) = event.immediate_commit {
             let known = self.found.committed;
             let (earliest, latest) = known.unwrap_or((at, at));

@@ -9,10 +9,12 @@ use raft_types::{MemberId, OpId, RingId};
 use serde::{Deserialize, Serialize};
 
 use crate::contents::{Contents, Hash};
+use crate::encryption::Encryption;
 use crate::name::PieceName;
 
-/// The form of manifests that this program writes, and the newest that it reads.
-pub const MANIFEST_VERSION: u32 = 1;
+/// The form of manifests that this program writes, and the newest that it reads. Since the second one, [`Before::sha256`] is another
+/// one, and the bytes may be encrypted.
+pub const MANIFEST_VERSION: u32 = 2;
 
 /// What is said of a piece beside its name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,8 +26,10 @@ pub struct Manifest {
     /// Which bytes of the log.
     #[serde(flatten)]
     pub piece: PieceName,
-    /// SHA-256 of these bytes.
-    pub sha256: Hash,
+    /// SHA-256 of these bytes. None where they are encrypted: whoever may not read them could try with it what they are, so it is
+    /// encrypted with them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub sha256: Option<Hash>,
     /// The first entry in it; none where it is a file's header alone.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first: Option<OpId>,
@@ -66,6 +70,9 @@ pub struct Object {
     pub bytes: u64,
     /// Their SHA-256.
     pub sha256: Hash,
+    /// How they are encrypted, if they are.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub encryption: Option<Encryption>,
 }
 
 /// The manifest before.
@@ -73,7 +80,7 @@ pub struct Object {
 pub struct Before {
     /// Its name.
     pub manifest: String,
-    /// SHA-256 of its bytes.
+    /// SHA-256 of what it says of the log ([`Manifest::sha256_of_the_log`]); in manifests of version 1, of its bytes.
     pub sha256: Hash,
 }
 
@@ -86,6 +93,9 @@ pub enum ManifestError {
     /// A later version of this program has written it.
     #[error("it has version {0}, and this program reads up to {MANIFEST_VERSION}; upgrade it")]
     Later(u32),
+    /// It does not say with what its bytes are to be compared.
+    #[error("it has no SHA-256 of its bytes, and does not say that they are encrypted")]
+    NoHash,
     /// It is about another piece than its name says.
     #[error("it is about {0}, not about the piece of its name")]
     Other(PieceName),
@@ -119,7 +129,7 @@ impl Manifest {
             version: MANIFEST_VERSION,
             ring: archiving.ring,
             piece,
-            sha256: contents.sha256,
+            sha256: object.encryption.is_none().then_some(contents.sha256),
             first: contents.entries.map(|(first, _)| first),
             last: contents.entries.map(|(_, last)| last),
             transactions: contents.transactions,
@@ -167,6 +177,9 @@ impl Manifest {
         if manifest.ring != ring {
             return Err(ManifestError::OtherRing(manifest.ring));
         }
+        if manifest.sha256.is_none() && manifest.object.encryption.is_none() {
+            return Err(ManifestError::NoHash);
+        }
         Ok(manifest)
     }
 
@@ -181,20 +194,66 @@ impl Manifest {
     pub fn as_before(&self) -> Before {
         Before {
             manifest: self.piece.manifest(),
-            sha256: Hash::of(&self.to_bytes()),
+            sha256: self.sha256_of_the_log(),
         }
+    }
+
+    /// Whether it names this manifest, and that was another one then. Where it names the manifest of another piece, it does not say.
+    #[must_use]
+    pub fn contradicts(&self, before: &Self) -> bool {
+        let expected = match self.version {
+            ..=1 => Hash::of(&before.to_bytes()),
+            _ => before.sha256_of_the_log(),
+        };
+        let named = self.before.as_ref();
+        named.is_some_and(|named| {
+            named.manifest == before.piece.manifest() && named.sha256 != expected
+        })
+    }
+
+    /// SHA-256 of what it says of the log: the same from whichever member archived the piece, and however it is stored. Of two that
+    /// archive the same piece at once, the manifest of the later one stays, and somebody may have gone on behind the other.
+    ///
+    /// # Panics
+    /// Never: everything in it has a form in JSON.
+    #[must_use]
+    pub fn sha256_of_the_log(&self) -> Hash {
+        #[derive(Serialize)]
+        struct OfTheLog {
+            ring: RingId,
+            piece: PieceName,
+            first: Option<OpId>,
+            last: Option<OpId>,
+            transactions: u64,
+            gtids: String,
+            gtids_before: String,
+            committed_from_us: Option<u64>,
+            committed_to_us: Option<u64>,
+        }
+        let said = serde_json::to_vec(&OfTheLog {
+            ring: self.ring,
+            piece: self.piece,
+            first: self.first,
+            last: self.last,
+            transactions: self.transactions,
+            gtids: self.gtids.to_string(),
+            gtids_before: self.gtids_before.to_string(),
+            committed_from_us: self.committed_from_us,
+            committed_to_us: self.committed_to_us,
+        });
+        Hash::of(&said.expect("everything in it has a form in JSON"))
     }
 }
 
-mod gtid_text {
+pub(crate) mod gtid_text {
     use binlog_format::gtid::GtidSet;
     use serde::{Deserialize, Deserializer, Serializer, de};
 
-    pub(super) fn serialize<S: Serializer>(set: &GtidSet, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(set: &GtidSet, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(set)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<GtidSet, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<GtidSet, D::Error> {
         String::deserialize(from)?
             .parse()
             .map_err(de::Error::custom)

@@ -9,6 +9,12 @@ use serde::{Deserialize, Serialize};
 pub const LOG_FOLDER: &str = "log/";
 const MANIFEST: &str = ".json";
 const CLOSED: &str = "closed";
+/// What the name of an object with the bytes of a piece ends with.
+const COMPRESSED: &str = ".zst";
+const ENCRYPTED: &str = ".age";
+/// A hexadecimal number, which an encrypted object has of its own.
+const NUMBER_DIGITS: usize = 32;
+const BEGINS: &str = "begins.json";
 
 /// A history of the ring's log. A repair of a lost quorum may give entries up that the archive has already; the ring's log goes
 /// on from there as another one, and so does the archive, from the beginning of the file in which they part.
@@ -89,7 +95,38 @@ impl PieceName {
     /// The piece whose manifest has this name; `None` for names that are not exactly those that [`Self::manifest`] gives.
     #[must_use]
     pub fn of_manifest(name: &str) -> Option<Self> {
-        let stem = name.strip_prefix(LOG_FOLDER)?.strip_suffix(MANIFEST)?;
+        Self::of_stem(name.strip_suffix(MANIFEST)?)
+    }
+
+    /// The name of the object with its bytes, below the folder of the ring.
+    #[must_use]
+    pub fn object(&self) -> String {
+        format!("{self}{COMPRESSED}")
+    }
+
+    /// The name of the object with its bytes where they are encrypted. Bytes that are encrypted once more are others, so that each
+    /// object has a number of its own: two members that archive the same piece, or a write that comes late, replace none that a
+    /// manifest names.
+    #[must_use]
+    pub fn encrypted_object(&self, number: u128) -> String {
+        format!("{self}-{number:0NUMBER_DIGITS$x}{COMPRESSED}{ENCRYPTED}")
+    }
+
+    /// The piece whose bytes an object with this name has; `None` for names that are not exactly those of one.
+    #[must_use]
+    pub fn of_object(name: &str) -> Option<Self> {
+        let Some(name) = name.strip_suffix(ENCRYPTED) else {
+            return Self::of_stem(name.strip_suffix(COMPRESSED)?);
+        };
+        let (stem, number) = name.strip_suffix(COMPRESSED)?.rsplit_once('-')?;
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        let is_number = number.len() == NUMBER_DIGITS && number.bytes().all(is_digit);
+        Self::of_stem(stem).filter(|_| is_number)
+    }
+
+    /// The piece that is written so.
+    fn of_stem(name: &str) -> Option<Self> {
+        let stem = name.strip_prefix(LOG_FOLDER)?;
         let mut parts = stem.split('/');
         let (timeline, file, range) = (parts.next()?, parts.next()?, parts.next()?);
         let mut numbers = range.split('-');
@@ -101,7 +138,7 @@ impl PieceName {
             end: end.parse().ok()?,
             closed: numbers.next() == Some(CLOSED),
         };
-        (piece.start < piece.end && piece.manifest() == name).then_some(piece)
+        (piece.start < piece.end && piece.to_string() == name).then_some(piece)
     }
 }
 
@@ -120,6 +157,69 @@ impl fmt::Display for PieceName {
             write!(f, "-{CLOSED}")?;
         }
         Ok(())
+    }
+}
+
+/// Where an archive begins since it was pruned. What stands before this file, in this history and in those before it, is no part of
+/// the archive any more, whether or not it was deleted already.
+///
+/// It is the name of an object, which is never changed: of several the last one counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Begin {
+    /// The history that was the newest one when it was pruned.
+    pub timeline: Timeline,
+    /// The first file that is kept.
+    pub file: FileNumber,
+}
+
+impl Begin {
+    /// The name of the object that says so, below the folder of the ring.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{LOG_FOLDER}{}/{}/{BEGINS}", self.timeline, self.file)
+    }
+
+    /// What an object with this name says; `None` for names that are not exactly those that [`Self::name`] gives.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        let mut parts = name.strip_prefix(LOG_FOLDER)?.split('/');
+        let (timeline, file) = (parts.next()?, parts.next()?);
+        let begin = Self {
+            timeline: Timeline(timeline.parse().ok()?),
+            file: FileNumber::from_name(file)?,
+        };
+        (begin.name() == name).then_some(begin)
+    }
+}
+
+/// What an object of an archive's log is, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Named {
+    /// The manifest of a piece.
+    Manifest(PieceName),
+    /// The bytes of a piece.
+    Object(PieceName),
+    /// Where the archive begins.
+    Begin(Begin),
+}
+
+impl Named {
+    /// What has this name; `None` for names that are not of an archive's log.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        let manifest = PieceName::of_manifest(name).map(Self::Manifest);
+        manifest
+            .or_else(|| PieceName::of_object(name).map(Self::Object))
+            .or_else(|| Begin::of_name(name).map(Self::Begin))
+    }
+
+    /// The history and the file that it belongs to.
+    #[must_use]
+    pub const fn file(&self) -> (Timeline, FileNumber) {
+        match self {
+            Self::Manifest(piece) | Self::Object(piece) => (piece.timeline, piece.file),
+            Self::Begin(begin) => (begin.timeline, begin.file),
+        }
     }
 }
 
@@ -150,6 +250,22 @@ mod tests {
         #[test]
         fn a_name_says_which_piece_it_is(piece in a_piece()) {
             prop_assert_eq!(PieceName::of_manifest(&piece.manifest()), Some(piece));
+            prop_assert_eq!(PieceName::of_object(&piece.object()), Some(piece));
+        }
+
+        #[test]
+        fn each_name_is_of_one_kind(piece in a_piece(), number in any::<u128>()) {
+            let begin = Begin { timeline: piece.timeline, file: piece.file };
+            let file = (piece.timeline, piece.file);
+            for (name, named) in [
+                (piece.manifest(), Named::Manifest(piece)),
+                (piece.object(), Named::Object(piece)),
+                (piece.encrypted_object(number), Named::Object(piece)),
+                (begin.name(), Named::Begin(begin)),
+            ] {
+                prop_assert_eq!(Named::of(&name), Some(named), "{}", name);
+                prop_assert_eq!(named.file(), file);
+            }
         }
 
         #[test]
@@ -157,6 +273,26 @@ mod tests {
             if let Some(piece) = PieceName::of_manifest(&name) {
                 prop_assert_eq!(piece.manifest(), name);
             }
+        }
+    }
+
+    #[test]
+    fn names_that_are_nearly_those_of_an_object_are_passed_over() {
+        let stem = "log/00000001/binlog.000007/0000000000000000-0000000000000050-closed";
+        let number = "0123456789abcdef0123456789abcdef";
+        assert!(PieceName::of_object(&format!("{stem}-{number}.zst.age")).is_some());
+        for other in [
+            format!("{stem}.zst.age"),
+            format!("{stem}-{number}.zst"),
+            format!("{stem}-{}.zst.age", &number[1..]),
+            format!("{stem}-{}.zst.age", number.to_uppercase()),
+            format!("{stem}.json"),
+            "log/00000001/binlog.000007/begins.zst".to_owned(),
+            "log/00000001/binlog.7/begins.json".to_owned(),
+            "log/1/binlog.000007/begins.json".to_owned(),
+        ] {
+            assert_eq!(PieceName::of_object(&other), None, "{other}");
+            assert_eq!(Begin::of_name(&other), None, "{other}");
         }
     }
 

@@ -39,8 +39,11 @@ pub fn next(archive: &Pieces, timeline: Timeline, log: &Log) -> Next {
     let Some(&(first, _)) = log.files.first() else {
         return Next::Nothing;
     };
+    // Pieces before the archive's begin are none of its history, and would be archived again and again.
     let begins = LogPlace {
-        file: first,
+        file: archive
+            .begin(timeline)
+            .map_or(first, |begin| begin.max(first)),
         offset: 0,
     };
     let reached = history.last().and_then(|run| run.goes_on());
@@ -95,6 +98,7 @@ mod tests {
 
     use super::*;
     use crate::chain::tests::{at, number};
+    use crate::name::Begin;
 
     const ONE: Timeline = Timeline::FIRST;
 
@@ -155,6 +159,21 @@ mod tests {
             piece: piece(5, 0, 50, true),
         };
         assert_eq!(next(&archive, ONE, &log), gap);
+    }
+
+    /// Somebody has deleted more than what was pruned.
+    #[test]
+    fn an_archive_of_which_nothing_is_left_goes_on_where_it_begins() {
+        let mut archive = Pieces::default();
+        archive.begin_with(Begin {
+            timeline: ONE,
+            file: number(4),
+        });
+        let log = log(&[(3, 50), (4, 90)], at(4, 80));
+        let open = piece(4, 0, 80, false);
+        assert_eq!(next(&archive, ONE, &log), Next::GoOn(open));
+        archive.add(open);
+        assert_eq!(next(&archive, ONE, &log), Next::Nothing);
     }
 
     #[test]

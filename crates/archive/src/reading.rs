@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use binlog_store::LogPlace;
 use bytes::Bytes;
 use raft_types::RingId;
 use serde::Deserialize;
@@ -10,10 +11,11 @@ use tokio::task::spawn_blocking;
 
 use crate::archiver::MAX_MANIFEST_BYTES;
 use crate::chain::{Pieces, Run};
+use crate::encryption::{EncryptionError, Identities};
 use crate::manifest::{Manifest, ManifestError};
 use crate::name::{LOG_FOLDER, PieceName, Timeline};
 use crate::sealed::{SealError, unseal};
-use crate::storage::{Storage, StorageError};
+use crate::storage::{Listing, Storage, StorageError};
 
 /// Why a piece of the archive is not what it should be, or cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -37,13 +39,43 @@ pub enum PieceFault {
     },
 }
 
+impl PieceFault {
+    /// What the storage says, where it failed or has no such object.
+    #[must_use]
+    pub fn of_storage(&self) -> Option<&StorageError> {
+        match self {
+            Self::Storage(error) => Some(error),
+            Self::Seal(SealError::Io(error)) => error.get_ref()?.downcast_ref(),
+            _ => None,
+        }
+    }
+
+    /// Whether an object of it is not there.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(self.of_storage(), Some(StorageError::NotFound(_)))
+    }
+
+    /// Whether it cannot be decrypted with the identities that are given, which says nothing of what it is.
+    #[must_use]
+    pub fn lacks_an_identity(&self) -> bool {
+        use EncryptionError::{NoIdentity, OtherRecipients};
+        matches!(
+            self,
+            Self::Seal(SealError::Encryption(NoIdentity | OtherRecipients))
+        )
+    }
+}
+
 /// An archive, as its names say it.
 #[derive(Clone)]
 pub struct ArchivedLog {
     storage: Storage,
     ring: Option<RingId>,
+    identities: Identities,
     timeline: Timeline,
     runs: Vec<Run>,
+    begins: Option<LogPlace>,
 }
 
 impl ArchivedLog {
@@ -56,14 +88,31 @@ impl ArchivedLog {
         storage: Storage,
         ring: Option<RingId>,
     ) -> Result<Option<Self>, StorageError> {
-        let names = storage.list(LOG_FOLDER).await?;
-        let pieces = Pieces::of_names(names.keys());
-        Ok(pieces.newest().map(|timeline| Self {
+        let listing = storage.list(LOG_FOLDER).await?;
+        Ok(Self::of_listing(storage, ring, &listing))
+    }
+
+    /// As [`Self::look`], by a listing.
+    #[must_use]
+    pub fn of_listing(storage: Storage, ring: Option<RingId>, listing: &Listing) -> Option<Self> {
+        let pieces = Pieces::of_names(listing.keys());
+        let timeline = pieces.newest()?;
+        let begin = pieces.begin(timeline);
+        Some(Self {
             storage,
             ring,
+            identities: Identities::default(),
             timeline,
             runs: pieces.history(timeline),
-        }))
+            begins: begin.map(|file| LogPlace { file, offset: 0 }),
+        })
+    }
+
+    /// Decrypts what it reads with these.
+    #[must_use]
+    pub fn with_identities(mut self, identities: Identities) -> Self {
+        self.identities = identities;
+        self
     }
 
     /// Which history it is.
@@ -76,6 +125,38 @@ impl ArchivedLog {
     #[must_use]
     pub fn ring(&self) -> Option<RingId> {
         self.ring
+    }
+
+    /// Where it begins since it was pruned; `None` if it never was.
+    #[must_use]
+    pub fn begins(&self) -> Option<LogPlace> {
+        self.begins
+    }
+
+    /// What is missing before its first piece, whose manifest this is: from where, and up to where. Nothing is where it was pruned up
+    /// to there, and where nothing was ever archived before it.
+    #[must_use]
+    pub fn missing_before(&self, first: &Manifest) -> Option<(LogPlace, LogPlace)> {
+        let begun = first.piece.begins();
+        let from = match self.begins {
+            Some(begins) => begins,
+            None => PieceName::of_manifest(&first.before.as_ref()?.manifest)?.begins(),
+        };
+        (from < begun).then_some((from, begun))
+    }
+
+    /// Whether a piece was deleted on purpose since this was looked at: a whole file has replaced it, or the archive was pruned.
+    ///
+    /// # Errors
+    /// When the storage does not say.
+    pub async fn was_pruned(&self, piece: PieceName) -> Result<bool, StorageError> {
+        let now = Self::look(self.storage.clone(), self.ring).await?;
+        let Some(now) = now else { return Ok(false) };
+        let mut pieces = now.runs.iter().flat_map(|run| &run.pieces);
+        let replaces = |other: &PieceName| {
+            other.file == piece.file && other.is_whole_file() && *other != piece
+        };
+        Ok(now.begins > Some(piece.begins()) || pieces.any(replaces))
     }
 
     /// What it has, in order; more than one run has a gap between them.
@@ -115,12 +196,15 @@ impl ArchivedLog {
         if let Some(before) = before {
             follows(manifest, before)?;
         }
+        if manifest.object.encryption.is_some() && self.identities.is_empty() {
+            return Err(SealError::from(EncryptionError::NoIdentity).into());
+        }
         let name = &manifest.object.name;
         let from = self.storage.download(name, Handle::current()).await?;
-        let manifest = manifest.clone();
+        let (manifest, identities) = (manifest.clone(), self.identities.clone());
         let read = spawn_blocking(move || {
             let mut to = to;
-            unseal(&manifest, from, &mut to)?;
+            unseal(&manifest, &identities, from, &mut to)?;
             Ok::<W, SealError>(to)
         });
         match read.await {
@@ -157,10 +241,7 @@ fn follows(manifest: &Manifest, before: &Manifest) -> Result<(), PieceFault> {
         return differs("its first entry is not the next one");
     }
     // A piece may name another one that ends at the same place, which the whole file has replaced.
-    if let Some(named) = &manifest.before
-        && named.manifest == before.piece.manifest()
-        && *named != before.as_before()
-    {
+    if manifest.contradicts(before) {
         return differs("it names another manifest, whose SHA-256 is another one");
     }
     Ok(())

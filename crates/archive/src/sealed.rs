@@ -1,22 +1,25 @@
-//! A piece as an object: one zstd frame, which `zstd -d` unpacks without this program. Made and read in one pass of bounded
-//! memory, with both hashes.
+//! A piece as an object: one zstd frame, which `zstd -d` unpacks without this program; encrypted, `age -d` comes before that. Made and
+//! read in one pass of bounded memory, with both hashes.
+//!
+//! Behind the frame of an encrypted object stands a skippable one, with the SHA-256 of the bytes of the log.
 
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 
 use sha2::{Digest, Sha256};
 
 use crate::contents::{Contents, ContentsError, ContentsReader, Hash};
+use crate::encryption::{Encryption, EncryptionError, Identities, Recipients};
 use crate::manifest::{Manifest, Object};
 use crate::name::PieceName;
 
-/// What an object's name ends with.
-const COMPRESSED: &str = ".zst";
 /// zstd's own default.
-const LEVEL: i32 = 3;
+pub(crate) const LEVEL: i32 = 3;
 const CHUNK_BYTES: usize = 256 << 10;
 /// Of the window that a frame may ask for, the logarithm: 8 MiB, what every decoder has to take (RFC 8878). Frames of this program
 /// ask for 2 MiB at most. zstd alone takes 128 MiB, for as few bytes as a frame's header has.
-const MOST_WINDOW_LOG: u32 = 23;
+pub(crate) const MOST_WINDOW_LOG: u32 = 23;
+/// One of the numbers with which a frame of zstd begins that whoever unpacks it passes over, and how many bytes follow.
+const SKIPPABLE: [u8; 8] = [0x57, 0x2a, 0x4d, 0x18, 32, 0, 0, 0];
 
 /// Why a piece could not be made an object, or an object is not the piece of its manifest.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +27,9 @@ pub enum SealError {
     /// The bytes cannot be read or written, or were not compressed by this program.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// They cannot be decrypted.
+    #[error(transparent)]
+    Encryption(#[from] EncryptionError),
     /// They are no piece of a log.
     #[error(transparent)]
     Contents(#[from] ContentsError),
@@ -38,21 +44,55 @@ pub enum SealError {
     /// They are others than those that were archived.
     #[error("its bytes are not those that were archived: their SHA-256 is {found}, not {expected}")]
     Changed {
-        /// That of the manifest.
+        /// What was archived.
         expected: Hash,
         /// That of what was read.
         found: Hash,
     },
+    /// Behind the bytes of an encrypted piece stands something else than their SHA-256.
+    #[error("behind its bytes stands something else than their SHA-256")]
+    NoHash,
     /// The manifest says something else of them than they do.
     #[error("its manifest says another thing of {0} than its bytes")]
     Manifest(&'static str),
 }
 
-impl PieceName {
-    /// The name of the object with its bytes, below the folder of the ring.
+/// An object that is to be made.
+#[derive(Debug, Clone)]
+pub struct NewObject {
+    piece: PieceName,
+    name: String,
+    recipients: Option<Recipients>,
+}
+
+impl NewObject {
+    /// The object of a piece, encrypted for these recipients, if there are any.
     #[must_use]
-    pub fn object(&self) -> String {
-        format!("{self}{COMPRESSED}")
+    pub fn of(piece: PieceName, recipients: Option<Recipients>) -> Self {
+        let name = match recipients {
+            None => piece.object(),
+            Some(_) => piece.encrypted_object(uuid::Uuid::new_v4().as_u128()),
+        };
+        Self {
+            piece,
+            name,
+            recipients,
+        }
+    }
+
+    /// Its name, below the folder of the ring.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn stored(self, (bytes, sha256): (u64, Hash)) -> Object {
+        Object {
+            name: self.name,
+            bytes,
+            sha256,
+            encryption: self.recipients.map(|_| Encryption::Age),
+        }
     }
 }
 
@@ -61,44 +101,75 @@ impl PieceName {
 /// # Errors
 /// When either fails, or what is read is not that piece.
 pub fn seal(
-    piece: PieceName,
+    new: NewObject,
     from: impl Read,
     to: impl Write,
 ) -> Result<(Contents, Object), SealError> {
-    let mut encoder = zstd::stream::write::Encoder::new(Hashed::new(to), LEVEL)?;
+    let to = Hashed::new(to);
+    let Some(recipients) = &new.recipients else {
+        let (contents, written) = compress(new.piece, from, to)?;
+        return Ok((contents, new.stored(written.finish()?)));
+    };
+    let (contents, mut encrypted) = compress(new.piece, from, recipients.encrypt(to)?)?;
+    encrypted.write_all(&SKIPPABLE)?;
+    encrypted.write_all(&contents.sha256.0)?;
+    let written = encrypted.finish()?;
+    Ok((contents, new.stored(written.finish()?)))
+}
+
+/// Hands back what was written to.
+fn compress<W: Write>(
+    piece: PieceName,
+    from: impl Read,
+    to: W,
+) -> Result<(Contents, W), SealError> {
+    let mut encoder = zstd::stream::write::Encoder::new(to, LEVEL)?;
     // The frame says its own size, and has a checksum for whoever unpacks it by hand.
     encoder.set_pledged_src_size(Some(piece.end.saturating_sub(piece.start)))?;
     encoder.include_checksum(true)?;
     let contents = pass(piece, from, &mut encoder)?;
-    let written = encoder.finish()?;
-    let (bytes, sha256) = written.finish()?;
-    let object = Object {
-        name: piece.object(),
-        bytes,
-        sha256,
-    };
-    Ok((contents, object))
+    Ok((contents, encoder.finish()?))
 }
 
 /// Reads the object of a manifest and writes the piece of the log, all of which is verified.
 ///
 /// # Errors
-/// When either fails, or the object is not what the manifest says. What was written is of no use then.
-pub fn unseal(manifest: &Manifest, from: impl Read, to: impl Write) -> Result<Contents, SealError> {
+/// When either fails, or the object is not what the manifest says, or cannot be decrypted with these identities. What was written is
+/// of no use then.
+pub fn unseal(
+    manifest: &Manifest,
+    identities: &Identities,
+    from: impl Read,
+    to: impl Write,
+) -> Result<Contents, SealError> {
     // One byte more than it has shows that it is another one, however much follows.
     let from = from.take(manifest.object.bytes.saturating_add(1));
     let mut object = Hashed::new(from);
-    let mut decoder = zstd::stream::read::Decoder::new(BufReader::new(&mut object))?;
-    decoder.window_log_max(MOST_WINDOW_LOG)?;
-    let contents = pass(manifest.piece, decoder, to)?;
-    let (_, found) = object.finish_reading()?;
+    let unpacked = match manifest.object.encryption {
+        None => {
+            unpack(manifest.piece, BufReader::new(&mut object), to).map(|(contents, _)| contents)
+        }
+        Some(Encryption::Age) => decrypt(manifest.piece, identities, &mut object, to),
+    };
     let expected = manifest.object.sha256;
+    let contents = match unpacked {
+        Ok(contents) => contents,
+        // Whose recipients were altered looks like one of others, and what was exchanged is perhaps of others indeed.
+        Err(SealError::Encryption(error)) if error != EncryptionError::NoIdentity => {
+            let (_, found) = object.finish_reading()?;
+            return Err(match found == expected {
+                true => error.into(),
+                false => SealError::Changed { expected, found },
+            });
+        }
+        Err(error) => return Err(error),
+    };
+    let (_, found) = object.finish_reading()?;
     if found != expected {
         return Err(SealError::Changed { expected, found });
     }
-    if contents.sha256 != manifest.sha256 {
-        let (expected, found) = (manifest.sha256, contents.sha256);
-        return Err(SealError::Changed { expected, found });
+    if let Some(expected) = manifest.sha256 {
+        assert_is(expected, contents.sha256)?;
     }
     if contents.gtids != manifest.gtids {
         return Err(SealError::Manifest("its GTIDs"));
@@ -107,6 +178,67 @@ pub fn unseal(manifest: &Manifest, from: impl Read, to: impl Write) -> Result<Co
     if ends != manifest.last {
         return Err(SealError::Manifest("its last entry"));
     }
+    Ok(contents)
+}
+
+fn assert_is(expected: Hash, found: Hash) -> Result<(), SealError> {
+    match found == expected {
+        true => Ok(()),
+        false => Err(SealError::Changed { expected, found }),
+    }
+}
+
+/// Unpacks a frame, and all that follow it, and hands back what is left of the reader.
+fn unpack<R: BufRead>(
+    piece: PieceName,
+    from: R,
+    to: impl Write,
+) -> Result<(Contents, R), SealError> {
+    let decoder = zstd::stream::read::Decoder::with_buffer(from)?;
+    unpack_with(decoder, piece, to)
+}
+
+fn unpack_with<R: BufRead>(
+    mut decoder: zstd::stream::read::Decoder<'_, R>,
+    piece: PieceName,
+    to: impl Write,
+) -> Result<(Contents, R), SealError> {
+    decoder.window_log_max(MOST_WINDOW_LOG)?;
+    let contents = pass(piece, &mut decoder, to)?;
+    Ok((contents, decoder.finish()))
+}
+
+/// Decrypts and unpacks an object, and compares its bytes with the SHA-256 that stands behind them.
+fn decrypt(
+    piece: PieceName,
+    identities: &Identities,
+    object: impl Read,
+    to: impl Write,
+) -> Result<Contents, SealError> {
+    let unpacked = identities
+        .decrypt(BufReader::new(object))
+        .map_err(SealError::Io)
+        .and_then(|plain| {
+            let decoder = zstd::stream::read::Decoder::with_buffer(BufReader::new(plain))?;
+            let (contents, mut rest) = unpack_with(decoder.single_frame(), piece, to)?;
+            let mut behind = Vec::new();
+            // A byte more than there should be, to see that none follows.
+            let most = SKIPPABLE.len() as u64 + 32 + 1;
+            (&mut rest).take(most).read_to_end(&mut behind)?;
+            Ok((contents, behind))
+        });
+    let (contents, behind) = unpacked.map_err(|error| match &error {
+        SealError::Io(io) => EncryptionError::of_io(io)
+            .cloned()
+            .map_or(error, Into::into),
+        _ => error,
+    })?;
+    let archived = behind.strip_prefix(&SKIPPABLE);
+    let archived = archived.and_then(|bytes| bytes.try_into().ok());
+    assert_is(
+        archived.map(Hash).ok_or(SealError::NoHash)?,
+        contents.sha256,
+    )?;
     Ok(contents)
 }
 
@@ -141,14 +273,14 @@ fn pass(piece: PieceName, mut from: impl Read, mut to: impl Write) -> Result<Con
 }
 
 /// Counts and hashes what goes through it.
-struct Hashed<T> {
+pub(crate) struct Hashed<T> {
     inner: T,
     bytes: u64,
     sha256: Sha256,
 }
 
 impl<T> Hashed<T> {
-    fn new(inner: T) -> Self {
+    pub(crate) fn new(inner: T) -> Self {
         Self {
             inner,
             bytes: 0,
@@ -161,8 +293,14 @@ impl<T> Hashed<T> {
         self.sha256.update(bytes);
     }
 
+    /// What is within, and how many bytes went through it with which SHA-256.
+    pub(crate) fn into_parts(self) -> (T, u64, Hash) {
+        (self.inner, self.bytes, Hash(self.sha256.finalize().into()))
+    }
+
     fn hashed(self) -> (u64, Hash) {
-        (self.bytes, Hash(self.sha256.finalize().into()))
+        let (_, bytes, sha256) = self.into_parts();
+        (bytes, sha256)
     }
 }
 
@@ -175,7 +313,7 @@ impl<T: Write> Hashed<T> {
 
 impl<T: Read> Hashed<T> {
     /// Reads what is left, which belongs to the object as well.
-    fn finish_reading(mut self) -> io::Result<(u64, Hash)> {
+    pub(crate) fn finish_reading(mut self) -> io::Result<(u64, Hash)> {
         io::copy(&mut self, &mut io::sink())?;
         Ok(self.hashed())
     }
@@ -262,7 +400,7 @@ mod tests {
             version: 1,
             ring: RingId("11111111-2222-3333-4444-555555555555".parse().unwrap()),
             piece,
-            sha256: Hash([0; 32]),
+            sha256: Some(Hash([0; 32])),
             first: None,
             last: None,
             transactions: 0,
@@ -274,6 +412,7 @@ mod tests {
                 name: piece.object(),
                 bytes: object.len() as u64,
                 sha256: Hash::of(object),
+                encryption: None,
             },
             before: None,
             archived_by: MemberId(1),
@@ -281,10 +420,19 @@ mod tests {
         }
     }
 
+    fn unseal_plain(
+        manifest: &Manifest,
+        from: impl Read,
+        to: impl Write,
+    ) -> Result<Contents, SealError> {
+        unseal(manifest, &Identities::default(), from, to)
+    }
+
     /// How many bytes come out of an object that should be a piece of so many, and why it is not.
     fn unsealed(object: &[u8], bytes: u64) -> (u64, SealError) {
         let mut unpacked = Vec::new();
-        let refused = unseal(&manifest(piece(bytes), object), object, &mut unpacked).unwrap_err();
+        let refused =
+            unseal_plain(&manifest(piece(bytes), object), object, &mut unpacked).unwrap_err();
         (unpacked.len() as u64, refused)
     }
 
@@ -315,11 +463,12 @@ mod tests {
         stamp(&event, BEGIN, &mut bytes).unwrap();
         let piece = piece(bytes.len() as u64);
         let mut object = Vec::new();
-        let (contents, _) = seal(piece, bytes.as_slice(), &mut object).unwrap();
+        let (contents, _) =
+            seal(NewObject::of(piece, None), bytes.as_slice(), &mut object).unwrap();
         let mut manifest = manifest(piece, &object);
-        (manifest.sha256, manifest.last) = (contents.sha256, Some(OpId::new(1, 7)));
-        unseal(&manifest, object.as_slice(), io::sink()).unwrap();
+        (manifest.sha256, manifest.last) = (Some(contents.sha256), Some(OpId::new(1, 7)));
+        unseal_plain(&manifest, object.as_slice(), io::sink()).unwrap();
         let endless = object.chain(io::repeat(0));
-        unseal(&manifest, endless, io::sink()).unwrap_err();
+        unseal_plain(&manifest, endless, io::sink()).unwrap_err();
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::future::Future;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::{Buf, Bytes};
 use futures::TryStreamExt;
@@ -137,6 +137,18 @@ impl From<StorageError> for io::Error {
     }
 }
 
+/// What a listing says of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listed {
+    /// Its size.
+    pub bytes: u64,
+    /// When it was written, by the clock of the storage.
+    pub written: SystemTime,
+}
+
+/// Objects by name, below the folder of the ring.
+pub type Listing = BTreeMap<String, Listed>;
+
 /// The folder of one ring in a storage. Cloning is cheap.
 #[derive(Clone)]
 pub struct Storage {
@@ -168,11 +180,12 @@ impl Storage {
         let url = settings.url.to_string();
         // The builders have the same methods, and no trait.
         macro_rules! service {
-            ($builder:ty, $key:ty, $name:literal) => {{
+            ($builder:ty, $key:ty, $name:literal $(, $setting:ident($value:expr))?) => {{
                 let mut builder = <$builder>::from_env()
                     .with_url(url)
                     .with_client_options(client(settings))
-                    .with_retry(retry(settings));
+                    .with_retry(retry(settings))
+                    $(.$setting($value))?;
                 for (name, value) in &settings.options {
                     let key: $key = name.parse().map_err(|_| unknown(name, $name))?;
                     builder = builder.with_config(key, value);
@@ -194,10 +207,16 @@ impl Storage {
                     let shown = directory.display();
                     StorageError::Settings(format!("there is no directory {shown}; make it first"))
                 })?;
-                Arc::new(there.with_fsync(true))
+                Arc::new(there.with_fsync(true).with_automatic_cleanup(true))
             }
             ObjectStoreScheme::AmazonS3 => {
-                service!(AmazonS3Builder, AmazonS3ConfigKey, "Amazon S3")
+                // Objects are deleted one by one, which whatever is compatible with S3 can do.
+                service!(
+                    AmazonS3Builder,
+                    AmazonS3ConfigKey,
+                    "Amazon S3",
+                    with_disable_bulk_delete(true)
+                )
             }
             ObjectStoreScheme::GoogleCloudStorage => {
                 service!(
@@ -228,18 +247,22 @@ impl Storage {
         }
     }
 
-    /// The objects whose names begin with this folder, with their sizes in bytes.
+    /// The objects whose names begin with this folder.
     ///
     /// # Errors
     /// When the storage does not list them.
-    pub async fn list(&self, below: &str) -> Result<BTreeMap<String, u64>, StorageError> {
+    pub async fn list(&self, below: &str) -> Result<Listing, StorageError> {
         let what = || format!("list {below}");
         let mut listed = self.objects.list(Some(&self.place(below)));
-        let mut names = BTreeMap::new();
+        let mut names = Listing::new();
         while let Some(object) = self.call(what, listed.try_next()).await? {
             if let Some(parts) = object.location.prefix_match(&self.folder) {
                 let parts: Vec<_> = parts.map(|part| part.as_ref().to_owned()).collect();
-                names.insert(parts.join("/"), object.size);
+                let listed = Listed {
+                    bytes: object.size,
+                    written: object.last_modified.into(),
+                };
+                names.insert(parts.join("/"), listed);
             }
         }
         Ok(names)
@@ -609,11 +632,13 @@ mod tests {
         assert!(read.await.unwrap() == expected);
         let listed = storage.list("log/").await.unwrap();
         let (large, small) = (expected.len() as u64, 1);
-        let names = [
-            ("log/a/large".to_owned(), large),
-            ("log/one".to_owned(), small),
-        ];
-        assert_eq!(listed, BTreeMap::from(names));
+        let sizes = listed.iter().map(|(name, one)| (name.as_str(), one.bytes));
+        let expected = [("log/a/large", large), ("log/one", small)];
+        assert!(sizes.eq(expected), "{listed:?}");
+        for listed in listed.values() {
+            let age = SystemTime::now().duration_since(listed.written);
+            assert!(age.unwrap_or_default() < Duration::from_secs(3600));
+        }
         assert_eq!(storage.size("log/one").await, Ok(Some(1)));
         let too_large = storage.read("log/a/large", 9).await;
         assert!(matches!(
@@ -626,5 +651,8 @@ mod tests {
         assert_eq!(storage.size("log/one").await, Ok(None));
         let gone = storage.read("log/one", 9).await;
         assert!(matches!(gone, Err(StorageError::NotFound(_))), "{gone:?}");
+        storage.delete("log/a/large").await.unwrap();
+        // Folders in which nothing is left go, and the archive's own stays.
+        assert!(!folder.path().join("log").exists() && folder.path().exists());
     }
 }

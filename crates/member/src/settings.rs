@@ -115,6 +115,16 @@ pub struct ArchiveSettings {
     pub bytes_per_second: Option<u64>,
     /// Bytes of the log that are kept at most because they are not archived.
     pub hold_bytes: u64,
+    /// A file with the public keys that everything is encrypted for; `None`: nothing is encrypted.
+    pub recipients_file: Option<PathBuf>,
+    /// Whether the member that archives deletes what may go.
+    pub prune: bool,
+    /// How long what was committed is kept in the archive; `None` for ever.
+    pub keep: Option<Duration>,
+    /// How many of the newest base backups are kept, whatever their age; `None` for all.
+    pub keep_base_backups: Option<usize>,
+    /// The directory in which mysqld makes the copy of a base backup; `None` where it is named on the command line.
+    pub copy_directory: Option<PathBuf>,
 }
 
 /// When an entry counts as durable.

@@ -1,11 +1,12 @@
 //! An S3 server on loopback, in this process: it checks signatures as Amazon's does, and keeps its objects as files. It can refuse,
-//! fail or say nothing for a while.
+//! fail, say nothing or answer late for a while.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use hyper::service::{Service, service_fn};
@@ -34,7 +35,12 @@ pub enum Conduct {
     HangsUp,
     /// It takes requests, and says nothing until it serves again.
     IsSilent,
+    /// It does what it is asked, and answers so late ([`LATE`]).
+    AnswersLate,
 }
+
+/// How late.
+pub const LATE: Duration = Duration::from_secs(2);
 
 /// A server. Dropped, it ends, and its objects are gone.
 #[derive(Debug)]
@@ -153,12 +159,16 @@ async fn serve(
             async move {
                 let is = |one: Conduct| conduct.load(Ordering::Relaxed) == one as u8;
                 while is(Conduct::IsSilent) {
-                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                    tokio::time::sleep(Duration::from_millis(50)).await;
                 }
                 if is(Conduct::HangsUp) {
                     return Err(anyhow!("it hangs up"));
                 }
+                let answers_late = is(Conduct::AnswersLate);
                 let answer = Service::call(&service, request).await;
+                if answers_late {
+                    tokio::time::sleep(LATE).await;
+                }
                 answer.map_err(|error| anyhow!("{error:?}"))
             }
         });

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use archive::archiver::{ArchiveError, Archiver, MAX_MANIFEST_BYTES, Step};
 use archive::chain::Pieces;
+use archive::encryption::Identities;
 use archive::manifest::Manifest;
 use archive::name::{LOG_FOLDER, Timeline};
 use archive::sealed::unseal;
@@ -24,11 +25,11 @@ use crate::ring::{Ring, entries, id, ring};
 /// Longer than any call that does not hang.
 pub(crate) const CALL_LIMIT: Duration = Duration::from_secs(1);
 
-fn storage(objects: Arc<dyn ObjectStore>) -> Storage {
+pub(crate) fn storage(objects: Arc<dyn ObjectStore>) -> Storage {
     Storage::over(objects, Path::from("backups/one"), CALL_LIMIT)
 }
 
-fn archiver(of: &Ring, storage: &Storage, member: u64) -> Archiver {
+pub(crate) fn archiver(of: &Ring, storage: &Storage, member: u64) -> Archiver {
     Archiver::new(storage.clone(), of.store.handle(), ring(), MemberId(member))
 }
 
@@ -50,7 +51,7 @@ async fn pieces(storage: &Storage) -> Pieces {
 }
 
 /// The files that the archive has, each manifest of which names the one before it.
-async fn restored(storage: &Storage) -> BTreeMap<FileNumber, Vec<u8>> {
+pub(crate) async fn restored(storage: &Storage) -> BTreeMap<FileNumber, Vec<u8>> {
     restored_of(storage, Timeline::FIRST).await
 }
 
@@ -65,7 +66,7 @@ async fn restored_of(storage: &Storage, timeline: Timeline) -> BTreeMap<FileNumb
         let object = object.await.unwrap();
         let bytes = spawn_blocking(move || {
             let mut bytes = Vec::new();
-            unseal(&manifest, object, &mut bytes).unwrap();
+            unseal(&manifest, &Identities::default(), object, &mut bytes).unwrap();
             bytes
         });
         let file = files.entry(piece.file).or_default();
@@ -182,8 +183,33 @@ async fn what_was_purged_before_it_was_archived_is_a_gap() {
     assert_eq!(pieces(&storage).await.history(Timeline::FIRST).len(), 2);
 }
 
+/// Both write the same piece, each with a manifest of its own; the one behind goes on from its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_that_archive_the_same_piece_at_once_leave_one_chain() {
+    let mut of = Ring::new();
+    of.append(entries(0..12));
+    let storage = storage(Arc::new(FaultyStorage::default()));
+    let (mut first, mut second) = (archiver(&of, &storage, 1), archiver(&of, &storage, 2));
+    // Longer by a digit, so that it is another one by its size, too.
+    let mut third = archiver(&of, &storage, 30);
+    archive_all(&mut first, id(3)).await;
+    for member in [&mut second, &mut third] {
+        member.look_anew().await.unwrap();
+    }
+    for member in [&mut first, &mut second, &mut third] {
+        let step = member.step(Some(id(5))).await.unwrap();
+        assert!(matches!(step, Step::Archived { .. }));
+    }
+    // Its own manifest of what comes before is not there any more.
+    archive_all(&mut first, id(6)).await;
+    let read = crate::reading::read_all(&storage, Some(ring())).await;
+    assert_eq!(read.unwrap().len(), 3);
+    archive_all(&mut first, id(11)).await;
+    assert_has_all(&storage, &of, id(11)).await;
+}
+
 /// The entries of a log from index 12 on that goes on behind a repair: in later terms, and with files that end elsewhere.
-fn behind_a_repair(range: std::ops::Range<u64>) -> Vec<Entry> {
+pub(crate) fn behind_a_repair(range: std::ops::Range<u64>) -> Vec<Entry> {
     let repaired = |index| OpId::new(1001, index);
     let entry = |index| match index % 5 {
         4 => rotate(repaired(index)),

@@ -56,8 +56,16 @@ impl FaultyStorage {
     /// The call with this number, from 0 on, goes wrong.
     pub(crate) fn with(fault: Fault, at: u64) -> Arc<Self> {
         let storage = Self::default();
-        storage.plan.lock().unwrap().fault = Some((at, fault));
+        storage.plan(fault, at);
         Arc::new(storage)
+    }
+
+    /// From now on the call with this number goes wrong, from 0 on.
+    pub(crate) fn plan(&self, fault: Fault, at: u64) {
+        *self.plan.lock().unwrap() = Plan {
+            fault: Some((at, fault)),
+            ..Plan::default()
+        };
     }
 
     /// From now on nothing goes wrong; whether something has.
@@ -150,7 +158,16 @@ impl ObjectStore for FaultyStorage {
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        self.objects.delete_stream(locations)
+        match self.now() {
+            Some(Fault::Refused) => futures::stream::once(async { Err(failed()) }).boxed(),
+            Some(Fault::Silent) => futures::stream::pending().boxed(),
+            Some(Fault::Lost) => locations,
+            Some(Fault::Denied) => {
+                let deleted = self.objects.delete_stream(locations);
+                deleted.map(|_| Err(failed())).boxed()
+            }
+            _ => self.objects.delete_stream(locations),
+        }
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {

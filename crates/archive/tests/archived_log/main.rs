@@ -1,10 +1,14 @@
-//! A member's log gets into an archive and comes back, whatever happens to the archive meanwhile.
+//! A member's log and data get into an archive and come back, whatever happens to the archive meanwhile.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod archiver;
+mod base_backups;
+mod directory;
+mod encrypted;
 mod faulty_storage;
 mod pieces;
+mod pruning;
 mod reading;
 mod ring;
 mod s3;

@@ -5,22 +5,28 @@ use std::time::{Duration, SystemTime};
 
 use archive::chain::Pieces;
 use archive::contents::ContentsErrorKind;
+use archive::encryption::{Identities, Recipients};
 use archive::manifest::{Archiving, Manifest, ManifestError};
 use archive::name::{PieceName, Timeline};
 use archive::next_piece::{Next, next};
-use archive::sealed::{SealError, seal, unseal};
+use archive::sealed::{NewObject, SealError, seal, unseal};
 use binlog_format::gtid::GtidSet;
 use binlog_store::{FileNumber, LogPlace};
 use raft_types::{MemberId, OpId, RingId};
 use testkit::log_entries::gtid;
 
+use crate::encrypted::new_keys;
 use crate::ring::{Ring, entries, id, ring};
 
 /// Objects by name.
 #[derive(Default, Clone)]
-struct Storage(BTreeMap<String, Vec<u8>>);
+struct Storage(BTreeMap<String, Vec<u8>>, Option<(Recipients, Identities)>);
 
 impl Storage {
+    fn encrypted() -> Self {
+        Self(BTreeMap::new(), Some(new_keys()))
+    }
+
     fn pieces(&self) -> Pieces {
         Pieces::of_names(self.0.keys())
     }
@@ -50,7 +56,9 @@ impl Storage {
             let bytes = of.bytes(piece.file);
             let range = piece.start as usize..piece.end as usize;
             let mut object = Vec::new();
-            let (contents, stored) = seal(piece, &bytes[range], &mut object).unwrap();
+            let recipients = self.1.as_ref().map(|(recipients, _)| recipients.clone());
+            let new = NewObject::of(piece, recipients);
+            let (contents, stored) = seal(new, &bytes[range], &mut object).unwrap();
             let gtids_before = match (&before, &contents.beginning) {
                 (_, Some(beginning)) => beginning.previous_gtids.clone(),
                 (Some(before), None) => before.gtids_behind(),
@@ -73,8 +81,10 @@ impl Storage {
     fn read(&self, piece: PieceName) -> Result<Vec<u8>, SealError> {
         let manifest = self.manifest(piece).unwrap();
         let mut bytes = Vec::new();
+        let identities = self.1.as_ref().map(|(_, identities)| identities.clone());
         unseal(
             &manifest,
+            &identities.unwrap_or_default(),
             self.0[&manifest.object.name].as_slice(),
             &mut bytes,
         )?;
@@ -96,8 +106,16 @@ impl Storage {
 
 #[test]
 fn what_is_committed_comes_back_byte_for_byte() {
+    comes_back(Storage::default());
+}
+
+#[test]
+fn what_is_encrypted_comes_back_byte_for_byte() {
+    comes_back(Storage::encrypted());
+}
+
+fn comes_back(mut storage: Storage) {
     let mut of = Ring::new();
-    let mut storage = Storage::default();
     for until in [3, 5, 14, 15, 16, 17, 30] {
         let from = of
             .store
@@ -133,7 +151,9 @@ fn what_is_committed_comes_back_byte_for_byte() {
     assert!(!superfluous.is_empty());
     for piece in superfluous {
         storage.0.remove(&piece.manifest());
-        storage.0.remove(&piece.object());
+        storage
+            .0
+            .retain(|name, _| PieceName::of_object(name) != Some(piece));
     }
     let history = storage.pieces().history(Timeline::FIRST);
     let whole: Vec<_> = history[0]
@@ -192,7 +212,7 @@ fn manifests_say_what_is_in_a_piece() {
     assert_eq!(manifest.committed_to_us, micros(5));
     let text = String::from_utf8(manifest.to_bytes()).unwrap();
     for line in [
-        "\"version\": 1",
+        "\"version\": 2",
         "\"ring\": \"11111111-2222-3333-4444-555555555555\"",
         "\"gtids\": \"aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:2-6\"",
         "\"archived_at\": 1800000000",
@@ -203,19 +223,31 @@ fn manifests_say_what_is_in_a_piece() {
 
 #[test]
 fn no_damage_of_an_object_is_taken_for_the_log() {
+    is_noticed(Storage::default());
+}
+
+#[test]
+fn no_damage_of_an_encrypted_object_is_taken_for_the_log_or_for_somebody_elses() {
+    is_noticed(Storage::encrypted());
+}
+
+fn is_noticed(mut storage: Storage) {
     let mut of = Ring::new();
-    let mut storage = Storage::default();
     of.append(entries(0..12));
     storage.archive(&of, id(11));
     let pieces = storage.pieces().history(Timeline::FIRST).remove(0).pieces;
     for piece in &pieces {
-        let object = piece.object();
+        let object = storage.manifest(*piece).unwrap().object.name;
         let good = storage.0[&object].clone();
         for at in (0..good.len()).step_by(7).chain([good.len() - 1]) {
             let mut damaged = good.clone();
             damaged[at] ^= 0x10;
             storage.0.insert(object.clone(), damaged);
-            assert!(storage.read(*piece).is_err(), "byte {at}");
+            let refused = storage.read(*piece).unwrap_err();
+            assert!(
+                !matches!(refused, SealError::Encryption(_)),
+                "byte {at}: {refused}"
+            );
         }
         for len in (0..good.len()).step_by(11) {
             storage.0.insert(object.clone(), good[..len].to_vec());
@@ -229,8 +261,9 @@ fn no_damage_of_an_object_is_taken_for_the_log() {
     }
     // Another piece's object is sound, and not this one's.
     let (one, other) = (pieces[0], pieces[1]);
-    let exchanged = storage.0[&other.object()].clone();
-    storage.0.insert(one.object(), exchanged);
+    let name = |piece| storage.manifest(piece).unwrap().object.name;
+    let (name, exchanged) = (name(one), storage.0[&name(other)].clone());
+    storage.0.insert(name, exchanged);
     assert!(storage.read(one).is_err());
 }
 
@@ -248,9 +281,9 @@ fn a_manifest_of_something_else_is_refused() {
     let other = Manifest::read(bytes, pieces[0], stranger).unwrap_err();
     assert!(matches!(other, ManifestError::OtherRing(_)), "{other}");
     let later = String::from_utf8(bytes.clone()).unwrap();
-    let later = later.replace("\"version\": 1", "\"version\": 2, \"shape\": {}");
+    let later = later.replace("\"version\": 2", "\"version\": 3, \"shape\": {}");
     let other = Manifest::read(later.as_bytes(), pieces[0], ring()).unwrap_err();
-    assert_eq!(other, ManifestError::Later(2));
+    assert_eq!(other, ManifestError::Later(3));
     for len in 0..bytes.len() - 1 {
         assert!(Manifest::read(&bytes[..len], pieces[0], ring()).is_err());
     }
@@ -268,18 +301,27 @@ fn a_log_that_is_damaged_on_its_disk_is_not_archived() {
         end: good.len() as u64,
         closed: false,
     };
-    seal(piece, good.as_slice(), std::io::sink()).unwrap();
+    seal(NewObject::of(piece, None), good.as_slice(), std::io::sink()).unwrap();
     for at in 0..good.len() {
         let mut damaged = good.clone();
         damaged[at] ^= 0x01;
         assert!(
-            seal(piece, damaged.as_slice(), std::io::sink()).is_err(),
+            seal(
+                NewObject::of(piece, None),
+                damaged.as_slice(),
+                std::io::sink()
+            )
+            .is_err(),
             "byte {at}"
         );
     }
     for end in 1..good.len() as u64 {
         let part = PieceName { end, ..piece };
-        let cut = seal(part, &good[..end as usize], std::io::sink());
+        let cut = seal(
+            NewObject::of(part, None),
+            &good[..end as usize],
+            std::io::sink(),
+        );
         // Between two entries the piece is a shorter one.
         if let Err(SealError::Contents(error)) = &cut {
             assert_eq!(error.kind, ContentsErrorKind::WithinAnEntry);

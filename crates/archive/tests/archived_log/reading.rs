@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use archive::archiver::Archiver;
+use archive::contents::Hash;
 use archive::manifest::Manifest;
-use archive::name::PieceName;
+use archive::name::{Begin, PieceName, Timeline};
 use archive::reading::{ArchivedLog, PieceFault};
 use archive::storage::{Storage, StorageError};
+use binlog_store::{FileNumber, LogPlace};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use raft_types::{MemberId, RingId};
@@ -29,7 +31,10 @@ async fn archive() -> Storage {
 }
 
 /// Reads all pieces in order; the first fault.
-async fn read_all(storage: &Storage, of: Option<RingId>) -> Result<Vec<Manifest>, PieceFault> {
+pub(crate) async fn read_all(
+    storage: &Storage,
+    of: Option<RingId>,
+) -> Result<Vec<Manifest>, PieceFault> {
     let log = ArchivedLog::look(storage.clone(), of).await.unwrap();
     let mut log = log.unwrap();
     let pieces: Vec<PieceName> = log
@@ -64,6 +69,75 @@ async fn an_archive_is_read_whole_and_is_of_its_ring() {
     assert!(matches!(fault, PieceFault::Manifest(_)), "{fault}");
     let empty = Storage::over(Arc::new(InMemory::new()), Path::from("none"), CALL_LIMIT);
     assert!(ArchivedLog::look(empty, None).await.unwrap().is_none());
+}
+
+/// As programs wrote them before: each names the bytes of the manifest before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn manifests_of_the_first_version_are_read() {
+    let storage = archive().await;
+    let manifests = read_all(&storage, None).await.unwrap();
+    let mut before: Option<Manifest> = None;
+    for manifest in &manifests[..2] {
+        let mut older = manifest.clone();
+        older.version = 1;
+        if let (Some(named), Some(before)) = (&mut older.before, &before) {
+            named.sha256 = Hash::of(&before.to_bytes());
+        }
+        replaced(&storage, &older).await;
+        before = Some(older);
+    }
+    let read = read_all(&storage, None).await.unwrap();
+    assert_eq!(read.len(), manifests.len());
+    // The third one is a later one's, and goes on behind them; another first one is noticed.
+    let mut changed = read[0].clone();
+    changed.archived_at += 1;
+    replaced(&storage, &changed).await;
+    let fault = read_all(&storage, None).await.unwrap_err();
+    assert!(matches!(fault, PieceFault::Chain { .. }), "{fault}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_before_the_first_piece_is_told_from_what_was_pruned() {
+    let storage = archive().await;
+    let look = || async {
+        let log = ArchivedLog::look(storage.clone(), Some(ring())).await;
+        let mut log = log.unwrap().unwrap();
+        let first = log.runs()[0].pieces[0];
+        let manifest = log.manifest(first).await.unwrap();
+        (log.begins(), log.missing_before(&manifest))
+    };
+    assert_eq!(look().await, (None, None));
+    let manifests = read_all(&storage, None).await.unwrap();
+    let all = storage.list("log/").await.unwrap();
+    for name in all.keys().filter(|name| name.contains("binlog.000001")) {
+        storage.delete(name).await.unwrap();
+    }
+    let second = LogPlace {
+        file: manifests[0].piece.file.next(),
+        offset: 0,
+    };
+    let (begins, missing) = look().await;
+    let (from, to) = missing.unwrap();
+    assert_eq!(
+        (begins, from.file, to),
+        (None, manifests[0].piece.file, second)
+    );
+    let begin = |file| Begin {
+        timeline: Timeline::FIRST,
+        file,
+    };
+    let pruned = begin(second.file).name();
+    storage.write(&pruned, b"{}\n".to_vec()).await.unwrap();
+    assert_eq!(look().await, (Some(second), None));
+    // One file more than was pruned.
+    storage.delete(&pruned).await.unwrap();
+    let pruned = begin(FileNumber::FIRST).name();
+    storage.write(&pruned, b"{}\n".to_vec()).await.unwrap();
+    let first = LogPlace {
+        file: FileNumber::FIRST,
+        offset: 0,
+    };
+    assert_eq!(look().await, (Some(first), Some((first, second))));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,7 +185,7 @@ async fn what_is_missing_or_changed_is_named() {
     let mut entries = second.clone();
     entries.first = entries.last;
     let mut named = second.clone();
-    named.before.as_mut().unwrap().sha256 = named.sha256;
+    named.before.as_mut().unwrap().sha256 = named.object.sha256;
     for (changed, what) in [
         (gtids, "the GTIDs of the log before it are others"),
         (entries, "its first entry is not the next one"),

@@ -2,32 +2,40 @@
 
 use std::io::{Read, Write};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use archive::archiver::Archiver;
+use archive::encryption::Identities;
+use archive::pruning::Pruner;
 use archive::reading::ArchivedLog;
+use archive::retention::{GRACE, Keep};
 use archive::storage::{Storage, StorageSettings};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use raft_types::MemberId;
-use testkit::object_storage::{Conduct, ObjectStorage, SECRET_KEY};
+use testkit::object_storage::{Conduct, LATE, ObjectStorage, SECRET_KEY};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
 use crate::archiver::archive_all;
+use crate::encrypted::new_keys;
 use crate::ring::{Ring, entries, id, ring};
 
 /// Longer than a call takes, shorter than the silence.
 const CALL_LIMIT: Duration = Duration::from_millis(1_500);
 
-fn storage(server: &ObjectStorage, secret: &str) -> Storage {
+pub(crate) fn storage(server: &ObjectStorage, secret: &str) -> Storage {
+    patient_storage(server, secret, CALL_LIMIT)
+}
+
+fn patient_storage(server: &ObjectStorage, secret: &str, call_limit: Duration) -> Storage {
     let options = server
         .options()
         .map(|(name, value)| (name.to_owned(), value));
     let mut settings = StorageSettings {
         url: server.url("rings/orders").parse().unwrap(),
         options: options.into(),
-        call_limit: CALL_LIMIT,
+        call_limit,
     };
     let key = "aws_secret_access_key".to_owned();
     settings.options.insert(key, secret.to_owned());
@@ -69,6 +77,84 @@ async fn the_log_is_archived_whether_the_server_hangs_up_or_is_silent() {
     archive_all(&mut beside, id(19)).await;
     assert_eq!(bytes(&store).await, bytes(&other).await);
     assert!(server.requests() > 20);
+}
+
+/// So late that it is not waited for any more: what was stored is taken for what was not, and is stored once more.
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_come_late_leave_no_gap_and_nothing_that_cannot_be_read() {
+    let server = ObjectStorage::start().unwrap();
+    let impatient = storage(&server, SECRET_KEY);
+    let patient = patient_storage(&server, SECRET_KEY, LATE * 4);
+    let (recipients, identities) = new_keys();
+    let mut log = Ring::new();
+    log.append(entries(0..20));
+    let archiver = |storage: &Storage, member| {
+        let handle = log.store.handle();
+        Archiver::new(storage.clone(), handle, ring(), MemberId(member))
+    };
+    let mut first = archiver(&impatient, 1);
+    first.encrypt_for(Some(recipients.clone()));
+    archive_all(&mut first, id(3)).await;
+    server.conduct(Conduct::AnswersLate);
+    // The object, whose answer is not waited for; then not even the look.
+    for _ in 0..2 {
+        let failed = first.step(Some(id(10))).await.unwrap_err().to_string();
+        assert!(!failed.contains(SECRET_KEY), "{failed}");
+    }
+    // Who waits gets there, however long after the interval.
+    let mut second = archiver(&patient, 2);
+    second.encrypt_for(Some(recipients));
+    let began = std::time::Instant::now();
+    second.step(Some(id(5))).await.unwrap();
+    assert!(began.elapsed() > LATE * 4);
+    server.conduct(Conduct::Serves);
+    archive_all(&mut first, id(19)).await;
+    let read = async |storage: &Storage, identities: Identities| {
+        let log = ArchivedLog::look(storage.clone(), Some(ring())).await;
+        let mut log = log.unwrap().unwrap().with_identities(identities);
+        assert_eq!(log.runs().len(), 1);
+        let mut all = Vec::new();
+        for piece in log.runs()[0].pieces.clone() {
+            let manifest = log.manifest(piece).await.unwrap();
+            all = log.read(&manifest, None, all).await.unwrap();
+        }
+        all
+    };
+    let other = Storage::over(Arc::new(InMemory::new()), Path::from("x"), CALL_LIMIT);
+    archive_all(&mut archiver(&other, 1), id(19)).await;
+    let expected = read(&other, Identities::default()).await;
+    assert!(read(&impatient, identities).await == expected);
+}
+
+/// A prune whose server hangs up, and answers late, in the middle.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_is_pruned_by_s3() {
+    let server = ObjectStorage::start().unwrap();
+    let store = storage(&server, SECRET_KEY);
+    let mut log = Ring::new();
+    log.append(entries(0..44));
+    let mut archiver = Archiver::new(store.clone(), log.store.handle(), ring(), MemberId(1));
+    for committed in (3..44).step_by(4) {
+        archive_all(&mut archiver, id(committed)).await;
+    }
+    let before = bytes(&store).await;
+    let now = SystemTime::now() + GRACE + Duration::from_secs(60);
+    // Everything was archived a moment ago, by all clocks but the primary's.
+    let keep = Keep::for_the_last(Some(Duration::from_secs(30)), now);
+    let pruner = Pruner::new(store.clone(), Some((ring(), MemberId(1))));
+    let mut pruning = pruner.look(&keep, now).await.unwrap();
+    let all = pruning.plan().acts.len();
+    for (done, conduct) in [(5, Conduct::HangsUp), (20, Conduct::AnswersLate)] {
+        pruning.go_on(done).await.unwrap();
+        server.conduct(conduct);
+        let failed = pruning.go_on(1).await.unwrap_err().to_string();
+        assert!(!failed.contains(SECRET_KEY), "{failed}");
+        server.conduct(Conduct::Serves);
+    }
+    pruning.go_on(all).await.unwrap();
+    let after = bytes(&store).await;
+    assert!(after.len() < before.len() && before.ends_with(&after));
+    assert!(pruner.look(&keep, now).await.unwrap().is_done());
 }
 
 #[tokio::test(flavor = "multi_thread")]

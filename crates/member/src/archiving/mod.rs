@@ -1,17 +1,22 @@
-//! Has the member's log archived, as long as it is this member's turn, and says how far the archive is. No commit waits for it.
+//! Has the member's log archived, as long as it is this member's turn, and the archive pruned, and says how far the archive is. No
+//! commit waits for it.
 
+mod pruning;
 mod turn;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use archive::archiver::{ArchiveError, Archiver, Step};
+use archive::encryption::Recipients;
+use archive::pruning::{PruneError, Pruner};
 use archive::storage::{Storage, StorageSettings};
-use binlog_store::{LogPlace, NotArchived};
+use binlog_store::{FileNumber, LogPlace, NotArchived};
 use consensus::Leadership;
 use raft_types::MemberRecord;
 use tokio::time::{Instant, sleep};
 
+use self::pruning::Prunes;
 use self::turn::{Act, Seen, Turn, place};
 use crate::ring_handle::RingHandle;
 use crate::settings::ArchiveSettings;
@@ -28,16 +33,16 @@ pub(crate) async fn archive(
     progress: &ArchiveProgress,
 ) {
     let mut turn = Turn::default();
-    let mut archiver = None;
+    let mut opened = None;
     let mut pause = settings.interval;
     loop {
         sleep(pause).await;
         let done = async {
-            let archiver = match &mut archiver {
-                Some(archiver) => archiver,
-                None => archiver.insert(open(&ring, &settings)?),
+            let opened = match &mut opened {
+                Some(opened) => opened,
+                None => opened.insert(Opened::of(&ring, &settings)?),
             };
-            interval(&ring, &record, &settings, archiver, &mut turn, progress).await
+            interval(&ring, &record, &settings, opened, &mut turn, progress).await
         };
         match done.await {
             Ok(()) => {
@@ -47,20 +52,31 @@ pub(crate) async fn archive(
             Err(error) => {
                 progress.fails(&error);
                 // What it is reached with may have been renewed.
-                archiver = None;
+                opened = None;
                 pause = (pause * 2).min(LONGEST_PAUSE).max(settings.interval);
             }
         }
     }
 }
 
-fn open(ring: &RingHandle, settings: &ArchiveSettings) -> Result<Archiver, ArchiveError> {
-    let file = settings.options_file.as_deref();
-    let reached = StorageSettings::with_options_of(settings.url.clone(), file, settings.call_limit);
-    let storage = Storage::open(&reached?)?;
-    let id = ring.member.status().ring;
-    let archiver = Archiver::new(storage, ring.log.clone(), id, ring.member.id());
-    Ok(archiver.with_bytes_per_second(settings.bytes_per_second))
+/// A storage that is reached.
+struct Opened {
+    archiver: Archiver,
+    prunes: Prunes,
+}
+
+impl Opened {
+    fn of(ring: &RingHandle, settings: &ArchiveSettings) -> Result<Self, ArchiveError> {
+        let (url, file) = (settings.url.clone(), settings.options_file.as_deref());
+        let reached = StorageSettings::with_options_of(url, file, settings.call_limit);
+        let storage = Storage::open(&reached?)?;
+        let (id, own) = (ring.member.status().ring, ring.member.id());
+        let archiver = Archiver::new(storage.clone(), ring.log.clone(), id, own);
+        Ok(Self {
+            archiver: archiver.with_bytes_per_second(settings.bytes_per_second),
+            prunes: Prunes::new(Pruner::new(storage, Some((id, own)))),
+        })
+    }
 }
 
 /// What is to be done at one interval.
@@ -68,7 +84,7 @@ async fn interval(
     ring: &RingHandle,
     record: &MemberRecord,
     settings: &ArchiveSettings,
-    archiver: &mut Archiver,
+    Opened { archiver, prunes }: &mut Opened,
     turn: &mut Turn,
     progress: &ArchiveProgress,
 ) -> Result<(), ArchiveError> {
@@ -96,6 +112,11 @@ async fn interval(
         }
     };
     progress.reaches(archives, archiver.archived(), committed);
+    if archives {
+        // Read each time: who can read the archive from now on is changed without a restart.
+        let recipients = settings.recipients_file.as_deref().map(Recipients::of_file);
+        archiver.encrypt_for(recipients.transpose()?);
+    }
     while archives && let Step::Archived { manifest, gap_from } = archiver.step(mark).await? {
         if let Some(from) = gap_from {
             tracing::error!(%from, "the log was purged from here on before it was archived: the archive has a gap");
@@ -104,6 +125,9 @@ async fn interval(
         progress.reaches(true, archiver.archived(), committed);
     }
     progress.reaches(archives, archiver.archived(), committed);
+    if archives {
+        prunes.interval(settings, progress).await;
+    }
     Ok(())
 }
 
@@ -122,6 +146,10 @@ struct Progress {
     gaps: u64,
     failures: u64,
     error: Option<String>,
+    begins: Option<FileNumber>,
+    pruned: u64,
+    prune_failures: u64,
+    prune_error: Option<String>,
 }
 
 impl ArchiveProgress {
@@ -143,6 +171,23 @@ impl ArchiveProgress {
             tracing::warn!(error = words, "the log is not archived");
         }
         progress.error = Some(words);
+    }
+
+    fn prune_fails(&self, error: &PruneError) {
+        let mut progress = self.lock();
+        progress.prune_failures += 1;
+        let words = error.to_string();
+        if progress.prune_error.as_ref() != Some(&words) {
+            tracing::warn!(error = words, "the archive is not pruned");
+        }
+        progress.prune_error = Some(words);
+    }
+
+    fn pruned(&self, objects: u64, begins: Option<FileNumber>) {
+        let mut progress = self.lock();
+        progress.prune_error = None;
+        progress.pruned += objects;
+        progress.begins = begins;
     }
 
     fn archived(&self, bytes: u64, behind_a_gap: bool) {
@@ -184,6 +229,11 @@ impl ArchiveProgress {
             gaps_total: progress.gaps,
             failures_total: progress.failures,
             error: progress.error.clone(),
+            encrypts: settings.recipients_file.is_some(),
+            begins: progress.begins.map(|file| file.name()),
+            pruned_objects_total: progress.pruned,
+            prune_failures_total: progress.prune_failures,
+            prune_error: progress.prune_error.clone(),
         }
     }
 }

@@ -425,6 +425,21 @@ pub struct ArchiveView {
     pub failures_total: u64,
     /// Why it fails at present, if it does.
     pub error: Option<String>,
+    /// Whether it encrypts what it archives.
+    #[serde(default)]
+    pub encrypts: bool,
+    /// The file with which the archive begins since it was pruned, as this member has seen it last; none where it was never pruned.
+    #[serde(default)]
+    pub begins: Option<String>,
+    /// Objects that this member has deleted from the archive since its process started.
+    #[serde(default)]
+    pub pruned_objects_total: u64,
+    /// How often it could not look what may go, or delete it.
+    #[serde(default)]
+    pub prune_failures_total: u64,
+    /// Why nothing is deleted at present, if something should be.
+    #[serde(default)]
+    pub prune_error: Option<String>,
 }
 
 /// How the hooks did since the member began.

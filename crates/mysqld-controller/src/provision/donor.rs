@@ -136,7 +136,7 @@ pub async fn withdraw(
 
 /// Lets administrators write where nobody may, which nothing of this is possible without, and without a trace in the binlog.
 /// Says whether it has to be closed again.
-async fn ajar(connection: &mut Connection) -> Result<bool, LinkError> {
+pub(super) async fn ajar(connection: &mut Connection) -> Result<bool, LinkError> {
     connection.execute("SET SESSION sql_log_bin = 0").await?;
     let answer = connection.query("SELECT @@GLOBAL.super_read_only").await?;
     let closed = answer.first().and_then(|row| row.text_at(0)) == Some("1");

@@ -5,11 +5,16 @@
 
 mod donor;
 mod error;
+mod local_copy;
 mod note;
 mod recipient;
 
 pub use crate::provision::donor::{CloneAccount, CloneOffer, offer, withdraw};
 pub use crate::provision::error::ProvisionError;
+pub use crate::provision::local_copy::{
+    CopyUnderWay, LocalCopy, LocalSource, copy_under_way, end_copy, executed_and_applied,
+    executed_at_least, local_source, ready_for_copies,
+};
 pub use crate::provision::note::{NoteStep, ProvisionNote};
 pub use crate::provision::recipient::{
     CopyState, Survey, copy, finish, log_place, look, make_ready, survey,

@@ -318,7 +318,7 @@ pub async fn finish(connect: &ConnectOptions) -> Result<(), ProvisionError> {
     Ok(())
 }
 
-async fn reach(connect: &ConnectOptions) -> Result<Connection, ProvisionError> {
+pub(super) async fn reach(connect: &ConnectOptions) -> Result<Connection, ProvisionError> {
     let opened = Connection::open(connect).await;
     opened.map_err(ProvisionError::at("mysqld cannot be reached"))
 }

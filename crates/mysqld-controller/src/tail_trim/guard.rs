@@ -361,9 +361,12 @@ pub(super) fn server_uuid_in(text: &str) -> Option<SourceId> {
         .map(SourceId)
 }
 
-/// Takes the lock by which InnoDB keeps a second server off its data, until the file is closed; where it
-/// has its data elsewhere, there is none to take.
-fn lock_data(data_dir: &Path) -> io::Result<Option<std::fs::File>> {
+/// Takes the lock by which InnoDB keeps a second server off its data, until this process closes the file, in whichever place it has
+/// opened it; where InnoDB has its data elsewhere, there is none to take.
+///
+/// # Errors
+/// When a mysqld runs on the data, or the file cannot be opened for writing.
+pub fn lock_data(data_dir: &Path) -> io::Result<Option<std::fs::File>> {
     let path = data_dir.join("ibdata1");
     let file = match std::fs::OpenOptions::new()
         .read(true)

@@ -12,5 +12,5 @@ mod last_file;
 mod plan;
 
 pub use crate::tail_trim::cut::{ErrantFile, TrimmedTail, errant_files};
-pub use crate::tail_trim::guard::{ProtectionStart, TailTrim, TailTrimOptions};
+pub use crate::tail_trim::guard::{ProtectionStart, TailTrim, TailTrimOptions, lock_data};
 pub use crate::tail_trim::plan::{FileOffset, Keep, Plan, Refusal};

@@ -93,7 +93,7 @@ enum Command {
     /// Look at a log on disk, whether or not its member runs
     #[command(subcommand)]
     Log(log::LogCommand),
-    /// Look at the archive of a ring's log, verify it, and get files of the log from it
+    /// Look at the archive of a ring's log, verify it, get files of the log from it, and prune it
     #[command(subcommand)]
     Archive(archive::ArchiveCommand),
     /// Apply a log to a mysqld, in parallel by rows

@@ -737,6 +737,47 @@ pub const KEYS: &[Key] = &[
         "Files of the log that are not archived yet are not purged as long as they take no more than this together. Beyond it the oldest go, and the archive has a gap there.",
     ),
     key(
+        "archive.recipients_file",
+        Kind::File,
+        Value("\"\""),
+        "\"/etc/witness/archive-recipients.txt\"",
+        "File with public keys of age, one a line (`age1…`): what is archived is encrypted for them, and a member cannot read it. `witness archive keygen` makes a pair. Read again at each interval; as long as it cannot be, nothing is archived. Empty: nothing is encrypted.",
+    ),
+    key(
+        "archive.keep",
+        Kind::Duration {
+            min: 0,
+            max: 100 * 365 * DAY,
+        },
+        Value("\"0s\""),
+        "\"30d\"",
+        "How long one can go back. Files of the log that have nothing younger are deleted in the archive, the oldest first, and base backups that nobody needs for it. `0s`: for ever, or as `archive.keep_base_backups` says.",
+    ),
+    key(
+        "archive.keep_base_backups",
+        Kind::Integer {
+            min: 0,
+            max: 100_000,
+        },
+        Value("0"),
+        "7",
+        "So many of the newest base backups stay in the archive, with the log behind them, whatever `archive.keep` says. Without that, what is older is deleted. `0`: all that `archive.keep` does not let go.",
+    ),
+    key(
+        "archive.prune",
+        Kind::Bool,
+        Value("true"),
+        "",
+        "Whether the member that archives deletes in the archive what may go: pieces that a whole file has replaced a day ago, and what is older than `archive.keep`. Where its credentials may not delete: `false`, and `witness archive prune` somewhere else.",
+    ),
+    key(
+        "archive.copy_directory",
+        Kind::Text,
+        Value("\"\""),
+        "\"/var/lib/witness-copies\"",
+        "Where mysqld makes the copy of its data that `witness archive backup` puts into the archive, and that is removed then: a directory in which mysqld's account may make one, with room for all of its data. Not the disk of the log. Empty: `--copy-directory` names it.",
+    ),
+    key(
         "http.listen",
         Kind::HostPort,
         Value("\"\""),

@@ -19,7 +19,7 @@ pub use crate::config::build::{Config, HttpSettings, LoggingSettings};
 pub use crate::config::example::{example, reference};
 pub use crate::config::layers::Sources;
 pub use crate::config::problem::{Place, Problem, Problems, Severity, nearest};
-pub(crate) use crate::config::validation::{address_of, bytes_of, duration_of};
+pub(crate) use crate::config::validation::{address_of, bytes_of, duration_of, keep_of};
 use member::settings::TlsSettings;
 
 /// Reads section `[tls]` alone, for somebody who asks members and is none.

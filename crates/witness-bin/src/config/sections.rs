@@ -1,7 +1,7 @@
 //! `[binlog_server]`, `[archive]` and others: their settings, and the rules between their keys.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use member::settings::{
     ArchiveSettings, BinlogServerSettings, ExternalMysqld, PasswordSource, RegionsSettings,
@@ -48,7 +48,10 @@ pub(super) fn archive_settings(values: &Values) -> Option<Option<ArchiveSettings
         return Some(None);
     }
     let file = values.text("archive.options_file")?;
+    let recipients = values.text("archive.recipients_file")?;
     let rate = values.number("archive.bytes_per_second")?;
+    let keep = values.duration("archive.keep")?;
+    let bases = usize::try_from(values.number("archive.keep_base_backups")?).ok()?;
     Some(Some(ArchiveSettings {
         url: Url::parse(&url).ok()?,
         options_file: (!file.is_empty()).then(|| file.into()),
@@ -56,11 +59,29 @@ pub(super) fn archive_settings(values: &Values) -> Option<Option<ArchiveSettings
         call_limit: values.duration("archive.call_limit")?,
         bytes_per_second: Some(rate).filter(|rate| *rate != 0),
         hold_bytes: values.number("archive.hold_bytes")?,
+        recipients_file: (!recipients.is_empty()).then(|| recipients.into()),
+        prune: values.bool("archive.prune")?,
+        keep: Some(keep).filter(|keep| !keep.is_zero()),
+        keep_base_backups: Some(bases).filter(|bases| *bases != 0),
+        copy_directory: Some(values.text(COPY_DIRECTORY)?)
+            .filter(|directory| !directory.is_empty())
+            .map(PathBuf::from),
     }))
 }
 
-/// Records what is wrong with the place of an archive.
+const COPY_DIRECTORY: &str = "archive.copy_directory";
+
+/// Records what is wrong with the places of an archive and of copies for it.
 pub(super) fn check_archive(values: &Values, problems: &mut Problems) {
+    let directory = values.text(COPY_DIRECTORY).filter(|text| !text.is_empty());
+    if directory.is_some_and(|directory| !Path::new(&directory).is_absolute()) {
+        problems.error(
+            values.report_at(COPY_DIRECTORY),
+            COPY_DIRECTORY,
+            "`archive.copy_directory` is a relative path, and mysqld works in its own directory",
+            "write the whole path, as in \"/var/lib/witness-copies\"",
+        );
+    }
     let Some(url) = values.text("archive.url").filter(|url| !url.is_empty()) else {
         return;
     };

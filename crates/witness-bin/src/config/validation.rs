@@ -220,6 +220,15 @@ pub(crate) fn duration_of(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// How long something is kept, on the command line: as long as the configuration allows for `archive.keep`.
+pub(crate) fn keep_of(text: &str) -> Result<Duration, String> {
+    match duration(text, 0, 100 * 365 * 86_400_000) {
+        Ok(Typed::Duration(duration)) => Ok(duration),
+        Ok(_) => Err(format!("`{text}` is not a duration")),
+        Err(mistake) => Err(format!("{}; {}", mistake.message, mistake.advice)),
+    }
+}
+
 /// The address of a member on the command line.
 pub(crate) fn address_of(text: &str) -> Result<String, String> {
     match host_port(text) {

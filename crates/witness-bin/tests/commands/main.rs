@@ -1,6 +1,8 @@
 //! The built `witness`: its commands, its configuration, members and rings of it.
 
 mod a_reload_takes_all_or_nothing;
+mod an_archive_is_kept;
+mod base_backups_are_taken_and_registered;
 mod certificates_keep_strangers_out;
 mod commands_answer_with_their_exit_codes;
 mod configuration_mistakes_are_all_named;

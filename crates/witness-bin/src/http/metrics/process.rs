@@ -299,6 +299,16 @@ fn archive(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), E
             "How often archiving failed, and began anew",
             archive.failures_total,
         ),
+        (
+            "archive_pruned_objects",
+            "Objects that it deleted from the archive, as they were replaced or too old",
+            archive.pruned_objects_total,
+        ),
+        (
+            "archive_prune_failures",
+            "How often it could not look what of the archive may go, or delete it",
+            archive.prune_failures_total,
+        ),
     ] {
         writer.counter(name, None, help, value)?;
     }

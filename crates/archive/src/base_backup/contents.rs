@@ -1,0 +1,271 @@
+//! What of a data directory goes into a base backup: the data, and nothing that makes a server that one server. What is left out is
+//! decided by names, in pure code.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::error::BaseError;
+
+/// Files at the top of a data directory that belong to one server, and not to the data: who it is, how it is configured, and its keys.
+const OF_ONE_SERVER: [&str; 4] = ["auto.cnf", "mysqld-auto.cnf", "mysqld.my", "lost+found"];
+/// Folders there that mysqld makes anew: what a clone left of itself, temporary tables, and redo that was kept for a clone.
+const MADE_ANEW: [&str; 3] = ["#clone", "#innodb_temp", "#ib_archive"];
+/// What the names of keyring files begin with, as the components and plugins have them.
+const KEYRING: [&str; 2] = ["component_keyring", "keyring"];
+/// What names end with that are configuration, keys of TLS, logs for people, and what a process leaves while it runs.
+const LEFT_OUT: [&str; 9] = [
+    ".cnf", ".pem", ".err", ".log", ".pid", ".sock", ".lock", ".index", ".~rec~",
+];
+/// Digits at the least in the number of a file of a binlog or relay log.
+const LOG_DIGITS: usize = 6;
+
+/// What stands in a data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A directory.
+    Directory,
+    /// A file.
+    File,
+}
+
+/// One thing of a data directory that goes into its base backup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its place below the data directory, in UTF-8.
+    pub path: PathBuf,
+    /// What it is.
+    pub kind: EntryKind,
+    /// Size in bytes; 0 of a directory.
+    pub bytes: u64,
+    /// When it was changed last; of a directory the beginning of time, because others may be made beside what is backed up.
+    pub modified: SystemTime,
+}
+
+/// Whether something at the top of a data directory is left out.
+fn is_left_out(name: &str, kind: EntryKind) -> bool {
+    let is_of_one_server = OF_ONE_SERVER.contains(&name);
+    match kind {
+        EntryKind::Directory => is_of_one_server || MADE_ANEW.contains(&name),
+        EntryKind::File => {
+            is_of_one_server
+                || LEFT_OUT.iter().any(|end| name.ends_with(end))
+                || KEYRING.iter().any(|begin| name.starts_with(begin))
+                || name.starts_with("ibtmp")
+                || is_of_a_log(name)
+        }
+    }
+}
+
+/// Whether it is a file of a binlog or a relay log: the ring has the one, and the other is nobody's any more.
+fn is_of_a_log(name: &str) -> bool {
+    let Some((stem, number)) = name.rsplit_once('.') else {
+        return false;
+    };
+    !stem.is_empty()
+        && number.len() >= LOG_DIGITS
+        && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Everything that goes into the base backup of a data directory, each directory before what is in it, in the order of the names.
+///
+/// # Errors
+/// When the directory cannot be read, or has something in it of which a backup would not be a whole one, as a link.
+pub fn list(data_dir: &Path) -> Result<Vec<Entry>, BaseError> {
+    let mut entries = Vec::new();
+    list_below(data_dir, Path::new(""), &mut entries)?;
+    Ok(entries)
+}
+
+fn list_below(data_dir: &Path, below: &Path, to: &mut Vec<Entry>) -> Result<(), BaseError> {
+    let directory = data_dir.join(below);
+    let read = fs::read_dir(&directory).and_then(Iterator::collect);
+    let mut found: Vec<fs::DirEntry> = read.map_err(BaseError::disk(&directory))?;
+    found.sort_by_key(fs::DirEntry::file_name);
+    for one in found {
+        let path = one.path();
+        // Of a link itself, not of what it leads to.
+        let meta = one.metadata().map_err(BaseError::disk(&path))?;
+        let unfit = |what| {
+            Err(BaseError::Unfit {
+                path: path.clone(),
+                what,
+            })
+        };
+        let name = one.file_name();
+        let Some(name) = name.to_str() else {
+            return unfit("mysqld gives no file such a name");
+        };
+        let kind = match meta.file_type() {
+            kind if kind.is_dir() => EntryKind::Directory,
+            kind if kind.is_file() => EntryKind::File,
+            kind if kind.is_symlink() => {
+                return unfit("it is a link, and what it leads to would not be in the backup");
+            }
+            // Sockets and pipes have no data.
+            _ => continue,
+        };
+        if below.as_os_str().is_empty() && is_left_out(name, kind) {
+            continue;
+        }
+        let place = below.join(name);
+        to.push(match kind {
+            EntryKind::Directory => Entry {
+                path: place.clone(),
+                kind,
+                bytes: 0,
+                modified: SystemTime::UNIX_EPOCH,
+            },
+            EntryKind::File => Entry {
+                path: place.clone(),
+                kind,
+                bytes: meta.len(),
+                modified: meta.modified().map_err(BaseError::disk(&path))?,
+            },
+        });
+        if kind == EntryKind::Directory {
+            list_below(data_dir, &place, to)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether these are a whole data directory: a server may have parts of its data elsewhere (`innodb_data_home_dir`,
+/// `innodb_log_group_home_dir`, `innodb_undo_directory`), and what lacks them starts no server.
+///
+/// # Errors
+/// Which part is missing.
+pub fn assert_whole(data_dir: &Path, entries: &[Entry]) -> Result<(), BaseError> {
+    let has = |name: &str| {
+        let name = OsStr::new(name);
+        entries.iter().any(|entry| entry.path.as_os_str() == name)
+    };
+    let missing = [
+        (
+            has("ibdata1"),
+            "the system tablespace (ibdata1) is not in it",
+        ),
+        (
+            has("mysql.ibd"),
+            "the data dictionary (mysql.ibd) is not in it",
+        ),
+        (
+            has("#innodb_redo") || has("ib_logfile0"),
+            "the redo log (#innodb_redo) is not in it",
+        ),
+        (
+            has("undo_001"),
+            "the undo tablespaces (undo_001) are not in it",
+        ),
+    ];
+    match missing.into_iter().find(|(has, _)| !has) {
+        None => Ok(()),
+        Some((_, what)) => Err(BaseError::Unfit {
+            path: data_dir.to_owned(),
+            what,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    fn fill(directory: &Path, names: &[&str]) {
+        for name in names {
+            let path = directory.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, name).unwrap();
+        }
+    }
+
+    fn paths(entries: &[Entry]) -> Vec<&str> {
+        let paths = entries.iter().map(|entry| entry.path.to_str().unwrap());
+        paths.collect()
+    }
+
+    #[test]
+    fn data_go_in_and_what_makes_a_server_that_one_stays_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let of_data = [
+            "#ib_16384_0.dblwr",
+            "#innodb_redo",
+            "#innodb_redo/#ib_redo7",
+            "ib_buffer_pool",
+            "ibdata1",
+            "mysql",
+            "mysql/general_log_213.sdi",
+            "mysql.ibd",
+            "mysql_upgrade_history",
+            "shop",
+            "shop/auto.cnf",
+            "shop/binlog.000001",
+            "shop/orders.ibd",
+            "undo_001",
+        ];
+        let files = of_data.into_iter().filter(|name| {
+            let is_folder = ["#innodb_redo", "mysql", "shop"].contains(name);
+            !is_folder
+        });
+        fill(folder.path(), &files.collect::<Vec<_>>());
+        fill(
+            folder.path(),
+            &[
+                "#clone/#status_recovery",
+                "#innodb_temp/temp_1.ibt",
+                "auto.cnf",
+                "binlog.000001",
+                "binlog.1000000",
+                "binlog.index",
+                "binlog.~rec~",
+                "ca-key.pem",
+                "component_keyring_file",
+                "component_keyring_file.cnf",
+                "host-relay-bin-witness.000002",
+                "host.err",
+                "ibtmp1",
+                "keyring",
+                "mysqld-auto.cnf",
+                "mysqld.my",
+                "mysqld.pid",
+            ],
+        );
+        let _socket = UnixListener::bind(folder.path().join("s")).unwrap();
+        let entries = list(folder.path()).unwrap();
+        assert_eq!(paths(&entries), of_data);
+        let redo = &entries[2];
+        assert_eq!((redo.kind, redo.bytes), (EntryKind::File, 22));
+        assert_whole(folder.path(), &entries).unwrap();
+    }
+
+    #[test]
+    fn a_link_is_no_data() {
+        let folder = tempfile::tempdir().unwrap();
+        fill(folder.path(), &["shop/orders.ibd"]);
+        symlink("/elsewhere", folder.path().join("shop/link")).unwrap();
+        let refused = list(folder.path()).unwrap_err().to_string();
+        assert!(refused.contains("shop/link: it is a link"), "{refused}");
+    }
+
+    #[test]
+    fn a_directory_without_all_of_the_data_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = ["ibdata1", "mysql.ibd", "#innodb_redo/#ib_redo0", "undo_001"];
+        for missing in all {
+            let _ = fs::remove_dir_all(folder.path().join("#innodb_redo"));
+            for name in all {
+                let _ = fs::remove_file(folder.path().join(name));
+            }
+            let there = all.into_iter().filter(|name| *name != missing);
+            fill(folder.path(), &there.collect::<Vec<_>>());
+            let entries = list(folder.path()).unwrap();
+            let refused = assert_whole(folder.path(), &entries).unwrap_err();
+            let part = missing.split('/').next().unwrap();
+            assert!(refused.to_string().contains(part), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Gets a base backup from the archive, or only reads it to see whether it is whole. Memory is bounded, whatever the objects hold.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read};
+use std::ops::ControlFlow;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+
+use super::error::{BaseError, of_storage};
+use super::manifest::{BaseForm, BaseManifest, Tar};
+use super::unpack::{Extent, Nowhere, Place, Refusal, unpack};
+use crate::encryption::{Encryption, EncryptionError, Identities};
+use crate::manifest::Object;
+use crate::sealed::{Hashed, MOST_WINDOW_LOG};
+use crate::storage::{Download, Storage};
+
+/// Unpacks a base backup into a directory, which is made, or has to be empty. When it returns, every byte was verified and is on the
+/// disk. `progress` is called with the bytes of files that were written, and stops it with `Break`.
+///
+/// # Errors
+/// When something of it is damaged or missing, it is only registered, or it cannot be written here. What was written is of no use then.
+pub async fn download(
+    storage: &Storage,
+    manifest: &BaseManifest,
+    identities: &Identities,
+    into: &Path,
+    progress: impl FnMut(u64) -> ControlFlow<()> + Send + 'static,
+) -> Result<(), BaseError> {
+    // Before anything is made.
+    tar_of(manifest)?;
+    let target = Target::prepare(into)?;
+    read_all(
+        storage,
+        manifest,
+        identities,
+        target,
+        progress,
+        Target::finish,
+    )
+    .await
+}
+
+/// Reads all of a base backup, and verifies every byte: what it would be unpacked to, and that nothing harmful is among it.
+///
+/// # Errors
+/// When something of it is damaged or missing, or it is only registered.
+pub async fn verify(
+    storage: &Storage,
+    manifest: &BaseManifest,
+    identities: &Identities,
+    progress: impl FnMut(u64) -> ControlFlow<()> + Send + 'static,
+) -> Result<(), BaseError> {
+    let nothing = |Nowhere| Ok(());
+    read_all(storage, manifest, identities, Nowhere, progress, nothing).await
+}
+
+/// The tar stream, of a base backup that is in the archive.
+fn tar_of(manifest: &BaseManifest) -> Result<Tar, BaseError> {
+    match (&manifest.form, manifest.tar) {
+        (BaseForm::Registered { tool, place }, _) => Err(BaseError::Registered {
+            name: manifest.name,
+            tool: tool.clone(),
+            place: place.clone(),
+        }),
+        (BaseForm::DataDirectory, Some(tar)) => Ok(tar),
+        (BaseForm::DataDirectory, None) => Err(BaseError::Damaged {
+            object: manifest.name.manifest(),
+            what: "it names no data".to_owned(),
+        }),
+    }
+}
+
+async fn read_all<P: Place + Send + 'static>(
+    storage: &Storage,
+    manifest: &BaseManifest,
+    identities: &Identities,
+    to: P,
+    progress: impl FnMut(u64) -> ControlFlow<()> + Send + 'static,
+    finish: impl FnOnce(P) -> Result<(), BaseError> + Send + 'static,
+) -> Result<(), BaseError> {
+    let tar = tar_of(manifest)?;
+    let (storage, manifest) = (storage.clone(), manifest.clone());
+    let identities = identities.clone();
+    let runtime = Handle::current();
+    let reading = spawn_blocking(move || {
+        let mut to = to;
+        let mut progress = progress;
+        let objects = Objects {
+            storage,
+            identities,
+            runtime,
+            left: manifest.objects.iter().cloned().collect(),
+            open: None,
+            failed: None,
+        };
+        read_into(objects, &manifest, tar, &mut to, &mut progress)?;
+        finish(to)
+    });
+    match reading.await {
+        Ok(read) => read,
+        Err(panic) => Err(BaseError::disk("reading")(io::Error::other(panic))),
+    }
+}
+
+fn read_into(
+    mut objects: Objects,
+    manifest: &BaseManifest,
+    tar: Tar,
+    to: &mut impl Place,
+    progress: &mut impl FnMut(u64) -> ControlFlow<()>,
+) -> Result<(), BaseError> {
+    let damaged = |what: String| BaseError::Damaged {
+        object: manifest.name.folder(),
+        what,
+    };
+    // One byte more than it has shows that it is another one, however much follows.
+    let most = tar.bytes.saturating_add(1);
+    let mut stream = Hashed::new((&mut objects).take(most));
+    let expected = Extent {
+        files: manifest.files,
+        bytes: manifest.unpacked_bytes,
+    };
+    let unpacked = unpack(&mut stream, expected, to, progress);
+    // What is behind the end of a tar stream belongs to it as well.
+    let ended = match &unpacked {
+        Ok(()) => Some(stream.finish_reading()),
+        Err(_) => None,
+    };
+    match (objects.failed.take(), unpacked) {
+        (Some(error), _) | (None, Err(Refusal::Own(error))) => return Err(error),
+        (None, Err(Refusal::Damaged(what))) => return Err(damaged(what)),
+        (None, Err(Refusal::Unreadable(error))) => return Err(damaged(error.to_string())),
+        (None, Ok(())) => {}
+    }
+    match ended {
+        Some(Ok((bytes, sha256))) if (Tar { bytes, sha256 }) == tar => Ok(()),
+        _ => Err(damaged(
+            "it unpacks to other bytes than those that were backed up".to_owned(),
+        )),
+    }
+}
+
+type Decoder = zstd::stream::read::Decoder<'static, Box<dyn BufRead>>;
+
+/// The bytes of an object, which are hashed at its end, when who has decrypted and unpacked them is gone.
+#[derive(Clone)]
+struct Stored(Rc<RefCell<Hashed<io::Take<Download>>>>);
+
+impl Read for Stored {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.0.borrow_mut().read(to)
+    }
+}
+
+/// An object that is being read.
+struct OpenObject {
+    object: Object,
+    stored: Stored,
+    decoder: Decoder,
+}
+
+/// The objects of a base backup, unpacked one behind the other, each of which is verified at its end.
+struct Objects {
+    storage: Storage,
+    identities: Identities,
+    runtime: Handle,
+    left: VecDeque<Object>,
+    open: Option<OpenObject>,
+    /// Why it cannot be read; the error of reading is only a sign of it.
+    failed: Option<BaseError>,
+}
+
+impl Objects {
+    /// The object that is read, or else the next one, if there is one.
+    fn open(&mut self) -> Result<Option<OpenObject>, BaseError> {
+        if let Some(open) = self.open.take() {
+            return Ok(Some(open));
+        }
+        let Some(object) = self.left.pop_front() else {
+            return Ok(None);
+        };
+        let download = (self.storage).download(&object.name, self.runtime.clone());
+        let download = self.runtime.block_on(download)?;
+        let from = Hashed::new(download.take(object.bytes.saturating_add(1)));
+        let stored = Stored(Rc::new(RefCell::new(from)));
+        let made = self.decoder(&object, stored.clone());
+        let decoder = made.map_err(|error| unreadable(&object, &error))?;
+        Ok(Some(OpenObject {
+            object,
+            stored,
+            decoder,
+        }))
+    }
+
+    fn decoder(&self, object: &Object, stored: Stored) -> io::Result<Decoder> {
+        let stored = BufReader::new(stored);
+        let packed: Box<dyn BufRead> = match object.encryption {
+            None => Box::new(stored),
+            Some(Encryption::Age) => Box::new(BufReader::new(self.identities.decrypt(stored)?)),
+        };
+        let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)?;
+        decoder.window_log_max(MOST_WINDOW_LOG)?;
+        Ok(decoder)
+    }
+
+    fn read_some(&mut self, to: &mut [u8]) -> Result<usize, BaseError> {
+        while let Some(mut open) = self.open()? {
+            match open.decoder.read(to) {
+                Ok(0) => open.close()?,
+                Ok(read) => {
+                    self.open = Some(open);
+                    return Ok(read);
+                }
+                Err(error) => return Err(unreadable(&open.object, &error)),
+            }
+        }
+        Ok(0)
+    }
+}
+
+impl Read for Objects {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if to.is_empty() {
+            return Ok(0);
+        }
+        if self.failed.is_some() {
+            return Err(io::Error::other("an object cannot be read"));
+        }
+        self.read_some(to).map_err(|error| {
+            self.failed = Some(error);
+            io::Error::other("an object cannot be read")
+        })
+    }
+}
+
+fn unreadable(object: &Object, error: &io::Error) -> BaseError {
+    if let Some(error) = of_storage(error) {
+        return error.into();
+    }
+    let name = object.name.clone();
+    match EncryptionError::of_io(error) {
+        Some(error @ (EncryptionError::NoIdentity | EncryptionError::OtherRecipients)) => {
+            BaseError::Encryption {
+                object: name,
+                error: error.clone(),
+            }
+        }
+        _ => BaseError::Damaged {
+            object: name,
+            what: error.to_string(),
+        },
+    }
+}
+
+impl OpenObject {
+    /// Verifies an object that was unpacked to its end.
+    fn close(self) -> Result<(), BaseError> {
+        let Self {
+            object,
+            stored,
+            decoder,
+        } = self;
+        drop(decoder);
+        let stored = Rc::into_inner(stored.0).map(RefCell::into_inner);
+        let stored = stored.ok_or_else(|| io::Error::other("it is being read by somebody else"));
+        let read = stored.and_then(Hashed::finish_reading);
+        let (bytes, found) = read.map_err(|error| unreadable(&object, &error))?;
+        let damaged = |what| {
+            Err(BaseError::Damaged {
+                object: object.name.clone(),
+                what,
+            })
+        };
+        if bytes != object.bytes {
+            return damaged(format!(
+                "{bytes} bytes of it were read, and it should have {}",
+                object.bytes
+            ));
+        }
+        match found == object.sha256 {
+            true => Ok(()),
+            false => damaged(format!("its SHA-256 is {found}, not {}", object.sha256)),
+        }
+    }
+}
+
+/// A directory that a base backup is unpacked into.
+struct Target {
+    into: PathBuf,
+    /// To be synced at the end, when all that is in them is there.
+    made: Vec<PathBuf>,
+}
+
+impl Target {
+    /// Makes the directory, or looks whether it is empty.
+    fn prepare(into: &Path) -> Result<Self, BaseError> {
+        let made = directory_builder().recursive(true).create(into);
+        made.map_err(BaseError::disk(into))?;
+        let first = fs::read_dir(into).and_then(|mut entries| entries.next().transpose());
+        match first.map_err(BaseError::disk(into))? {
+            None => Ok(Self {
+                into: into.to_owned(),
+                made: Vec::new(),
+            }),
+            Some(_) => Err(BaseError::Unfit {
+                path: into.to_owned(),
+                what: "it is not empty",
+            }),
+        }
+    }
+
+    fn finish(self) -> Result<(), BaseError> {
+        let parent = self.into.parent().map(Path::to_owned);
+        let above = parent.filter(|parent| !parent.as_os_str().is_empty());
+        for directory in self.made.iter().rev().chain([&self.into]).chain(&above) {
+            let synced = File::open(directory).and_then(|directory| directory.sync_all());
+            synced.map_err(BaseError::disk(directory))?;
+        }
+        Ok(())
+    }
+}
+
+/// As mysqld makes its own.
+fn directory_builder() -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    builder.mode(0o750);
+    builder
+}
+
+impl Place for Target {
+    type File = File;
+
+    fn directory(&mut self, path: &Path) -> Result<(), BaseError> {
+        let path = self.into.join(path);
+        let made = directory_builder().create(&path);
+        made.map_err(BaseError::disk(&path))?;
+        self.made.push(path);
+        Ok(())
+    }
+
+    fn begin(&mut self, path: &Path) -> Result<File, BaseError> {
+        let path = self.into.join(path);
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create_new(true).mode(0o640);
+        options.open(&path).map_err(BaseError::disk(path))
+    }
+
+    fn end(&mut self, path: &Path, file: File) -> Result<(), BaseError> {
+        let synced = file.sync_all();
+        synced.map_err(BaseError::disk(self.into.join(path)))
+    }
+}

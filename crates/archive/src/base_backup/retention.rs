@@ -1,0 +1,94 @@
+//! Which base backups may go. Pure.
+
+use super::manifest::BaseManifest;
+
+/// Those that may go, the oldest first, of all that there are. One stays when it was taken since a moment (in microseconds since 1970),
+/// or is the newest that was taken before it, so that every moment since then can be restored; or when it is among so many newest ones.
+/// Where neither is given, all stay, and the newest one always does.
+#[must_use]
+pub fn may_go(
+    bases: &[BaseManifest],
+    since_us: Option<u64>,
+    newest: Option<usize>,
+) -> Vec<&BaseManifest> {
+    if since_us.is_none() && newest.is_none() {
+        return Vec::new();
+    }
+    let mut in_order: Vec<&BaseManifest> = bases.iter().collect();
+    in_order.sort_by_key(|base| (base.ended_at, base.name));
+    let is_young = |base: &BaseManifest| {
+        since_us.is_some_and(|since| base.ended_at.saturating_mul(1_000_000) >= since)
+    };
+    let first_young = in_order.iter().position(|base| is_young(base));
+    // With a time, one more: what was committed between it and the first that is younger needs it.
+    let by_time = match since_us {
+        Some(_) => first_young.unwrap_or(in_order.len()).saturating_sub(1),
+        None => in_order.len(),
+    };
+    let by_number = match newest {
+        Some(newest) => in_order.len().saturating_sub(newest.max(1)),
+        None => in_order.len(),
+    };
+    in_order.truncate(by_time.min(by_number));
+    in_order
+}
+
+#[cfg(test)]
+mod tests {
+    use binlog_format::gtid::GtidSet;
+    use raft_types::{MemberId, RingId};
+
+    use super::*;
+    use crate::base_backup::{BASE_VERSION, BaseForm, BaseName};
+
+    fn base(second: u64) -> BaseManifest {
+        BaseManifest {
+            version: BASE_VERSION,
+            ring: RingId("11111111-2222-3333-4444-555555555555".parse().unwrap()),
+            name: BaseName::new(second, MemberId(1)).unwrap(),
+            form: BaseForm::DataDirectory,
+            gtids_at_least: GtidSet::new(),
+            gtids_at_most: GtidSet::new(),
+            began_at: second,
+            ended_at: second,
+            mysqld_version: None,
+            server_uuid: None,
+            keyring_needed: None,
+            objects: Vec::new(),
+            tar: None,
+            unpacked_bytes: 0,
+            files: 0,
+            taken_by: MemberId(1),
+        }
+    }
+
+    #[test]
+    fn what_somebody_may_want_to_go_back_to_stays() {
+        // In whatever order they are told.
+        let all = [30, 10, 50, 20, 40];
+        let table: [(&[u64], Option<u64>, Option<usize>, &[u64]); 14] = [
+            (&all, None, None, &[]),
+            // That of 30 is needed for what was committed in 35.
+            (&all, Some(35), None, &[10, 20]),
+            (&all, Some(30), None, &[10]),
+            (&all, Some(31), None, &[10, 20]),
+            (&all, Some(5), None, &[]),
+            (&all, Some(10), None, &[]),
+            (&all, Some(1000), None, &[10, 20, 30, 40]),
+            (&all, None, Some(2), &[10, 20, 30]),
+            (&all, None, Some(9), &[]),
+            (&all, None, Some(0), &[10, 20, 30, 40]),
+            // Whichever keeps more.
+            (&all, Some(35), Some(4), &[10]),
+            (&all, Some(1000), Some(2), &[10, 20, 30]),
+            (&[7], Some(1000), Some(0), &[]),
+            (&[], Some(1000), Some(1), &[]),
+        ];
+        for (seconds, since, newest, expected) in table {
+            let bases: Vec<BaseManifest> = seconds.iter().map(|second| base(*second)).collect();
+            let gone = may_go(&bases, since.map(|since| since * 1_000_000), newest);
+            let gone: Vec<u64> = gone.iter().map(|base| base.ended_at).collect();
+            assert_eq!(gone, expected, "{seconds:?} since {since:?}, newest {newest:?}");
+        }
+    }
+}

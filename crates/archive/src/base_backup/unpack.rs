@@ -1,0 +1,423 @@
+//! Reads the tar stream of a base backup as if somebody wanted to harm whoever unpacks it: nothing but files and directories below one
+//! place comes out of it, each once, and no byte more than the manifest says.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+
+use tar::EntryType;
+
+use super::error::BaseError;
+
+/// The longest path, as systems have it.
+const LONGEST_PATH: u64 = 4096;
+/// Each path is kept to know it again. A server with more tables than this has other problems.
+const MOST_ENTRIES: usize = 10_000_000;
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// Where what is unpacked goes.
+pub(super) trait Place {
+    /// What a file is written to.
+    type File: Write;
+
+    /// Makes a directory; the one that it is in was made before.
+    fn directory(&mut self, path: &Path) -> Result<(), BaseError>;
+
+    /// Begins a file in a directory that was made before.
+    fn begin(&mut self, path: &Path) -> Result<Self::File, BaseError>;
+
+    /// Ends a file.
+    fn end(&mut self, path: &Path, file: Self::File) -> Result<(), BaseError>;
+}
+
+/// How much there is to be in a tar stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) files: u64,
+    pub(super) bytes: u64,
+}
+
+/// Why a tar stream is not unpacked.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// It is not one that this program has made, or is damaged.
+    Damaged(String),
+    /// Its bytes cannot be read.
+    Unreadable(io::Error),
+    /// What comes out of it cannot be written, or is not wanted any more.
+    Own(BaseError),
+}
+
+impl From<BaseError> for Refusal {
+    fn from(error: BaseError) -> Self {
+        Self::Own(error)
+    }
+}
+
+/// Unpacks a tar stream, of which exactly this much is expected. Behind its end nothing is read.
+pub(super) fn unpack(
+    from: impl Read,
+    expected: Extent,
+    to: &mut impl Place,
+    progress: &mut impl FnMut(u64) -> ControlFlow<()>,
+) -> Result<(), Refusal> {
+    let mut archive = tar::Archive::new(from);
+    // Extensions of the form may say anything of the entry behind them, and are held in memory as a whole: of these, only long names
+    // are taken, here.
+    let entries = archive.entries().map_err(Refusal::Unreadable)?.raw(true);
+    let mut unpacking = Unpacking {
+        expected,
+        found: Extent { files: 0, bytes: 0 },
+        paths: HashSet::new(),
+        directories: HashSet::new(),
+    };
+    let mut long_name = None;
+    for entry in entries {
+        let mut entry = entry.map_err(Refusal::Unreadable)?;
+        let bytes = entry.size();
+        match entry.header().entry_type() {
+            EntryType::GNULongName => {
+                if long_name.is_some() || bytes > LONGEST_PATH + 1 {
+                    return damaged("a name in it is no name of a file");
+                }
+                let mut name = Vec::new();
+                entry.read_to_end(&mut name).map_err(Refusal::Unreadable)?;
+                if name.last() == Some(&0) {
+                    name.pop();
+                }
+                long_name = Some(name);
+            }
+            kind @ (EntryType::Regular | EntryType::Directory) => {
+                let name = match long_name.take() {
+                    Some(name) => name,
+                    None => entry.path_bytes().into_owned(),
+                };
+                let path = unpacking.admit(name, kind == EntryType::Directory, bytes)?;
+                if kind == EntryType::Directory {
+                    to.directory(&path)?;
+                    continue;
+                }
+                let mut file = to.begin(&path)?;
+                let before = unpacking.found.bytes - bytes;
+                let told = |copied| progress(before + copied);
+                copy(&mut entry, bytes, &mut file, told)?;
+                to.end(&path, file)?;
+            }
+            other => {
+                return damaged(format!(
+                    "it has an entry of type {:?}, and a data directory has files and directories alone",
+                    char::from(other.as_byte())
+                ));
+            }
+        }
+    }
+    unpacking.ended(long_name.is_some())
+}
+
+fn damaged<T>(what: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal::Damaged(what.into()))
+}
+
+/// Writes the bytes of a file.
+fn copy(
+    from: &mut impl Read,
+    bytes: u64,
+    to: &mut impl Write,
+    mut progress: impl FnMut(u64) -> ControlFlow<()>,
+) -> Result<(), Refusal> {
+    let mut chunk = vec![0; CHUNK_BYTES.min(usize::try_from(bytes).unwrap_or(CHUNK_BYTES))];
+    let mut copied = 0;
+    while copied < bytes {
+        let read = from.read(&mut chunk).map_err(Refusal::Unreadable)?;
+        if read == 0 {
+            return damaged("it ends in the middle of a file");
+        }
+        let written = to.write_all(&chunk[..read]);
+        written
+            .map_err(|error| Refusal::Own(BaseError::disk("a file of the base backup")(error)))?;
+        copied += read as u64;
+        if progress(copied).is_break() {
+            return Err(BaseError::Stopped.into());
+        }
+    }
+    Ok(())
+}
+
+/// What came out so far.
+struct Unpacking {
+    expected: Extent,
+    found: Extent,
+    paths: HashSet<PathBuf>,
+    directories: HashSet<PathBuf>,
+}
+
+impl Unpacking {
+    /// The place of the next entry, if it may be made.
+    fn admit(&mut self, name: Vec<u8>, is_directory: bool, bytes: u64) -> Result<PathBuf, Refusal> {
+        let shown = String::from_utf8_lossy(&name).into_owned();
+        let path = match place(name) {
+            Ok(path) => path,
+            Err(what) => return damaged(format!("{shown:?} in it {what}")),
+        };
+        let parent = path.parent().unwrap_or(Path::new(""));
+        if !parent.as_os_str().is_empty() && !self.directories.contains(parent) {
+            return damaged(format!("{shown:?} in it is in no directory that it has"));
+        }
+        if self.paths.len() >= MOST_ENTRIES || !self.paths.insert(path.clone()) {
+            return damaged(format!("{shown:?} is in it twice"));
+        }
+        if is_directory {
+            if bytes > 0 {
+                return damaged(format!("the directory {shown:?} in it has bytes"));
+            }
+            self.directories.insert(path.clone());
+            return Ok(path);
+        }
+        self.found.files += 1;
+        self.found.bytes = self.found.bytes.saturating_add(bytes);
+        if self.found.files > self.expected.files || self.found.bytes > self.expected.bytes {
+            return damaged("it has more files or bytes than its manifest says");
+        }
+        Ok(path)
+    }
+
+    fn ended(&self, in_a_name: bool) -> Result<(), Refusal> {
+        if in_a_name || self.found != self.expected {
+            let (Extent { files, bytes }, expected) = (self.found, self.expected);
+            return damaged(format!(
+                "it has {files} files of {bytes} bytes, and its manifest says {} of {}",
+                expected.files, expected.bytes
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The place of an entry below where it is unpacked.
+fn place(mut name: Vec<u8>) -> Result<PathBuf, &'static str> {
+    if name.last() == Some(&b'/') {
+        name.pop();
+    }
+    if name.is_empty() || name.contains(&0) || name.len() as u64 > LONGEST_PATH {
+        return Err("is no name of a file");
+    }
+    if name.starts_with(b"/") {
+        return Err("is not below the directory");
+    }
+    // Names of components alone are left of it: no `..`, which leads elsewhere, and no `.`, which would be another name of the same.
+    let mut parts = name.split(|byte| *byte == b'/');
+    if parts.any(|part| part.is_empty() || part == b".") {
+        return Err("is no name of a file");
+    }
+    let path = PathBuf::from(OsString::from_vec(name));
+    let mut parts = path.components();
+    match parts.all(|part| matches!(part, Component::Normal(_))) {
+        true => Ok(path),
+        false => Err("is not below the directory"),
+    }
+}
+
+/// Writes nothing.
+pub(super) struct Nowhere;
+
+impl Place for Nowhere {
+    type File = io::Sink;
+
+    fn directory(&mut self, _: &Path) -> Result<(), BaseError> {
+        Ok(())
+    }
+
+    fn begin(&mut self, _: &Path) -> Result<Self::File, BaseError> {
+        Ok(io::sink())
+    }
+
+    fn end(&mut self, _: &Path, _: Self::File) -> Result<(), BaseError> {
+        Ok(())
+    }
+}
+
+/// For fuzzing: reads a tar stream of which so many files and bytes are expected. Whether it is one.
+///
+/// # Panics
+/// When more comes out of it.
+pub fn read_tar(bytes: &[u8], files: u64, of_bytes: u64) -> bool {
+    let expected = Extent {
+        files,
+        bytes: of_bytes,
+    };
+    let mut told = 0;
+    let mut progress = |done| {
+        assert!(done > told && done <= of_bytes);
+        told = done;
+        ControlFlow::Continue(())
+    };
+    unpack(bytes, expected, &mut Nowhere, &mut progress).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keeps what is unpacked in memory.
+    #[derive(Debug, Default)]
+    struct Kept(Vec<(PathBuf, Option<Vec<u8>>)>);
+
+    impl Place for Kept {
+        type File = Vec<u8>;
+
+        fn directory(&mut self, path: &Path) -> Result<(), BaseError> {
+            self.0.push((path.to_owned(), None));
+            Ok(())
+        }
+
+        fn begin(&mut self, _: &Path) -> Result<Self::File, BaseError> {
+            Ok(Vec::new())
+        }
+
+        fn end(&mut self, path: &Path, file: Self::File) -> Result<(), BaseError> {
+            self.0.push((path.to_owned(), Some(file)));
+            Ok(())
+        }
+    }
+
+    /// An entry whose name is written as it is, which the library refuses to do.
+    fn raw(name: &[u8], kind: EntryType, size: u64, bytes: &[u8]) -> Vec<u8> {
+        let mut header = tar::Header::new_gnu();
+        header.as_old_mut().name[..name.len()].copy_from_slice(name);
+        header.set_entry_type(kind);
+        header.set_size(size);
+        header.set_mode(0o640);
+        header.set_cksum();
+        let mut entry = header.as_bytes().to_vec();
+        entry.extend(bytes);
+        entry.resize(entry.len().next_multiple_of(512), 0);
+        entry
+    }
+
+    fn file(name: &str, bytes: &[u8]) -> Vec<u8> {
+        let size = bytes.len() as u64;
+        raw(name.as_bytes(), EntryType::Regular, size, bytes)
+    }
+
+    fn directory(name: &str) -> Vec<u8> {
+        raw(name.as_bytes(), EntryType::Directory, 0, b"")
+    }
+
+    fn unpacked(entries: &[Vec<u8>], files: u64, bytes: u64) -> Result<Kept, Refusal> {
+        let mut stream = entries.concat();
+        stream.extend([0; 1024]);
+        let mut kept = Kept::default();
+        let mut progress = |_| ControlFlow::Continue(());
+        let expected = Extent { files, bytes };
+        unpack(stream.as_slice(), expected, &mut kept, &mut progress)?;
+        Ok(kept)
+    }
+
+    fn is_damage(unpacked: &Result<Kept, Refusal>) -> bool {
+        matches!(unpacked, Err(Refusal::Damaged(_)))
+    }
+
+    #[test]
+    fn files_and_directories_come_out_as_they_went_in() {
+        let long = format!("shop/{}.ibd", "@0416".repeat(40));
+        let mut builder = tar::Builder::new(Vec::new());
+        let mut append = |name: &str, kind: EntryType, bytes: &[u8]| {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_size(bytes.len() as u64);
+            builder.append_data(&mut header, name, bytes).unwrap();
+        };
+        append("ibdata1", EntryType::Regular, &[7; 600_000]);
+        append("shop", EntryType::Directory, b"");
+        append(&long, EntryType::Regular, b"rows");
+        append("shop/t.ibd", EntryType::Regular, b"");
+        let stream = builder.into_inner().unwrap();
+        let kept = unpacked(&[stream], 3, 600_004).unwrap();
+        let expected = [
+            (PathBuf::from("ibdata1"), Some(vec![7; 600_000])),
+            (PathBuf::from("shop"), None),
+            (PathBuf::from(long), Some(b"rows".to_vec())),
+            (PathBuf::from("shop/t.ibd"), Some(Vec::new())),
+        ];
+        assert!(kept.0 == expected);
+    }
+
+    #[test]
+    fn nothing_comes_out_beside_its_place() {
+        for name in [
+            "/etc/passwd",
+            "../x",
+            "shop/../../x",
+            "shop/..",
+            "..",
+            ".",
+            "shop//x",
+            "./x",
+            "",
+        ] {
+            let entries = [directory("shop"), file(name, b"x")];
+            let refused = unpacked(&entries, 1, 1);
+            assert!(is_damage(&refused), "{name}: {refused:?}");
+        }
+        assert!(unpacked(&[directory("shop/"), file("shop/x", b"x")], 1, 1).is_ok());
+    }
+
+    #[test]
+    fn links_devices_and_extensions_are_refused() {
+        for kind in [
+            EntryType::Symlink,
+            EntryType::Link,
+            EntryType::Char,
+            EntryType::Block,
+            EntryType::Fifo,
+            EntryType::Continuous,
+            EntryType::GNUSparse,
+            EntryType::GNULongLink,
+            EntryType::XHeader,
+            EntryType::XGlobalHeader,
+            EntryType::new(b'Z'),
+        ] {
+            let refused = unpacked(&[raw(b"x", kind, 0, b"")], 0, 0);
+            assert!(is_damage(&refused), "{kind:?}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_in_it_twice_or_in_no_directory_is_refused() {
+        for entries in [
+            [file("x", b"1"), file("x", b"2")],
+            [directory("x"), file("x", b"1")],
+            [directory("x"), directory("x")],
+            [directory("shop"), file("other/x", b"1")],
+            [file("shop", b"1"), file("shop/x", b"1")],
+        ] {
+            let files = entries.iter().filter(|entry| entry.len() > 512).count() as u64;
+            let refused = unpacked(&entries, files, files);
+            assert!(is_damage(&refused), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn no_more_comes_out_than_is_expected_and_no_less() {
+        let entries = [file("a", b"12"), file("b", b"3")];
+        assert!(unpacked(&entries, 2, 3).is_ok());
+        for (files, bytes) in [(1, 3), (2, 2), (3, 3), (2, 4)] {
+            let refused = unpacked(&entries, files, bytes);
+            assert!(is_damage(&refused), "{refused:?}");
+        }
+        // A size that no disk has is refused before a byte is written, and a name that no memory has before it is read.
+        for kind in [EntryType::Regular, EntryType::GNULongName] {
+            let huge = raw(b"x", kind, 1 << 62, b"x");
+            let refused = unpacked(&[huge], 1, 1);
+            assert!(is_damage(&refused), "{kind:?}: {refused:?}");
+        }
+        // One that ends in the middle of a file.
+        let mut stream = file("a", &[1; 5000]);
+        stream.truncate(3000);
+        assert!(!read_tar(&stream, 1, 5000));
+        assert!(read_tar(&file("a", &[1; 5000]), 1, 5000));
+    }
+}

@@ -1,0 +1,425 @@
+//! Encryption of what is put into an archive, in the format of [age](https://age-encryption.org): with public keys, so that whoever
+//! archives cannot read what is there, and `age -d` decrypts an object without this program.
+//!
+//! No message and no `Debug` has anything of a secret key, nor what stands in a file of keys.
+
+use std::cell::Cell;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use age::secrecy::ExposeSecret;
+use age::stream::{StreamReader, StreamWriter};
+use age::{DecryptError, Decryptor, Encryptor, IdentityFile, x25519};
+use serde::{Deserialize, Serialize};
+
+/// How many recipients one object has at most.
+const MOST_RECIPIENTS: usize = 64;
+/// What names the recipients in front of an object: some hundred bytes for each. Reading it takes time that grows with its square.
+const MOST_HEADER_BYTES: usize = 16 << 10;
+/// Of a file of keys.
+const MOST_FILE_BYTES: u64 = 1 << 20;
+
+/// How the bytes of an object are encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encryption {
+    /// The format of age, version 1, for recipients with X25519 keys.
+    Age,
+}
+
+/// Why something cannot be encrypted or decrypted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EncryptionError {
+    /// A file of recipients or identities is of no use.
+    #[error("{}: {why}", file.display())]
+    KeyFile {
+        /// Which file.
+        file: PathBuf,
+        /// What is wrong with it; nothing of what stands in it.
+        why: String,
+    },
+    /// It is encrypted, and there is nothing to decrypt it with.
+    #[error("it is encrypted, and no identity is given")]
+    NoIdentity,
+    /// None of the identities is one of its recipients.
+    #[error("it is encrypted for other recipients than the identities that are given")]
+    OtherRecipients,
+    /// What should be decrypted is not what was encrypted.
+    #[error("it cannot be decrypted: it was altered or cut")]
+    Altered,
+    /// What names its recipients is longer than this program writes.
+    #[error("what names its recipients has more than {MOST_HEADER_BYTES} bytes")]
+    LongHeader,
+}
+
+/// The public keys that everything is encrypted for. Cloning is cheap.
+#[derive(Clone)]
+pub struct Recipients(Arc<Vec<x25519::Recipient>>);
+
+impl fmt::Debug for Recipients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Recipients({})", self.0.len())
+    }
+}
+
+impl Recipients {
+    /// Those of a file, a line as `age1…` each; empty lines and those that begin with `#` count for nothing.
+    ///
+    /// # Errors
+    /// [`EncryptionError::KeyFile`] when it cannot be read, or has another line, or no recipient.
+    pub fn of_file(file: &Path) -> Result<Self, EncryptionError> {
+        let read = text_of(file).and_then(|text| Self::of_text(&text));
+        read.map_err(|why| EncryptionError::KeyFile {
+            file: file.to_owned(),
+            why,
+        })
+    }
+
+    /// Those of a text.
+    pub(crate) fn of_text(text: &str) -> Result<Self, String> {
+        let mut recipients = Vec::new();
+        for (line, number) in text.lines().zip(1usize..) {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if line.to_ascii_uppercase().starts_with("AGE-SECRET-KEY-") {
+                return Err(format!(
+                    "line {number} is a secret key, which whoever archives must not have; write its public key there (`age1…`)"
+                ));
+            }
+            let recipient = line.parse().map_err(|_| {
+                format!(
+                    "line {number} is no recipient; write public keys there, one a line (`age1…`)"
+                )
+            })?;
+            recipients.push(recipient);
+        }
+        match recipients.len() {
+            0 => Err("it has no recipient, and nothing is archived without encryption as long as it is named".to_owned()),
+            count if count > MOST_RECIPIENTS => Err(format!(
+                "it has {count} recipients, and {MOST_RECIPIENTS} are possible"
+            )),
+            _ => Ok(Self(Arc::new(recipients))),
+        }
+    }
+
+    /// Encrypts what is written, from the first byte on; what [`StreamWriter::finish`] was not called for cannot be decrypted.
+    ///
+    /// # Errors
+    /// When `to` does not take the first bytes.
+    pub(crate) fn encrypt<W: Write>(&self, to: W) -> io::Result<StreamWriter<W>> {
+        let recipients = self.0.iter().map(|one| one as &dyn age::Recipient);
+        let encryptor = Encryptor::with_recipients(recipients).map_err(io::Error::other)?;
+        encryptor.wrap_output(to)
+    }
+}
+
+/// The secret keys with which something is read. Cloning is cheap.
+#[derive(Clone, Default)]
+pub struct Identities(Arc<Vec<Identity>>);
+
+type Identity = Box<dyn age::Identity + Send + Sync>;
+
+impl fmt::Debug for Identities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identities({})", self.0.len())
+    }
+}
+
+impl Identities {
+    /// Those of some files, as `age-keygen` and [`new_identity`] write them.
+    ///
+    /// # Errors
+    /// [`EncryptionError::KeyFile`] for the first one that cannot be read, or has something else, or no identity.
+    pub fn of_files<'a>(
+        files: impl IntoIterator<Item = &'a PathBuf>,
+    ) -> Result<Self, EncryptionError> {
+        let mut all = Vec::new();
+        for file in files {
+            let open = File::open(file).map_err(|error| error.to_string());
+            let bytes = open.map(|open| BufReader::new(open.take(MOST_FILE_BYTES)));
+            let mut of_file = bytes.and_then(identities_in).map_err(|why| {
+                let file = file.clone();
+                EncryptionError::KeyFile { file, why }
+            })?;
+            all.append(&mut of_file);
+        }
+        Ok(Self(Arc::new(all)))
+    }
+
+    /// Those of a text.
+    pub(crate) fn of_text(text: &[u8]) -> Result<Self, String> {
+        Ok(Self(Arc::new(identities_in(text)?)))
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Decrypts what is read.
+    ///
+    /// # Errors
+    /// When it is not encrypted for one of these, or not encrypted at all, or cannot be read.
+    pub(crate) fn decrypt<R: BufRead>(&self, from: R) -> io::Result<Decrypting<R>> {
+        if self.is_empty() {
+            return Err(told(EncryptionError::NoIdentity));
+        }
+        let left = Rc::new(Cell::new(MOST_HEADER_BYTES));
+        let from = Bounded {
+            inner: from,
+            left: left.clone(),
+        };
+        let decryptor = Decryptor::new_buffered(from).map_err(as_io)?;
+        let identities = self.0.iter().map(|one| &**one as &dyn age::Identity);
+        let plain = decryptor.decrypt(identities).map_err(as_io)?;
+        left.set(usize::MAX);
+        Ok(Decrypting(plain))
+    }
+}
+
+/// A new identity as its file has it, with its recipient in front in a line of its own, and the recipient.
+#[must_use]
+pub fn new_identity() -> (String, String) {
+    let identity = x25519::Identity::generate();
+    let recipient = identity.to_public().to_string();
+    let secret = identity.to_string();
+    let text = format!("# public key: {recipient}\n{}\n", secret.expose_secret());
+    (text, recipient)
+}
+
+/// What a file of identities has; its first mistake says in which line it is, and not what stands there.
+fn identities_in(bytes: impl BufRead) -> Result<Vec<Identity>, String> {
+    let read = IdentityFile::from_buffer(bytes).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => format!(
+            "{error}; an identity is a line as `witness archive keygen` writes it (`AGE-SECRET-KEY-1…`)"
+        ),
+        _ => error.to_string(),
+    });
+    let identities = read?.into_identities();
+    match identities {
+        Ok(identities) if identities.is_empty() => Err("it has no identity".to_owned()),
+        Ok(identities) => Ok(identities),
+        Err(_) => Err("it cannot be read".to_owned()),
+    }
+}
+
+fn text_of(file: &Path) -> Result<String, String> {
+    let mut text = String::new();
+    let read =
+        File::open(file).and_then(|open| open.take(MOST_FILE_BYTES).read_to_string(&mut text));
+    read.map(|_| text).map_err(|error| error.to_string())
+}
+
+/// As an error of reading, of which [`EncryptionError::of_io`] finds the cause again.
+fn told(error: EncryptionError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+fn as_io(error: DecryptError) -> io::Error {
+    match error {
+        DecryptError::Io(error) => altered_or(error),
+        DecryptError::NoMatchingKeys => told(EncryptionError::OtherRecipients),
+        _ => told(EncryptionError::Altered),
+    }
+}
+
+/// What age, or an end where none should be, says of the bytes is told in words of our own; failures of reading stay what they are.
+fn altered_or(error: io::Error) -> io::Error {
+    let is_of_bytes = matches!(
+        error.kind(),
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+    );
+    if is_of_bytes && EncryptionError::of_io(&error).is_none() {
+        return told(EncryptionError::Altered);
+    }
+    error
+}
+
+impl EncryptionError {
+    /// What a failure of reading was caused by, if it was one of these.
+    pub(crate) fn of_io(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+/// Something encrypted that is being read.
+pub(crate) struct Decrypting<R>(StreamReader<Bounded<R>>);
+
+impl<R: BufRead> Read for Decrypting<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.read(bytes).map_err(altered_or)
+    }
+}
+
+/// Reads no more than what is left of its bound: age takes a header of any length into memory.
+struct Bounded<R> {
+    inner: R,
+    left: Rc<Cell<usize>>,
+}
+
+impl<R: BufRead> BufRead for Bounded<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        let left = self.left.get();
+        let bytes = self.inner.fill_buf()?;
+        if left == 0 && !bytes.is_empty() {
+            return Err(told(EncryptionError::LongHeader));
+        }
+        Ok(&bytes[..bytes.len().min(left)])
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        let left = self.left.get();
+        if left != usize::MAX {
+            self.left.set(left.saturating_sub(bytes));
+        }
+        self.inner.consume(bytes);
+    }
+}
+
+impl<R: BufRead> Read for Bounded<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let there = self.fill_buf()?;
+        let taken = there.len().min(bytes.len());
+        bytes[..taken].copy_from_slice(&there[..taken]);
+        self.consume(taken);
+        Ok(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pair that age's own tests have.
+    const SECRET: &str =
+        "AGE-SECRET-KEY-1GQ9778VQXMMJVE8SK7J6VT8UJ4HDQAJUVSFCWCM02D8GEWQ72PVQ2Y5J33";
+    const PUBLIC: &str = "age1t7rxyev2z3rw82stdlrrepyc39nvn86l5078zqkf5uasdy86jp6svpy7pa";
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
+    }
+
+    fn identities(text: &str) -> Result<Identities, EncryptionError> {
+        let file = file(text);
+        Identities::of_files([&file.path().to_owned()])
+    }
+
+    fn encrypted(recipients: &Recipients, plain: &[u8]) -> Vec<u8> {
+        let mut writer = recipients.encrypt(Vec::new()).unwrap();
+        writer.write_all(plain).unwrap();
+        writer.finish().unwrap()
+    }
+
+    fn decrypted(identities: &Identities, bytes: &[u8]) -> Result<Vec<u8>, EncryptionError> {
+        let mut plain = Vec::new();
+        let read = identities
+            .decrypt(bytes)
+            .and_then(|mut reader| reader.read_to_end(&mut plain));
+        read.map(|_| plain)
+            .map_err(|error| EncryptionError::of_io(&error).unwrap().clone())
+    }
+
+    #[test]
+    fn files_of_keys_are_read_and_no_message_quotes_them() {
+        let recipients = |text: &str| {
+            let file = file(text);
+            let read = Recipients::of_file(file.path()).map(|read| read.0.len());
+            read.map_err(|error| error.to_string())
+        };
+        let (_, another) = new_identity();
+        assert_eq!(recipients(&format!("# of us\n\n  {PUBLIC}\r\n")), Ok(1));
+        assert_eq!(recipients(&format!("{PUBLIC}\n{another}")), Ok(2));
+        let typo = PUBLIC.replace("t7rx", "t7rz");
+        for (text, words) in [
+            (String::new(), "it has no recipient"),
+            ("# nobody\n".to_owned(), "it has no recipient"),
+            (format!("{PUBLIC}\n{SECRET}\n"), "line 2 is a secret key"),
+            (format!("{PUBLIC}\n\n{typo}\n"), "line 3 is no recipient"),
+            (format!("{PUBLIC}\n").repeat(65), "it has 65 recipients"),
+        ] {
+            let refused = recipients(&text).unwrap_err();
+            assert!(refused.contains(words), "{refused}");
+            assert!(!refused.contains("1GQ9778") && !refused.contains("svpy7pa"));
+        }
+        assert_eq!(
+            identities(&format!("# ours\n{SECRET}\n")).unwrap().0.len(),
+            1
+        );
+        for (text, words) in [
+            ("", "it has no identity"),
+            (PUBLIC, "line 1"),
+            (&SECRET[..50], "line 1"),
+        ] {
+            let refused = identities(text).unwrap_err().to_string();
+            assert!(refused.contains(words), "{refused}");
+            assert!(!refused.contains("1GQ9778"), "{refused}");
+        }
+        let nowhere = PathBuf::from("/nowhere/key");
+        let missing = Identities::of_files([&nowhere]).unwrap_err().to_string();
+        assert!(missing.starts_with("/nowhere/key: "), "{missing}");
+        let shown = format!("{:?}", identities(SECRET).unwrap());
+        assert_eq!(shown, "Identities(1)");
+    }
+
+    #[test]
+    fn a_new_identity_is_that_of_its_recipient() {
+        let (text, recipient) = new_identity();
+        let recipients = Recipients::of_text(&recipient).unwrap();
+        let bytes = encrypted(&recipients, b"a row");
+        assert!(!bytes.windows(5).any(|part| part == b"a row"));
+        assert_eq!(
+            decrypted(&identities(&text).unwrap(), &bytes).unwrap(),
+            b"a row"
+        );
+        let (other, _) = new_identity();
+        let refused = decrypted(&identities(&other).unwrap(), &bytes);
+        assert_eq!(refused, Err(EncryptionError::OtherRecipients));
+        let refused = decrypted(&Identities::default(), &bytes);
+        assert_eq!(refused, Err(EncryptionError::NoIdentity));
+    }
+
+    #[test]
+    fn whatever_was_altered_or_cut_is_not_decrypted() {
+        let (text, recipient) = new_identity();
+        let recipients = Recipients::of_text(&recipient).unwrap();
+        let identities = identities(&text).unwrap();
+        let plain = vec![7; 200_000];
+        let bytes = encrypted(&recipients, &plain);
+        assert_eq!(decrypted(&identities, &bytes).unwrap(), plain);
+        for at in (0..bytes.len()).step_by(97) {
+            let mut altered = bytes.clone();
+            altered[at] ^= 1;
+            assert!(decrypted(&identities, &altered).is_err(), "byte {at}");
+        }
+        for len in (0..bytes.len()).step_by(1009) {
+            let cut = decrypted(&identities, &bytes[..len]).unwrap_err();
+            assert_eq!(cut, EncryptionError::Altered, "cut at {len}");
+        }
+        let longer = [bytes.as_slice(), b"x"].concat();
+        assert_eq!(
+            decrypted(&identities, &longer),
+            Err(EncryptionError::Altered)
+        );
+    }
+
+    #[test]
+    fn a_header_without_an_end_is_not_read_to_it() {
+        let identities = identities(SECRET).unwrap();
+        let line = b"-> grease AAAA\n\n";
+        let header = [b"age-encryption.org/v1\n".as_slice(), &line.repeat(100_000)].concat();
+        let refused = decrypted(&identities, &header);
+        assert_eq!(refused, Err(EncryptionError::LongHeader));
+        let one_line = [b"age-encryption.org/v1\n-> ".as_slice(), &[b'a'; 1 << 20]].concat();
+        let refused = decrypted(&identities, &one_line);
+        assert_eq!(refused, Err(EncryptionError::LongHeader));
+    }
+}

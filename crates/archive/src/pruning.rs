@@ -1,0 +1,233 @@
+//! Prunes an archive: looks what may go ([`crate::retention`]), and deletes it, step by step. Whoever prunes may be stopped at any
+//! moment, may be one of several, and does no harm to somebody who archives or reads meanwhile.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::SystemTime;
+
+use binlog_store::FileNumber;
+use raft_types::{MemberId, RingId};
+use serde::Serialize;
+
+use crate::base_backup::{may_go, survey};
+use crate::manifest::{Manifest, ManifestError};
+use crate::name::{Begin, LOG_FOLDER, PieceName};
+use crate::reading::{ArchivedLog, PieceFault};
+use crate::retention::{
+    Act, FileAge, Keep, Plan, committed_by, may_begin_with, plan, that_replace,
+};
+use crate::storage::{Listing, Storage, StorageError};
+
+/// So many manifests are read for each of the two things that may go. What is left waits for the next look.
+const MOST_MANIFESTS: usize = 256;
+
+/// Why an archive is not pruned. Nothing is lost by it.
+#[derive(Debug, thiserror::Error)]
+pub enum PruneError {
+    /// The storage does not do what it is asked.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The archive belongs to another ring.
+    #[error("nothing is deleted: {piece} belongs to ring {ring}")]
+    OtherRing {
+        /// A piece of it.
+        piece: PieceName,
+        /// Which.
+        ring: RingId,
+    },
+    /// The storage said that it has the archive's new begin, and has not.
+    #[error("nothing is deleted: the storage took {0}, and does not have it")]
+    Lost(String),
+}
+
+/// Who prunes.
+#[derive(Clone)]
+pub struct Pruner {
+    storage: Storage,
+    ring: Option<RingId>,
+    by: Option<MemberId>,
+}
+
+impl Pruner {
+    /// In the name of a member, which knows its ring, or of nobody.
+    #[must_use]
+    pub fn new(storage: Storage, by: Option<(RingId, MemberId)>) -> Self {
+        Self {
+            storage,
+            ring: by.map(|(ring, _)| ring),
+            by: by.map(|(_, member)| member),
+        }
+    }
+
+    /// Looks what may go. Nothing is deleted yet.
+    ///
+    /// # Errors
+    /// When the storage does not say, or the archive is another ring's.
+    pub async fn look(&self, keep: &Keep, now: SystemTime) -> Result<Pruning, PruneError> {
+        let listing = self.storage.list(LOG_FOLDER).await?;
+        let log = ArchivedLog::of_listing(self.storage.clone(), self.ring, &listing);
+        let Some(mut log) = log else {
+            return Ok(self.pruning(Plan::default(), None, now));
+        };
+        let known = survey(&self.storage, self.ring).await?;
+        let expired = may_go(&known.bases, keep.since_us, keep.base_backups);
+        let mut keep = keep.clone();
+        let kept = known.bases.iter().filter(|base| !expired.contains(base));
+        keep.behind
+            .extend(kept.map(|base| base.gtids_at_least.clone()));
+        let ages = ages(&mut log, &listing, &keep).await?;
+        let begin = may_begin_with(&ages, &keep);
+        let mut wholes = BTreeMap::new();
+        for whole in that_replace(&listing, now).into_iter().take(MOST_MANIFESTS) {
+            if let Some(manifest) = manifest(&mut log, whole).await? {
+                wholes.insert(whole, manifest.object);
+            }
+        }
+        let plan = plan(&listing, &wholes, begin, now).without(&expired);
+        Ok(self.pruning(plan, log.ring(), now))
+    }
+
+    fn pruning(&self, plan: Plan, ring: Option<RingId>, now: SystemTime) -> Pruning {
+        Pruning {
+            storage: self.storage.clone(),
+            by: self.by,
+            acts: plan.acts.iter().cloned().collect(),
+            plan,
+            ring,
+            now,
+        }
+    }
+}
+
+/// The files of an archive's log, of which the oldest are known, up to the first one that is kept.
+async fn ages(
+    log: &mut ArchivedLog,
+    listing: &Listing,
+    keep: &Keep,
+) -> Result<Vec<FileAge>, PruneError> {
+    let mut files: BTreeMap<FileNumber, (PieceName, PieceName)> = BTreeMap::new();
+    for piece in log.runs().iter().flat_map(|run| &run.pieces) {
+        let ends = files.entry(piece.file).or_insert((*piece, *piece));
+        ends.1 = *piece;
+    }
+    let mut ages = Vec::new();
+    let until = keep.until_us();
+    let mut left = until.map_or(0, |_| MOST_MANIFESTS);
+    for (file, (first, last)) in files {
+        let mut age = FileAge {
+            file,
+            last_us: None,
+            gtids_before: None,
+        };
+        if left > 0 {
+            left -= 1;
+            let written = listing.get(&last.manifest()).map(|listed| listed.written);
+            let of_last = manifest(log, last).await?;
+            age.last_us = (of_last.as_ref().zip(written))
+                .map(|(manifest, written)| committed_by(manifest, written));
+            let of_first = match first == last || keep.behind.is_empty() {
+                true => of_last,
+                false => manifest(log, first).await?,
+            };
+            age.gtids_before = of_first.map(|manifest| manifest.gtids_before);
+            if age.last_us >= until && age.last_us.is_some() {
+                left = 0;
+            }
+        }
+        ages.push(age);
+    }
+    Ok(ages)
+}
+
+/// A manifest; `None` where there is none that can be relied on.
+async fn manifest(log: &mut ArchivedLog, piece: PieceName) -> Result<Option<Manifest>, PruneError> {
+    match log.manifest(piece).await {
+        Ok(manifest) => Ok(Some(manifest)),
+        Err(PieceFault::Manifest(ManifestError::OtherRing(ring))) => {
+            Err(PruneError::OtherRing { piece, ring })
+        }
+        Err(PieceFault::Storage(error)) if !matches!(error, StorageError::NotFound(_)) => {
+            Err(error.into())
+        }
+        Err(fault) => {
+            tracing::warn!(%piece, %fault, "what this piece has is not known, and it is kept");
+            Ok(None)
+        }
+    }
+}
+
+/// What goes, and is deleted step by step.
+pub struct Pruning {
+    storage: Storage,
+    by: Option<MemberId>,
+    plan: Plan,
+    /// What of it is left to be done.
+    acts: VecDeque<Act>,
+    ring: Option<RingId>,
+    now: SystemTime,
+}
+
+impl Pruning {
+    /// All of it, what is done already too.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Whether all is done.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.acts.is_empty()
+    }
+
+    /// Does the next steps, so many at most, and says how many objects were deleted.
+    ///
+    /// # Errors
+    /// When one of them fails, and is not known to be done. It is tried again at the next call.
+    pub async fn go_on(&mut self, at_most: usize) -> Result<u64, PruneError> {
+        let mut deleted = 0;
+        for _ in 0..at_most {
+            match self.acts.front() {
+                None => break,
+                Some(Act::Begin(begin)) => self.write(*begin).await?,
+                Some(Act::Delete(name)) => {
+                    self.storage.delete(name).await?;
+                    deleted += 1;
+                }
+            }
+            self.acts.pop_front();
+        }
+        Ok(deleted)
+    }
+
+    /// What is deleted behind it is no part of the archive any more, so that it has to be there.
+    async fn write(&self, begin: Begin) -> Result<(), PruneError> {
+        #[derive(Serialize)]
+        struct Pruned {
+            version: u32,
+            ring: Option<RingId>,
+            history: u32,
+            begins: String,
+            pruned_by: Option<MemberId>,
+            /// In seconds since 1970.
+            pruned_at: u64,
+        }
+        let since = self.now.duration_since(SystemTime::UNIX_EPOCH);
+        let pruned = Pruned {
+            version: 1,
+            ring: self.ring,
+            history: begin.timeline.0,
+            begins: begin.file.name(),
+            pruned_by: self.by,
+            pruned_at: since.unwrap_or_default().as_secs(),
+        };
+        let name = begin.name();
+        let mut bytes = serde_json::to_vec_pretty(&pruned).unwrap_or_default();
+        bytes.push(b'\n');
+        let size = bytes.len() as u64;
+        self.storage.write(&name, bytes).await?;
+        match self.storage.size(&name).await? == Some(size) {
+            true => Ok(()),
+            false => Err(PruneError::Lost(name)),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A server copies its data into a directory beside it, and goes on meanwhile.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use mysql_link::{ConnectOptions, Endpoint};
+use mysqld_controller::provision::{
+    LocalCopy, copy_under_way, end_copy, executed_and_applied, executed_at_least, local_source,
+    ready_for_copies,
+};
+use mysqld_controller::settings::native_grants;
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::{Mysqld, MysqldOptions};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// As the member's account with the rights that `native` needs, and no more.
+fn member(server: &Mysqld) -> Result<ConnectOptions> {
+    let grants = native_grants("'member'@'%'").join("; ");
+    server.client().sql(&format!(
+        "CREATE USER 'member'@'%' IDENTIFIED BY 'm'; {grants}; CREATE SCHEMA shop; \
+         CREATE TABLE shop.orders (id INT PRIMARY KEY); INSERT INTO shop.orders VALUES (1), (2)"
+    ))?;
+    let endpoint = Endpoint::unix(server.socket());
+    Ok(ConnectOptions::new(endpoint, "member", "m"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_is_a_server_of_its_own_that_says_what_it_has() -> Result<()> {
+    let tree = MysqlTree::require();
+    let server = Mysqld::launch_with(&tree, MysqldOptions::with_server_id(1))?;
+    let connect = member(&server)?;
+    // As a follower stands whose own threads apply.
+    server.client().sql("SET GLOBAL super_read_only = ON")?;
+    let source = local_source(&connect).await?;
+    ensure!(source.version.starts_with(&tree.version), "{source:?}");
+    ensure!(source.server_uuid.to_string() == server.client().variable("server_uuid")?);
+    ensure!(source.bytes > 10 << 20, "{source:?}");
+    ensure!(!source.keyring_needed && source.other_engines.is_empty());
+    ready_for_copies(&connect).await?;
+    ready_for_copies(&connect).await?;
+    let closed = server.client().value("SELECT @@GLOBAL.super_read_only")?;
+    ensure!(closed == "1", "it is not closed again");
+    let home = tempfile::tempdir()?;
+    let into = home.path().join("copy");
+    let at_least = executed_at_least(&connect).await?;
+    LocalCopy::open(&connect).await?.copy(&into).await?;
+    let at_most = executed_and_applied(&connect).await?;
+    ensure!(!at_least.is_empty() && at_least == at_most);
+    ensure!(copy_under_way(&connect).await?.is_none());
+    // A second one does not go over the first.
+    let again = LocalCopy::open(&connect).await?.copy(&into).await;
+    ensure!(again.is_err());
+
+    let options = MysqldOptions {
+        copy_of: Some(into.clone()),
+        ..MysqldOptions::with_server_id(2)
+    };
+    let copy = Mysqld::launch_with(&tree, options)?;
+    ensure!(copy.client().gtid_executed()? == server.client().gtid_executed()?);
+    ensure!(copy.client().value("SELECT COUNT(*) FROM shop.orders")? == "2");
+    Ok(())
+}
+
+/// A copy waits for commits that are in the binlog and not in the engine: one that waits for an acknowledgement holds it up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_under_way_is_seen_and_ended() -> Result<()> {
+    let tree = MysqlTree::require();
+    let options = MysqldOptions::with_server_id(1).with_arguments([
+        "--plugin-load-add=semisync_source.so",
+        "--rpl-semi-sync-source-timeout=1000000000000000000",
+    ]);
+    let server = Mysqld::launch_with(&tree, options)?;
+    let connect = member(&server)?;
+    ready_for_copies(&connect).await?;
+    server
+        .client()
+        .sql("SET GLOBAL rpl_semi_sync_source_enabled = ON")?;
+    let waiting = server
+        .client()
+        .start_sql("INSERT INTO shop.orders VALUES (3)")?;
+    let waits = "SELECT COUNT(*) FROM performance_schema.processlist WHERE state = 'Waiting for semi-sync ACK from replica'";
+    testkit::wait::try_eventually("the commit waits", SOON, || {
+        Ok(server.client().value(waits)? == "1")
+    })?;
+    let home = tempfile::tempdir()?;
+    let into = home.path().join("copy");
+    let copy = LocalCopy::open(&connect).await?;
+    let id = copy.id();
+    let copying = tokio::spawn({
+        let into = into.clone();
+        async move { copy.copy(&into).await }
+    });
+    let deadline = tokio::time::Instant::now() + SOON;
+    let seen = loop {
+        if let Some(seen) = copy_under_way(&connect).await? {
+            break seen;
+        }
+        ensure!(!copying.is_finished(), "nothing held it up");
+        ensure!(tokio::time::Instant::now() < deadline, "it is not seen");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    ensure!(seen.id == id && seen.into == into, "{seen:?}");
+    end_copy(&connect, id).await?;
+    ensure!(copying.await?.is_err());
+    ensure!(copy_under_way(&connect).await?.is_none());
+    // One that is over already is no error.
+    end_copy(&connect, id).await?;
+    drop(waiting);
+    Ok(())
+}

@@ -1,0 +1,265 @@
+//! Which base backup a restore begins with, and what it needs of the log behind it. Pure.
+
+use std::fmt;
+use std::ops::Range;
+
+use archive::base_backup::{BaseForm, BaseManifest, BaseName};
+use archive::manifest::Manifest;
+use binlog_format::gtid::GtidSet;
+
+use crate::point::Point;
+
+/// What a restore reads, in its order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestorePlan {
+    /// The base backup.
+    pub base: BaseManifest,
+    /// The pieces of the log that are put behind it, from the beginning of a file on, without a gap; none where the base has all.
+    pub log: Vec<Manifest>,
+    /// What the restored server has at the end.
+    pub point: Point,
+}
+
+impl RestorePlan {
+    /// The objects that it reads, with their sizes in bytes.
+    pub fn objects(&self) -> impl Iterator<Item = (&str, u64)> {
+        let base = self.base.objects.iter();
+        let log = self.log.iter().map(|piece| &piece.object);
+        base.chain(log)
+            .map(|object| (object.name.as_str(), object.bytes))
+    }
+}
+
+/// Why no base backup leads to a point.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct NoBase(pub Vec<(BaseName, Unfit)>);
+
+impl fmt::Display for NoBase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("there is no base backup in the archive");
+        }
+        f.write_str("no base backup leads there")?;
+        for (name, why) in &self.0 {
+            write!(f, "; {name}: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a base backup does not lead to a point.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// Another one was asked for.
+    #[error("it is not the one that is named")]
+    NotNamed,
+    /// It is an operator's own backup, of which the archive knows the position alone.
+    #[error("it is kept at {0}; restore it there, and apply the log with `witness apply`")]
+    Elsewhere(String),
+    /// It has, or may have, transactions that lie behind the point.
+    #[error("it may have {0}, which lies behind the point")]
+    Later(GtidSet),
+    /// The archive begins later.
+    #[error("the archive lacks {0} between it and the point")]
+    Missing(GtidSet),
+    /// The log has a gap between it and the point.
+    #[error("the archive has a gap behind {0}, between it and the point")]
+    Gap(String),
+}
+
+/// Chooses the newest base backup that leads to the point, or the one that is named. `log` is one history in its order.
+///
+/// # Errors
+/// [`NoBase`], with what is wrong with each, the newest first.
+pub fn plan(
+    bases: &[BaseManifest],
+    log: &[Manifest],
+    point: &Point,
+    named: Option<&BaseName>,
+) -> Result<RestorePlan, NoBase> {
+    let mut unfit = Vec::new();
+    let mut newest_first: Vec<&BaseManifest> = bases.iter().collect();
+    newest_first.sort_by_key(|base| std::cmp::Reverse(base.ended_at));
+    for base in newest_first {
+        let needed = match named {
+            Some(name) if *name != base.name => Err(Unfit::NotNamed),
+            _ => needed(base, log, point),
+        };
+        match needed {
+            Ok(pieces) => {
+                return Ok(RestorePlan {
+                    base: base.clone(),
+                    log: log[pieces].to_vec(),
+                    point: point.clone(),
+                });
+            }
+            Err(why) => unfit.push((base.name, why)),
+        }
+    }
+    if named.is_some_and(|name| unfit.iter().any(|(other, _)| other == name)) {
+        unfit.retain(|(_, why)| *why != Unfit::NotNamed);
+    }
+    Err(NoBase(unfit))
+}
+
+/// The pieces that lead from a base to the point.
+fn needed(base: &BaseManifest, log: &[Manifest], point: &Point) -> Result<Range<usize>, Unfit> {
+    if let BaseForm::Registered { place, .. } = &base.form {
+        return Err(Unfit::Elsewhere(place.clone()));
+    }
+    let later = base.gtids_at_most.difference(&point.gtids);
+    if !later.is_empty() {
+        return Err(Unfit::Later(later));
+    }
+    if base.gtids_at_least.contains_set(&point.gtids) {
+        return Ok(0..0);
+    }
+    let log = &log[..point.pieces];
+    // Whatever lies before these, the base has for certain. Where all pieces begin behind it, the first one tells what is missing.
+    let known = log.partition_point(|piece| base.gtids_at_least.contains_set(&piece.gtids_before));
+    let Some(from) = known.checked_sub(1) else {
+        let before = log.first().map(|piece| &piece.gtids_before);
+        let missing = before.unwrap_or(&point.gtids).difference(&base.gtids_at_least);
+        return Err(Unfit::Missing(missing));
+    };
+    // A file is read from its beginning.
+    let of_file = log[..=from].iter().rev();
+    let file = log[from].piece.file;
+    let from = from + 1 - of_file.take_while(|piece| piece.piece.file == file).count();
+    if log[from].piece.start > 0 {
+        let missing = log[from].gtids_before.clone();
+        return Err(Unfit::Missing(missing));
+    }
+    let gap = log[from..]
+        .windows(2)
+        .find(|pair| pair[0].piece.goes_on() != pair[1].piece.begins());
+    match gap {
+        Some(pair) => Err(Unfit::Gap(pair[0].piece.to_string())),
+        None => Ok(from..log.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::{MemberId, RingId};
+
+    use super::*;
+    use crate::point::Target;
+    use crate::point::tests::{file, point, set};
+
+    const UUID: &str = "11111111-2222-3333-4444-555555555555";
+
+    /// A base backup that was begun behind one transaction and ended behind another one.
+    fn base(at_least: u64, at_most: u64) -> BaseManifest {
+        let up_to = |last: u64| set(&format!("1-{last}"));
+        BaseManifest {
+            version: 1,
+            ring: RingId(UUID.parse().unwrap()),
+            name: BaseName::new(at_most, MemberId(1)).unwrap(),
+            form: BaseForm::DataDirectory,
+            gtids_at_least: up_to(at_least),
+            gtids_at_most: up_to(at_most),
+            began_at: at_least,
+            ended_at: at_most,
+            mysqld_version: None,
+            server_uuid: None,
+            keyring_needed: None,
+            objects: Vec::new(),
+            tar: None,
+            unpacked_bytes: 1,
+            files: 1,
+            taken_by: MemberId(1),
+        }
+    }
+
+    /// Which base is taken, and which files.
+    fn planned(
+        bases: &[BaseManifest],
+        log: &[Manifest],
+        target: &Target,
+    ) -> Result<(u64, Vec<u64>), NoBase> {
+        let point = point(log, target).unwrap();
+        let plan = plan(bases, log, &point, None)?;
+        let files = plan.log.iter().map(|piece| piece.piece.file.get());
+        Ok((plan.base.ended_at, files.collect()))
+    }
+
+    #[test]
+    fn the_newest_base_that_has_nothing_behind_the_point_is_taken() {
+        let log = [file(1, 1, 10), file(2, 11, 20), file(3, 21, 30)];
+        let bases = [base(5, 7), base(14, 16), base(20, 20)];
+        let table: [(&str, u64, &[u64]); 8] = [
+            ("30", 20, &[3]),
+            ("21", 20, &[3]),
+            ("20", 20, &[]),
+            ("19", 16, &[2]),
+            ("16", 16, &[2]),
+            // It may have 16 already.
+            ("15", 7, &[1, 2]),
+            ("8", 7, &[1]),
+            ("7", 7, &[1]),
+        ];
+        for (end, base, files) in table {
+            let target = Target::Gtids(set(end));
+            let expected = Ok((base, files.to_vec()));
+            assert_eq!(planned(&bases, &log, &target), expected, "{end}");
+        }
+        let too_early = planned(&bases, &log, &Target::Gtids(set("6"))).unwrap_err();
+        let later = |gtids| Unfit::Later(set(gtids));
+        let why: Vec<Unfit> = too_early.0.into_iter().map(|(_, why)| why).collect();
+        assert_eq!(why, [later("7-20"), later("7-16"), later("7")]);
+    }
+
+    #[test]
+    fn a_log_that_does_not_lead_from_the_base_is_not_taken() {
+        let (begins_late, gap) = (
+            [file(2, 11, 20), file(3, 21, 30)],
+            [file(1, 1, 10), file(2, 11, 20), file(4, 31, 40)],
+        );
+        let why = |bases: &[BaseManifest], log: &[Manifest]| {
+            let refused = planned(bases, log, &Target::End).unwrap_err();
+            refused.0.into_iter().map(|(_, why)| why).next().unwrap()
+        };
+        assert_eq!(why(&[base(8, 9)], &begins_late), Unfit::Missing(set("9-10")));
+        assert_eq!(planned(&[base(10, 12)], &begins_late, &Target::End), Ok((12, vec![2, 3])));
+        let behind = gap[1].piece.to_string();
+        assert_eq!(why(&[base(8, 9)], &gap), Unfit::Gap(behind));
+        assert_eq!(planned(&[base(30, 30)], &gap, &Target::End), Ok((30, vec![4])));
+        assert_eq!(planned(&[], &gap, &Target::End), Err(NoBase(Vec::new())));
+    }
+
+    #[test]
+    fn a_piece_within_a_file_needs_the_file_from_its_beginning() {
+        let mut log = [file(1, 1, 10), file(1, 11, 20), file(2, 21, 30)];
+        (log[0].piece.closed, log[0].piece.end) = (false, 400);
+        log[1].piece.start = 400;
+        assert_eq!(
+            planned(&[base(15, 15)], &log, &Target::End),
+            Ok((15, vec![1, 1, 2]))
+        );
+        let tail = &log[1..];
+        let refused = planned(&[base(15, 15)], tail, &Target::End).unwrap_err();
+        assert!(matches!(refused.0[0].1, Unfit::Missing(_)), "{refused}");
+    }
+
+    #[test]
+    fn one_that_is_named_is_taken_or_refused() {
+        let log = [file(1, 1, 10), file(2, 11, 20)];
+        let bases = [base(3, 4), base(8, 9)];
+        let point = point(&log, &Target::End).unwrap();
+        let named = |number: usize| plan(&bases, &log, &point, Some(&bases[number].name));
+        assert_eq!(named(0).unwrap().base, bases[0]);
+        let other = BaseName::new(77, MemberId(1)).unwrap();
+        let refused = plan(&bases, &log, &point, Some(&other)).unwrap_err();
+        assert_eq!(refused.0.len(), 2, "{refused}");
+        let registered = BaseManifest {
+            form: BaseForm::Registered {
+                tool: "xtrabackup".to_owned(),
+                place: "s3://dumps/7".to_owned(),
+            },
+            ..base(3, 3)
+        };
+        let refused = plan(&[registered], &log, &point, None).unwrap_err();
+        assert!(refused.to_string().contains("s3://dumps/7"), "{refused}");
+    }
+}

@@ -1,0 +1,351 @@
+//! The point up to which the log is restored.
+
+use std::time::{Duration, SystemTime};
+
+use archive::manifest::Manifest;
+use binlog_format::events::CommitTimestamp;
+use binlog_format::gtid::{Gtid, GtidSet};
+
+/// Up to where an operator wants the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// All that is in the archive.
+    End,
+    /// Up to the first transaction that was committed after this time, without it.
+    Time(SystemTime),
+    /// Until all of these are there; what lies between them in the log is restored as well.
+    Gtids(GtidSet),
+    /// Up to this one, without it.
+    Before(Gtid),
+}
+
+/// Exactly what is restored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Point {
+    /// `gtid_executed` at the end.
+    pub gtids: GtidSet,
+    /// How many pieces of the log have some of it: those from the first on.
+    pub pieces: usize,
+    /// When the last transactions of it were committed, as far as it is known; none where the point lies before the log's first one.
+    pub last_commit: Option<SystemTime>,
+}
+
+/// Why there is no such point.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoPoint {
+    /// There is no log.
+    #[error("the archive has no log")]
+    NoLog,
+    /// What is wanted lies where the archive has a gap.
+    #[error("the archive has a gap behind {0}, and the point that is wanted is in it; name an earlier or a later one")]
+    Gap(String),
+    /// Some of the transactions are not in the archive.
+    #[error("the archive does not have {0}")]
+    Missing(GtidSet),
+    /// The transaction was committed before the archive begins.
+    #[error("{0} was committed before the archive's first piece; there is nothing before it")]
+    BeforeTheLog(Gtid),
+}
+
+/// Where a target lies, as far as manifests say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Behind the last piece.
+    AtTheEnd,
+    /// In the piece of this number: it has to be read.
+    Within(usize),
+}
+
+/// Finds the piece in which a target lies; the pieces are those of one history, in the order of the log.
+///
+/// # Errors
+/// [`NoPoint`].
+pub fn place(pieces: &[Manifest], target: &Target) -> Result<Place, NoPoint> {
+    let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else {
+        return Err(NoPoint::NoLog);
+    };
+    let (at, lies_before) = match target {
+        Target::End => return Ok(Place::AtTheEnd),
+        // Clocks of servers that took over from each other may differ: the first one in the log counts, not the earliest.
+        Target::Time(time) => {
+            let is_later = |micros: Option<u64>| {
+                micros.is_some_and(|micros| committed_at(CommitTimestamp(micros)) > *time)
+            };
+            let found = pieces
+                .iter()
+                .position(|piece| is_later(piece.committed_to_us));
+            let Some(at) = found else {
+                return Ok(Place::AtTheEnd);
+            };
+            (at, is_later(pieces[at].committed_from_us))
+        }
+        Target::Gtids(wanted) => {
+            let missing = wanted.difference(&last.gtids_behind());
+            if !missing.is_empty() {
+                return Err(NoPoint::Missing(missing));
+            }
+            let at = pieces.partition_point(|piece| !piece.gtids_behind().contains_set(wanted));
+            (at, pieces[at].gtids_before.contains_set(wanted))
+        }
+        Target::Before(gtid) => {
+            if first.gtids_before.contains(gtid) {
+                return Err(NoPoint::BeforeTheLog(*gtid));
+            }
+            if !last.gtids_behind().contains(gtid) {
+                return Err(NoPoint::Missing(std::iter::once(*gtid).collect()));
+            }
+            let at = pieces.partition_point(|piece| !piece.gtids_behind().contains(gtid));
+            (at, pieces[at].gtids_before.contains(gtid))
+        }
+    };
+    match at.checked_sub(1).map(|before| pieces[before].piece) {
+        // What is missing may have what is looked for.
+        Some(before) if lies_before && before.goes_on() != pieces[at].piece.begins() => {
+            Err(NoPoint::Gap(before.to_string()))
+        }
+        _ => Ok(Place::Within(at)),
+    }
+}
+
+/// The point at the end of pieces.
+#[must_use]
+pub fn at_the_end(pieces: &[Manifest]) -> Option<Point> {
+    let last = pieces.last()?;
+    Some(Point {
+        gtids: last.gtids_behind(),
+        pieces: pieces.len(),
+        last_commit: last_commit(pieces),
+    })
+}
+
+/// The latest commit of the last piece that has one.
+fn last_commit(pieces: &[Manifest]) -> Option<SystemTime> {
+    let latest = pieces.iter().rev().find_map(|piece| piece.committed_to_us);
+    latest.map(|latest| committed_at(CommitTimestamp(latest)))
+}
+
+fn committed_at(CommitTimestamp(micros): CommitTimestamp) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
+}
+
+/// Finds the point in the piece in which it lies, transaction by transaction.
+#[derive(Debug)]
+pub struct PointFinder {
+    target: Target,
+    /// Of [`Target::Gtids`]: those that have not come yet.
+    missing: GtidSet,
+    found: GtidSet,
+    last_commit: Option<SystemTime>,
+    pieces: usize,
+    is_over: bool,
+}
+
+impl PointFinder {
+    /// For the piece of this number.
+    ///
+    /// # Panics
+    /// When there is no such piece.
+    #[must_use]
+    pub fn new(target: Target, pieces: &[Manifest], number: usize) -> Self {
+        let before = pieces[number].gtids_before.clone();
+        let missing = match &target {
+            Target::Gtids(wanted) => wanted.difference(&before),
+            _ => GtidSet::new(),
+        };
+        let is_over = matches!(target, Target::Gtids(_)) && missing.is_empty();
+        Self {
+            target,
+            missing,
+            found: before,
+            last_commit: last_commit(&pieces[..number]),
+            pieces: number + 1,
+            is_over,
+        }
+    }
+
+    /// Takes the next transaction.
+    pub fn transaction(&mut self, gtid: Gtid, committed: Option<CommitTimestamp>) {
+        let committed = committed.map(committed_at);
+        self.is_over |= match &self.target {
+            Target::Time(time) => committed.is_some_and(|at| at > *time),
+            Target::Before(end) => gtid == *end,
+            Target::End | Target::Gtids(_) => false,
+        };
+        if self.is_over {
+            return;
+        }
+        self.found.add(gtid);
+        self.last_commit = committed.or(self.last_commit);
+        if self.missing.remove(&gtid) {
+            self.is_over = self.missing.is_empty();
+        }
+    }
+
+    /// The point, once the piece was read.
+    #[must_use]
+    pub fn point(&self) -> Point {
+        Point {
+            gtids: self.found.clone(),
+            pieces: self.pieces,
+            last_commit: self.last_commit,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use archive::contents::Hash;
+    use archive::manifest::Object;
+    use archive::name::{PieceName, Timeline};
+    use binlog_store::FileNumber;
+    use raft_types::{MemberId, RingId};
+
+    use super::*;
+
+    const UUID: &str = "11111111-2222-3333-4444-555555555555";
+
+    pub(crate) fn set(numbers: &str) -> GtidSet {
+        match numbers {
+            "" => GtidSet::new(),
+            numbers => format!("{UUID}:{numbers}").parse().unwrap(),
+        }
+    }
+
+    fn gtid(number: u64) -> Gtid {
+        set(&number.to_string()).iter().next().unwrap()
+    }
+
+    pub(crate) fn second(second: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(second)
+    }
+
+    /// A whole file that has these transactions, one each second, the number of which is the second.
+    pub(crate) fn file(number: u64, first: u64, last: u64) -> Manifest {
+        let piece = PieceName {
+            timeline: Timeline::FIRST,
+            file: FileNumber::new(number).unwrap(),
+            start: 0,
+            end: 1000,
+            closed: true,
+        };
+        let before = match first {
+            1 => GtidSet::new(),
+            first => set(&format!("1-{}", first - 1)),
+        };
+        Manifest {
+            version: 1,
+            ring: RingId(UUID.parse().unwrap()),
+            piece,
+            sha256: Hash([0; 32]),
+            first: None,
+            last: None,
+            transactions: last + 1 - first,
+            gtids: set(&format!("{first}-{last}")),
+            gtids_before: before,
+            committed_from_us: Some(first * 1_000_000),
+            committed_to_us: Some(last * 1_000_000),
+            object: Object {
+                name: piece.object(),
+                bytes: 500,
+                sha256: Hash([0; 32]),
+            },
+            before: None,
+            archived_by: MemberId(1),
+            archived_at: 0,
+        }
+    }
+
+    /// The point of a target, the pieces being read as the archive reads them.
+    pub(crate) fn point(pieces: &[Manifest], target: &Target) -> Result<Point, NoPoint> {
+        let number = match place(pieces, target)? {
+            Place::AtTheEnd => return Ok(at_the_end(pieces).unwrap()),
+            Place::Within(number) => number,
+        };
+        let mut finder = PointFinder::new(target.clone(), pieces, number);
+        for gtid in pieces[number].gtids.iter() {
+            let micros = u64::try_from(gtid.gno.get()).unwrap() * 1_000_000;
+            finder.transaction(gtid, Some(CommitTimestamp(micros)));
+        }
+        Ok(finder.point())
+    }
+
+    #[test]
+    fn a_target_is_found_to_the_transaction() {
+        let log = [file(1, 1, 10), file(2, 11, 20), file(3, 21, 30)];
+        let table: [(Target, &str, usize, u64); 12] = [
+            (Target::End, "1-30", 3, 30),
+            (Target::Time(second(15)), "1-15", 2, 15),
+            (Target::Time(second(10)), "1-10", 2, 10),
+            (Target::Time(second(99)), "1-30", 3, 30),
+            (Target::Gtids(set("15")), "1-15", 2, 15),
+            (Target::Gtids(set("3:25")), "1-25", 3, 25),
+            (Target::Gtids(set("20")), "1-20", 2, 20),
+            (Target::Before(gtid(15)), "1-14", 2, 14),
+            (Target::Before(gtid(11)), "1-10", 2, 10),
+            (Target::Before(gtid(2)), "1", 1, 1),
+            (Target::Gtids(set("1")), "1", 1, 1),
+            (Target::Time(second(1)), "1", 1, 1),
+        ];
+        for (target, gtids, pieces, last) in table {
+            let expected = Point {
+                gtids: set(gtids),
+                pieces,
+                last_commit: Some(second(last)),
+            };
+            assert_eq!(point(&log, &target), Ok(expected), "{target:?}");
+        }
+        let nothing = point(&log, &Target::Before(gtid(1))).unwrap();
+        assert_eq!((nothing.gtids, nothing.last_commit), (GtidSet::new(), None));
+    }
+
+    #[test]
+    fn what_the_archive_does_not_have_is_no_target() {
+        let log = [file(2, 11, 20), file(3, 21, 30)];
+        let missing = |target| point(&log, &target);
+        assert_eq!(
+            missing(Target::Gtids(set("12:31-33"))),
+            Err(NoPoint::Missing(set("31-33")))
+        );
+        assert_eq!(
+            missing(Target::Before(gtid(31))),
+            Err(NoPoint::Missing(set("31")))
+        );
+        assert_eq!(
+            missing(Target::Before(gtid(10))),
+            Err(NoPoint::BeforeTheLog(gtid(10)))
+        );
+        assert_eq!(point(&[], &Target::End), Err(NoPoint::NoLog));
+        // What was committed before the archive begins is all there at its begin.
+        let begin = point(&log, &Target::Gtids(set("5"))).unwrap();
+        assert_eq!(begin.gtids, set("1-10"));
+    }
+
+    #[test]
+    fn a_point_in_a_gap_is_none_and_one_behind_it_is() {
+        let log = [file(1, 1, 10), file(3, 21, 30)];
+        let gap = Err(NoPoint::Gap(log[0].piece.to_string()));
+        for target in [
+            Target::Time(second(15)),
+            Target::Gtids(set("15")),
+            Target::Before(gtid(15)),
+        ] {
+            assert_eq!(point(&log, &target), gap, "{target:?}");
+        }
+        let behind = point(&log, &Target::Gtids(set("25"))).unwrap();
+        assert_eq!(behind.gtids, set("1-25"));
+        let behind = point(&log, &Target::Time(second(25))).unwrap();
+        assert_eq!(behind.gtids, set("1-25"));
+        let before = point(&log, &Target::Time(second(5))).unwrap();
+        assert_eq!(before.gtids, set("1-5"));
+    }
+
+    /// The server that took over has a clock that is behind: what it committed has earlier times than what was committed before it.
+    #[test]
+    fn the_first_later_one_in_the_log_counts_whatever_follows_it() {
+        let mut late = file(2, 11, 20);
+        (late.committed_from_us, late.committed_to_us) = (Some(4_000_000), Some(8_000_000));
+        let log = [file(1, 1, 10), late];
+        let point = point(&log, &Target::Time(second(9))).unwrap();
+        assert_eq!(point.gtids, set("1-9"));
+    }
+}

@@ -1,0 +1,495 @@
+//! Restores: looks what the archive has, plans, reads, applies, verifies.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use applier::backend::{Backend, BackendError};
+use applier::mysql::{MysqlBackend, MysqlOptions};
+use applier::run::{ApplyError, Control, Ended, Options, Progress, RunHandle, StageName, apply};
+use applier::source::{FileSource, SourceError, Until, UntilSource};
+use archive::base_backup::{self, BaseManifest, BaseName};
+use archive::encryption::Identities;
+use archive::contents::ContentsReader;
+use archive::manifest::Manifest;
+use archive::name::PieceName;
+use archive::reading::{ArchivedLog, PieceFault};
+use archive::storage::{Storage, StorageError};
+use binlog_format::gtid::GtidSet;
+use raft_types::RingId;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::plan::{NoBase, RestorePlan, plan};
+use crate::point::{NoPoint, Place, Point, PointFinder, Target, at_the_end, place};
+use crate::scratch_server::{ScratchServer, ServerError, ServerProgram};
+
+/// The largest transaction that is restored: as large as a binlog can hold one.
+const MAX_TRANSACTION_BYTES: u64 = 4 << 30;
+/// The applier's own schema, which it makes where it is not.
+const APPLIERS_SCHEMA: &str = "witness_applier";
+
+/// What is restored, and where to.
+#[derive(Debug, Clone)]
+pub struct Restore {
+    /// The data directory to be made; it is absent or empty.
+    pub data_dir: PathBuf,
+    /// Where the log lies meanwhile, and mysqld's error log; it is absent or empty as well.
+    pub work_dir: PathBuf,
+    /// The mysqld that applies the log.
+    pub program: ServerProgram,
+    /// Sessions that apply it.
+    pub workers: usize,
+    /// Whether every table is checked at the end.
+    pub check_tables: bool,
+}
+
+/// What a restore came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restored {
+    /// `gtid_executed` of the server.
+    pub executed: GtidSet,
+    /// How many transactions came from the log.
+    pub applied: u64,
+}
+
+/// Why nothing was restored, or not all.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The storage says nothing of what it has.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// There is no such point.
+    #[error(transparent)]
+    NoPoint(#[from] NoPoint),
+    /// No base backup leads to it.
+    #[error(transparent)]
+    NoBase(#[from] NoBase),
+    /// A piece of the log is damaged or missing.
+    #[error("{piece} of the log cannot be used: {fault}")]
+    Piece {
+        /// Which.
+        piece: String,
+        /// Why.
+        fault: PieceFault,
+    },
+    /// A base backup is damaged or missing, or cannot be written.
+    #[error("base backup {name} cannot be used: {why}")]
+    Base {
+        /// Which.
+        name: BaseName,
+        /// Why.
+        why: String,
+    },
+    /// A directory here is not as it has to be.
+    #[error("{path}: {why}", path = .path.display())]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// The restored server is not as it has to be.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The log cannot be read.
+    #[error(transparent)]
+    Log(#[from] SourceError),
+    /// The log cannot be applied.
+    #[error("the log cannot be applied: {0}")]
+    Apply(#[from] ApplyError),
+    /// The restored server does not let it be applied.
+    #[error("the log cannot be applied: {0}")]
+    Backend(#[from] BackendError),
+    /// It was told to end before it was done.
+    #[error("it was ended before it was done")]
+    Cancelled,
+    /// The server has other transactions than it should have.
+    #[error("the restored server lacks [{missing}] and has [{more}] too many; do not use it")]
+    OtherTransactions {
+        /// What it lacks.
+        missing: GtidSet,
+        /// What it should not have.
+        more: GtidSet,
+    },
+    /// Tables are damaged.
+    #[error("tables are damaged: {}; do not use it", .0.join(", "))]
+    Tables(Vec<String>),
+}
+
+/// What an archive has, as its manifests say it.
+pub struct Archive {
+    storage: Storage,
+    log: ArchivedLog,
+    identities: Identities,
+    pieces: Vec<Manifest>,
+    bases: Vec<BaseManifest>,
+}
+
+impl Archive {
+    /// Reads the manifests of the newest history of the log, and of all base backups.
+    ///
+    /// # Errors
+    /// When the storage does not answer, there is no log, or a manifest cannot be used.
+    pub async fn look(storage: Storage, identities: Identities) -> Result<Self, RestoreError> {
+        let log = ArchivedLog::look(storage.clone(), None).await?;
+        let mut log = log.ok_or(NoPoint::NoLog)?.with_identities(identities.clone());
+        let names: Vec<PieceName> = log.runs().iter().flat_map(|run| run.pieces.clone()).collect();
+        let mut pieces = Vec::new();
+        for piece in names {
+            let manifest = log.manifest(piece).await;
+            pieces.push(manifest.map_err(|fault| damaged(piece, fault))?);
+        }
+        let survey = base_backup::survey(&storage, log.ring()).await?;
+        for damaged in &survey.damaged {
+            tracing::warn!(
+                "base backup {} cannot be used: {}",
+                damaged.name,
+                damaged.error
+            );
+        }
+        Ok(Self {
+            storage,
+            log,
+            identities,
+            pieces,
+            bases: survey.bases,
+        })
+    }
+
+    /// The ring whose archive it is.
+    #[must_use]
+    pub fn ring(&self) -> Option<RingId> {
+        self.log.ring()
+    }
+
+    /// The point at which its log ends.
+    #[must_use]
+    pub fn end(&self) -> Option<Point> {
+        at_the_end(&self.pieces)
+    }
+
+    /// Finds the point of a target; the piece in which it lies is read, and verified.
+    ///
+    /// # Errors
+    /// When there is none, or the piece cannot be used.
+    pub async fn point(&self, target: &Target) -> Result<Point, RestoreError> {
+        let number = match place(&self.pieces, target)? {
+            Place::AtTheEnd => return Ok(at_the_end(&self.pieces).ok_or(NoPoint::NoLog)?),
+            Place::Within(number) => number,
+        };
+        let manifest = &self.pieces[number];
+        let finder = PointFinder::new(target.clone(), &self.pieces, number);
+        let finding = Finding::new(manifest.piece.start, finder);
+        let read = self.log.read(manifest, None, finding).await;
+        let finding = read.map_err(|fault| damaged(manifest.piece, fault))?;
+        Ok(finding.point())
+    }
+
+    /// Which objects lead to a point.
+    ///
+    /// # Errors
+    /// When none do.
+    pub fn plan(&self, point: &Point, named: Option<&BaseName>) -> Result<RestorePlan, NoBase> {
+        plan(&self.bases, &self.pieces, point, named)
+    }
+
+    /// The objects of a plan that the storage does not have, or has with another size.
+    ///
+    /// # Errors
+    /// When the storage does not say.
+    pub async fn missing(&self, plan: &RestorePlan) -> Result<Vec<String>, StorageError> {
+        let mut missing = Vec::new();
+        for (name, bytes) in plan.objects() {
+            match self.storage.size(name).await? {
+                Some(size) if size == bytes => {}
+                Some(size) => missing.push(format!("{name} has {size} bytes instead of {bytes}")),
+                None => missing.push(format!("{name} is missing")),
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Carries a plan out. What was made stays when it fails, and is of no use: the directories have to be removed before another try.
+    ///
+    /// # Errors
+    /// [`RestoreError`].
+    pub async fn restore(
+        &self,
+        plan: &RestorePlan,
+        restore: &Restore,
+        watching: &Arc<dyn Watching>,
+        stop: &CancellationToken,
+    ) -> Result<Restored, RestoreError> {
+        for directory in [&restore.data_dir, &restore.work_dir] {
+            make_empty(directory)?;
+        }
+        watching.begins(Stage::Base, plan.base.unpacked_bytes);
+        let (heard, stopped) = (watching.clone(), stop.clone());
+        let progress = move |at| {
+            heard.reached(at);
+            match stopped.is_cancelled() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        let (base, into) = (&plan.base, &restore.data_dir);
+        let base =
+            base_backup::download(&self.storage, base, &self.identities, into, progress).await;
+        if stop.is_cancelled() {
+            return Err(RestoreError::Cancelled);
+        }
+        base.map_err(|error| RestoreError::Base {
+            name: plan.base.name,
+            why: error.to_string(),
+        })?;
+        let files = self.fetch_log(plan, &restore.work_dir, &**watching, stop).await?;
+        watching.begins(Stage::Start, 0);
+        let error_log = restore.work_dir.join("mysqld.err");
+        let starting = ScratchServer::start(&restore.program, &restore.data_dir, &error_log);
+        let server = until_stopped(stop, starting).await??;
+        let applied = apply_log(&server, files, plan, restore, &**watching, stop).await?;
+        let executed = server.executed().await?;
+        if executed != plan.point.gtids {
+            return Err(RestoreError::OtherTransactions {
+                missing: plan.point.gtids.difference(&executed),
+                more: executed.difference(&plan.point.gtids),
+            });
+        }
+        if restore.check_tables {
+            watching.begins(Stage::Check, 0);
+            let checking = server.check_tables(|number, of| {
+                if number == 1 {
+                    watching.begins(Stage::Check, of);
+                }
+                watching.reached(number);
+            });
+            let wrong = until_stopped(stop, checking).await??;
+            if !wrong.is_empty() {
+                return Err(RestoreError::Tables(wrong));
+            }
+        }
+        watching.begins(Stage::Stop, 0);
+        server.stop().await?;
+        Ok(Restored { executed, applied })
+    }
+
+    /// Puts the files of the log beside, all of which is verified.
+    async fn fetch_log(
+        &self,
+        plan: &RestorePlan,
+        into: &Path,
+        watching: &dyn Watching,
+        stop: &CancellationToken,
+    ) -> Result<Vec<PathBuf>, RestoreError> {
+        let bytes = plan.log.iter().map(|one| one.piece.end - one.piece.start);
+        watching.begins(Stage::Log, bytes.sum());
+        let mut files: Vec<PathBuf> = Vec::new();
+        let mut before: Option<&Manifest> = None;
+        let mut read_bytes = 0;
+        for manifest in &plan.log {
+            let path = into.join(manifest.piece.file.name());
+            let wrong = |error: io::Error| RestoreError::Directory {
+                path: path.clone(),
+                why: error.to_string(),
+            };
+            let opened = OpenOptions::new().create(true).append(true).open(&path);
+            let file: File = opened.map_err(wrong)?;
+            let reading = self.log.read(manifest, before, file);
+            let read = until_stopped(stop, reading).await?;
+            read.map_err(|fault| damaged(manifest.piece, fault))?;
+            read_bytes += manifest.piece.end - manifest.piece.start;
+            watching.reached(read_bytes);
+            before = Some(manifest);
+            if files.last() != Some(&path) {
+                files.push(path);
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// Applies the log up to the point; says how many transactions it took.
+async fn apply_log(
+    server: &ScratchServer,
+    files: Vec<PathBuf>,
+    plan: &RestorePlan,
+    restore: &Restore,
+    watching: &dyn Watching,
+    stop: &CancellationToken,
+) -> Result<u64, RestoreError> {
+    let schema = format!(
+        "SELECT 1 FROM information_schema.schemata WHERE schema_name = '{APPLIERS_SCHEMA}'"
+    );
+    let had_schema = !server.ask(&schema).await?.is_empty();
+    let backend = MysqlBackend::connect(MysqlOptions::new(server.connect().clone())).await?;
+    // More than the server says, where it was a follower whose applier had not told it yet.
+    let executed = backend.executed().await?;
+    let to_come = plan.point.gtids.difference(&executed);
+    watching.begins(
+        Stage::Apply,
+        u64::try_from(to_come.count()).unwrap_or(u64::MAX),
+    );
+    let source = FileSource::open(files, executed.clone(), MAX_TRANSACTION_BYTES).await?;
+    let until = Until::Gtids(plan.point.gtids.clone());
+    let source = UntilSource::new(source, Some(until), &executed);
+    let progress = Arc::new(Progress::new());
+    let (_control, control) = watch::channel(Control {
+        paused: false,
+        max_transactions_per_second: None,
+    });
+    let handle = RunHandle {
+        control,
+        cancel: stop.clone(),
+        progress: progress.clone(),
+    };
+    let options = Options {
+        workers: restore.workers,
+        max_transaction_bytes: usize::try_from(MAX_TRANSACTION_BYTES).unwrap_or(usize::MAX),
+        ..Options::default()
+    };
+    let applying = apply(source, Arc::new(backend), &options, handle);
+    let ended = shown(&progress, watching, applying).await?;
+    if ended == Ended::Cancelled {
+        return Err(RestoreError::Cancelled);
+    }
+    if !had_schema {
+        // It is no part of what was backed up.
+        server
+            .ask(&format!("DROP SCHEMA IF EXISTS {APPLIERS_SCHEMA}"))
+            .await?;
+    }
+    Ok(u64::try_from(to_come.count()).unwrap_or(u64::MAX))
+}
+
+/// Shows the transactions that are committed until it is done.
+async fn shown<T>(
+    progress: &Progress,
+    watching: &dyn Watching,
+    applying: impl Future<Output = T>,
+) -> T {
+    const PERIOD: Duration = Duration::from_millis(250);
+    let mut applying = pin!(applying);
+    let mut period = tokio::time::interval(PERIOD);
+    loop {
+        let ended = tokio::select! {
+            ended = &mut applying => Some(ended),
+            _ = period.tick() => None,
+        };
+        watching.reached(progress.passed(StageName::Committed).transactions);
+        if let Some(ended) = ended {
+            return ended;
+        }
+    }
+}
+
+/// Hears how far a restore is.
+pub trait Watching: Send + Sync {
+    /// A stage begins, in which there is so much to do; 0 where that is not known.
+    fn begins(&self, stage: Stage, total: u64);
+
+    /// So much of it is done.
+    fn reached(&self, so_far: u64);
+}
+
+/// What a restore does, one behind the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// The base backup is read and unpacked; counted in bytes.
+    Base,
+    /// The log is read; counted in bytes.
+    Log,
+    /// mysqld starts.
+    Start,
+    /// The log is applied; counted in transactions.
+    Apply,
+    /// The tables are checked, and counted.
+    Check,
+    /// mysqld stops.
+    Stop,
+}
+
+impl Stage {
+    /// Its name, for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Base => "base backup",
+            Self::Log => "log",
+            Self::Start => "start",
+            Self::Apply => "apply",
+            Self::Check => "check",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+fn damaged(piece: PieceName, fault: PieceFault) -> RestoreError {
+    RestoreError::Piece {
+        piece: piece.to_string(),
+        fault,
+    }
+}
+
+async fn until_stopped<T>(
+    stop: &CancellationToken,
+    doing: impl Future<Output = T>,
+) -> Result<T, RestoreError> {
+    stop.run_until_cancelled(doing)
+        .await
+        .ok_or(RestoreError::Cancelled)
+}
+
+fn make_empty(directory: &Path) -> Result<(), RestoreError> {
+    let wrong = |why: String| RestoreError::Directory {
+        path: directory.to_owned(),
+        why,
+    };
+    let made = fs::create_dir_all(directory);
+    made.map_err(|error| wrong(error.to_string()))?;
+    let mut entries = fs::read_dir(directory).map_err(|error| wrong(error.to_string()))?;
+    match entries.next() {
+        None => Ok(()),
+        Some(_) => Err(wrong(
+            "it is not empty; name another directory, or an empty one".to_owned(),
+        )),
+    }
+}
+
+/// Reads a piece for the point in it.
+struct Finding {
+    contents: ContentsReader,
+    finder: Arc<Mutex<PointFinder>>,
+}
+
+impl Finding {
+    fn new(start: u64, finder: PointFinder) -> Self {
+        let finder = Arc::new(Mutex::new(finder));
+        let told = finder.clone();
+        let contents = ContentsReader::from(start).telling(move |gtid, committed| {
+            let mut finder = told.lock().unwrap_or_else(PoisonError::into_inner);
+            finder.transaction(gtid, committed);
+        });
+        Self { contents, finder }
+    }
+
+    fn point(self) -> Point {
+        let finder = self.finder.lock().unwrap_or_else(PoisonError::into_inner);
+        finder.point()
+    }
+}
+
+impl io::Write for Finding {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.contents.take(bytes).map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

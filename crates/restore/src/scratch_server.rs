@@ -1,0 +1,367 @@
+//! A mysqld over a data directory that is being restored: nobody but this program reaches it, and it writes no binlog.
+//!
+//! Its account is made by a file of statements that mysqld runs before it takes connections, and dropped before it is stopped, so that
+//! no password of the restored data has to be known. What its data say of their former life (replication channels, events, persisted
+//! variables) does not begin.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use binlog_format::gtid::GtidSet;
+use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, Row};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+use uuid::Uuid;
+
+const USER: &str = "witness_restore";
+/// Between two looks whether it answers.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// How long a clean stop may take: everything in memory is written.
+const STOP_LIMIT: Duration = Duration::from_secs(3600);
+/// How much of the error log a message has.
+const SHOWN_BYTES: u64 = 4096;
+
+/// The mysqld to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerProgram {
+    /// The program, and before it whatever wraps it.
+    pub command: Vec<String>,
+    /// Further options, as `--innodb-buffer-pool-size=8G`; `--defaults-file=…` first, if there is one.
+    pub options: Vec<String>,
+}
+
+/// Why a restored server is not what it should be.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// A file beside it cannot be written or read.
+    #[error("{what}: {source}")]
+    Io {
+        /// Which.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// It ended by itself, or does not begin.
+    #[error("mysqld {what}; the end of {log}: {said}", log = .log.display())]
+    Ended {
+        /// In words.
+        what: String,
+        /// Its error log.
+        log: PathBuf,
+        /// The end of that.
+        said: String,
+    },
+    /// It refuses a statement.
+    #[error("mysqld refuses `{statement}`: {source}")]
+    Refused {
+        /// Which.
+        statement: String,
+        /// What it says.
+        source: LinkError,
+    },
+    /// It gives an answer that cannot be one.
+    #[error("mysqld says `{0}` for its gtid_executed")]
+    NoGtids(String),
+}
+
+/// A mysqld that runs; it is killed when this is dropped.
+#[derive(Debug)]
+pub struct ScratchServer {
+    child: Child,
+    connect: ConnectOptions,
+    error_log: PathBuf,
+    /// Its socket, its pid file and the statements for its account.
+    _home: TempDir,
+}
+
+impl ScratchServer {
+    /// Starts it, and waits until it answers, for as long as it lives: it may have to recover first.
+    ///
+    /// # Errors
+    /// When it does not start; its error log stays.
+    pub async fn start(
+        program: &ServerProgram,
+        data_dir: &Path,
+        error_log: &Path,
+    ) -> Result<Self, ServerError> {
+        let home = tempfile::Builder::new().prefix("restore-").tempdir();
+        let home = home.map_err(|source| io_error("cannot make a folder for a socket", source))?;
+        let password = format!("Aa1-{}", Uuid::new_v4().simple());
+        let statements = home.path().join("account.sql");
+        write_privately(&statements, &account(&password))
+            .map_err(|source| io_error(&statements.display().to_string(), source))?;
+        let socket = home.path().join("mysqld.sock");
+        let words = words(program, data_dir, error_log, home.path());
+        let log = File::options().create(true).append(true).open(error_log);
+        let log = log.map_err(|source| io_error(&error_log.display().to_string(), source))?;
+        let errors = log.try_clone();
+        let errors = errors.map_err(|source| io_error("the error log", source))?;
+        let child = Command::new(&words[0])
+            .args(&words[1..])
+            .env_remove("NOTIFY_SOCKET")
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            // A Ctrl-C at the terminal is this program's to handle.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|source| io_error(&format!("cannot start {}", words[0]), source))?;
+        let connect = ConnectOptions::new(Endpoint::Socket(socket), USER, password);
+        let mut server = Self {
+            child,
+            connect,
+            error_log: error_log.to_owned(),
+            _home: home,
+        };
+        server.answers().await?;
+        // What it was for has been done.
+        fs::remove_file(&statements).map_err(|source| io_error("the account's file", source))?;
+        Ok(server)
+    }
+
+    /// How it is reached.
+    #[must_use]
+    pub fn connect(&self) -> &ConnectOptions {
+        &self.connect
+    }
+
+    /// The transactions that it has.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn executed(&self) -> Result<GtidSet, ServerError> {
+        let told = self.ask("SELECT @@GLOBAL.gtid_executed").await?;
+        let text = told.first().and_then(|row| row.text_at(0));
+        let text = text.unwrap_or_default().replace('\n', "");
+        text.parse().map_err(|_| ServerError::NoGtids(text))
+    }
+
+    /// What is wrong with its tables: what `CHECK TABLE` says of each of them but OK. `seen` is told of each that was looked at, with
+    /// how many there are.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn check_tables(
+        &self,
+        mut seen: impl FnMut(u64, u64),
+    ) -> Result<Vec<String>, ServerError> {
+        let tables = self
+            .ask(
+                "SELECT CONCAT('`', REPLACE(table_schema, '`', '``'), '`.`', REPLACE(table_name, '`', '``'), '`') \
+                 FROM information_schema.tables WHERE table_type = 'BASE TABLE' \
+                 AND table_schema NOT IN ('information_schema', 'performance_schema', 'sys') ORDER BY 1",
+            )
+            .await?;
+        let tables: Vec<&str> = tables.iter().filter_map(|row| row.text_at(0)).collect();
+        let mut wrong = Vec::new();
+        for (number, table) in (1..).zip(&tables) {
+            for row in self.ask(&format!("CHECK TABLE {table}")).await? {
+                let (kind, said) = (row.text_at(2), row.text_at(3).unwrap_or_default());
+                // A table whose engine checks nothing says so as a note.
+                if !matches!(kind, Some("note" | "status")) || said == "Corrupt" {
+                    wrong.push(format!("{table}: {said}"));
+                }
+            }
+            seen(number, tables.len() as u64);
+        }
+        Ok(wrong)
+    }
+
+    /// Runs a statement of any length in time.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub async fn ask(&self, statement: &str) -> Result<Vec<Row>, ServerError> {
+        const LIMIT: Duration = Duration::from_secs(24 * 3600);
+        let refused = |source| ServerError::Refused {
+            statement: statement.to_owned(),
+            source,
+        };
+        let mut connection = Connection::open(&self.connect).await.map_err(refused)?;
+        let told = connection.query_within(statement, LIMIT).await;
+        let told = told.map_err(refused)?;
+        connection.close().await;
+        Ok(told.rows)
+    }
+
+    /// Drops the account of this program, and stops the server in good order: its files are whole, and durable.
+    ///
+    /// # Errors
+    /// When it does not end by itself, or not well.
+    pub async fn stop(mut self) -> Result<(), ServerError> {
+        // The session goes on with the rights that it has.
+        let refused = |statement: &'static str| {
+            move |source| ServerError::Refused {
+                statement: statement.to_owned(),
+                source,
+            }
+        };
+        let opened = Connection::open(&self.connect).await;
+        let mut connection = opened.map_err(refused("a connection"))?;
+        let drop = format!("DROP USER '{USER}'@'localhost'");
+        let dropped = connection.execute(&drop).await;
+        dropped.map_err(refused("DROP USER"))?;
+        let stopped = connection.execute("SHUTDOWN").await;
+        stopped.map_err(refused("SHUTDOWN"))?;
+        match tokio::time::timeout(STOP_LIMIT, self.child.wait()).await {
+            Ok(Ok(status)) if status.success() => Ok(()),
+            Ok(Ok(status)) => Err(self.ended(format!("stopped with {status}"))),
+            Ok(Err(source)) => Err(io_error("cannot wait for mysqld", source)),
+            Err(_) => Err(self.ended(format!("does not stop within {STOP_LIMIT:?}"))),
+        }
+    }
+
+    async fn answers(&mut self) -> Result<(), ServerError> {
+        loop {
+            let ended = self.child.try_wait();
+            if let Some(status) =
+                ended.map_err(|source| io_error("cannot wait for mysqld", source))?
+            {
+                return Err(self.ended(format!("ended while it started ({status})")));
+            }
+            if let Ok(connection) = Connection::open(&self.connect).await {
+                connection.close().await;
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    fn ended(&self, what: String) -> ServerError {
+        ServerError::Ended {
+            what,
+            log: self.error_log.clone(),
+            said: end_of(&self.error_log),
+        }
+    }
+}
+
+fn io_error(what: &str, source: io::Error) -> ServerError {
+    ServerError::Io {
+        what: what.to_owned(),
+        source,
+    }
+}
+
+/// The statements that make the account; one line each, as mysqld wants them.
+fn account(password: &str) -> String {
+    format!(
+        "DROP USER IF EXISTS '{USER}'@'localhost';\n\
+         CREATE USER '{USER}'@'localhost' IDENTIFIED BY '{password}';\n\
+         GRANT ALL ON *.* TO '{USER}'@'localhost' WITH GRANT OPTION;\n"
+    )
+}
+
+fn words(
+    program: &ServerProgram,
+    data_dir: &Path,
+    error_log: &Path,
+    home: &Path,
+) -> Vec<String> {
+    let mut words = program.command.clone();
+    let (first, rest): (Vec<_>, Vec<_>) = program
+        .options
+        .iter()
+        .cloned()
+        .partition(|option| option.starts_with("--defaults-") || option == "--no-defaults");
+    if first.is_empty() {
+        // Files that happen to lie on the machine may be those of a server that runs.
+        words.push("--no-defaults".to_owned());
+    }
+    words.extend(first);
+    words.extend(rest);
+    // What comes last wins.
+    words.extend([
+        format!("--datadir={}", data_dir.display()),
+        format!("--log-error={}", error_log.display()),
+        format!("--socket={}", home.join("mysqld.sock").display()),
+        format!("--pid-file={}", home.join("mysqld.pid").display()),
+        format!("--init-file={}", home.join("account.sql").display()),
+    ]);
+    words.extend(
+        [
+            "--skip-networking",
+            "--loose-mysqlx=OFF",
+            "--gtid-mode=ON",
+            "--enforce-gtid-consistency=ON",
+            "--skip-log-bin",
+            "--skip-replica-start",
+            "--event-scheduler=OFF",
+            "--persisted-globals-load=OFF",
+            "--read-only=OFF",
+            "--super-read-only=OFF",
+            // Nothing is acknowledged to anybody: what a crash takes is restored once more, from the beginning.
+            "--innodb-flush-log-at-trx-commit=0",
+        ]
+        .map(str::to_owned),
+    );
+    words
+}
+
+fn write_privately(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(text.as_bytes())
+}
+
+/// The end of a text file, as one line.
+fn end_of(path: &Path) -> String {
+    let read = || {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(SHOWN_BYTES)))?;
+        let mut end = Vec::new();
+        file.read_to_end(&mut end)?;
+        Ok::<_, io::Error>(end)
+    };
+    let end = read().unwrap_or_default();
+    let text = String::from_utf8_lossy(&end);
+    let lines: Vec<&str> = text.lines().rev().take(5).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join(" / ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_must_win_comes_last_and_option_files_first() {
+        let program = ServerProgram {
+            command: vec!["mysqld".to_owned()],
+            options: vec![
+                "--log-bin=other".to_owned(),
+                "--defaults-file=/etc/restore.cnf".to_owned(),
+            ],
+        };
+        let words = words(
+            &program,
+            Path::new("/restored"),
+            Path::new("/restored.err"),
+            Path::new("/tmp/x"),
+        );
+        assert_eq!(words[1], "--defaults-file=/etc/restore.cnf");
+        assert_eq!(words[2], "--log-bin=other");
+        let place = |word: &str| words.iter().position(|found| found == word).unwrap();
+        assert!(place("--skip-log-bin") > place("--log-bin=other"));
+        assert!(words.contains(&"--datadir=/restored".to_owned()));
+        let alone = ServerProgram {
+            options: Vec::new(),
+            ..program
+        };
+        let words = super::words(
+            &alone,
+            Path::new("/restored"),
+            Path::new("/restored.err"),
+            Path::new("/tmp/x"),
+        );
+        assert_eq!(words[1], "--no-defaults");
+    }
+}

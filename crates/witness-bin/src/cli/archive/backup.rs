@@ -1,0 +1,476 @@
+//! `witness archive backup`: a base backup of the data of this host's mysqld, while it runs, or of a stopped one's directory.
+
+use std::fs;
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use archive::base_backup::{
+    BASE_VERSION, BaseError, BaseForm, BaseManifest, BaseName, Packed, UploadOptions, assert_whole,
+    finish, free_name, list, remove_unfinished, survey, upload,
+};
+use archive::encryption::Recipients;
+use archive::reading::ArchivedLog;
+use archive::storage::{Storage, StorageSettings};
+use binlog_format::gtid::GtidSet;
+use member::connect_options;
+use member::settings::{ArchiveSettings, MysqlSettings};
+use member::status::MemberView;
+use mysqld_controller::tail_trim::lock_data;
+use raft_types::{MemberId, RingId};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::cli::archive::bases::ListedBase;
+use crate::cli::archive::conditions::{Wanted, belongs_to_the_ring, is_due, may_copy, refused};
+use crate::cli::archive::copying::{Alone, Copied, Copying, remove, stopped};
+use crate::cli::archive::register::{gtids, now};
+use crate::cli::archive::place::{no_archive, unreachable};
+use crate::cli::config_args::ConfigArgs;
+use crate::cli::run::StopSignals;
+use crate::config::{Config, duration_of};
+use crate::operator::Asker;
+use crate::terminal::{Exit, Failure, Format, bytes_bar, print_json, print_text};
+
+/// Arguments of `witness archive backup`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BackupArgs {
+    /// Where mysqld makes the copy: a directory in which its account may make one; without it, as in `archive.copy_directory`
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "data_directory")]
+    copy_directory: Option<PathBuf>,
+    /// Also where this member's mysqld is the primary
+    #[arg(long, conflicts_with = "data_directory")]
+    on_primary: bool,
+    /// How far a follower may be behind the ring
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration_of)]
+    max_lag: Duration,
+    /// Back up the data directory of a server that was stopped in good order, as it is
+    #[arg(long, value_name = "DIRECTORY", requires = "gtids")]
+    data_directory: Option<PathBuf>,
+    /// GTIDs that this server had executed when it was stopped (gtid_executed)
+    #[arg(long, value_name = "SET", requires = "data_directory", value_parser = gtids)]
+    gtids: Option<GtidSet>,
+    /// Do nothing where the archive has a base backup that was begun less than this ago, e.g. 1d
+    #[arg(long, value_name = "DURATION", value_parser = duration_of)]
+    if_older_than: Option<Duration>,
+    /// Configuration file of the member; without it ./witness.toml or /etc/witness/witness.toml
+    #[arg(short, long, value_name = "FILE", env = "WITNESS_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+/// How long the member may take to say what its mysqld is, behind a copy that took hours.
+const ANSWERS: Duration = Duration::from_secs(60);
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The archive of a configured member.
+pub(super) struct Archive {
+    pub(super) storage: Storage,
+    pub(super) member: MemberId,
+    settings: ArchiveSettings,
+    /// For whom what is put into it is encrypted.
+    recipients: Option<Recipients>,
+    config: Config,
+}
+
+impl Archive {
+    /// Reads the configuration; the storage is not asked yet.
+    ///
+    /// # Errors
+    /// Exit 2 where the configuration is wrong or names no archive.
+    pub(super) fn open(config: Option<PathBuf>) -> Result<Self, Failure> {
+        let (config, _) = ConfigArgs::of_file(config).load()?;
+        let settings = config.member.archive.clone().ok_or_else(no_archive)?;
+        let file = settings.options_file.as_deref();
+        let reached =
+            StorageSettings::with_options_of(settings.url.clone(), file, settings.call_limit);
+        let storage = reached.and_then(|reached| Storage::open(&reached));
+        let recipients = settings.recipients_file.as_deref();
+        let recipients = recipients.map(Recipients::of_file).transpose();
+        let recipients =
+            recipients.map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))?;
+        Ok(Self {
+            recipients,
+            storage: storage.map_err(|error| unreachable(&error))?,
+            member: config.member.own.id,
+            settings,
+            config,
+        })
+    }
+
+    /// What this host's member says of itself.
+    async fn view(&self) -> Result<MemberView, Failure> {
+        let asker = Asker::new(&self.config.member);
+        let asker = asker.map_err(|error| Failure::error(error.to_string()))?;
+        let own = &self.config.member.own;
+        asker.ask(own).await.map_err(|error| {
+            refused(
+                format!(
+                    "member `{}` does not say what its mysqld is: {error}",
+                    own.name
+                ),
+                "start it: a backup of data that are not the ring's would be of no use",
+            )
+        })
+    }
+
+    /// The ring whose archive it is: as the member says, or else what is in the archive.
+    ///
+    /// # Errors
+    /// Exit 4 where neither says.
+    pub(super) async fn ring(&self) -> Result<RingId, Failure> {
+        if let Ok(view) = self.view().await
+            && let Some(ring) = view.ring.id
+        {
+            return Ok(ring);
+        }
+        let log = ArchivedLog::look(self.storage.clone(), None).await;
+        if let Some(mut log) = log.map_err(|error| unreachable(&error))? {
+            let first = log
+                .runs()
+                .first()
+                .and_then(|run| run.pieces.first())
+                .copied();
+            if let Some(piece) = first
+                && let Ok(manifest) = log.manifest(piece).await
+            {
+                return Ok(manifest.ring);
+            }
+        }
+        let known = survey(&self.storage, None).await;
+        let known = known.map_err(|error| unreachable(&error))?;
+        let base = known.bases.last().map(|base| base.ring);
+        base.ok_or_else(|| {
+            refused(
+                "neither the member of this host nor the archive says which ring it is",
+                "start the member",
+            )
+        })
+    }
+}
+
+/// What is known of data before they are in the archive.
+struct Data {
+    directory: PathBuf,
+    ring: RingId,
+    began_at: u64,
+    at_least: GtidSet,
+    at_most: GtidSet,
+    mysqld_version: Option<String>,
+    server_uuid: Option<Uuid>,
+    keyring_needed: Option<bool>,
+}
+
+/// What `witness archive backup --output json` prints.
+#[derive(Debug, Serialize)]
+struct Document {
+    /// Whether one was taken; where it was not due, the newest one stands below.
+    taken: bool,
+    #[serde(flatten)]
+    base: ListedBase,
+}
+
+/// Takes a base backup.
+///
+/// # Errors
+/// Exit 2 where the configuration or a path is wrong, 4 where it is refused, 1 where mysqld, the disk or the storage fails.
+pub(super) async fn backup(args: &BackupArgs, format: Format) -> Result<(), Failure> {
+    let archive = Archive::open(args.config.clone())?;
+    let known = survey(&archive.storage, None).await;
+    let known = known.map_err(|error| unreachable(&error))?;
+    let newest = known.bases.last();
+    if let Some(newest) = newest
+        && !is_due(Some(newest.began_at), args.if_older_than, now())
+    {
+        return told(false, newest, format);
+    }
+    let _alone = Alone::take(&archive.config.member.data_dir)?;
+    let removed = remove_unfinished(&archive.storage, archive.member).await;
+    for name in removed.map_err(|error| unreachable(&error))? {
+        say(format, &format!("removed {name}, which was not finished"));
+    }
+    let stop = CancellationToken::new();
+    let listening = tokio::spawn(stop_at_a_signal(StopSignals::new()?, stop.clone()));
+    let taken = match &args.data_directory {
+        Some(directory) => {
+            let gtids = args.gtids.clone().unwrap_or_default();
+            of_stopped(&archive, directory, gtids, &stop, format).await
+        }
+        None => of_running(&archive, args, &stop, format).await,
+    };
+    listening.abort();
+    told(true, &taken?, format)
+}
+
+fn told(taken: bool, base: &BaseManifest, format: Format) -> Result<(), Failure> {
+    let base = ListedBase::of(base);
+    match format {
+        Format::Json => print_json(&Document { taken, base }),
+        Format::Table if taken => print_text(&base.text()),
+        Format::Table => print_text(&format!("none is due: {}", base.text())),
+    }
+}
+
+/// On standard error, for people.
+fn say(format: Format, what: &str) {
+    if format == Format::Table {
+        // Somebody who closed standard error wants to see nothing.
+        drop(writeln!(io::stderr(), "{what}"));
+    }
+}
+
+async fn stop_at_a_signal(mut signals: StopSignals, stop: CancellationToken) {
+    let name = signals.next().await;
+    drop(writeln!(io::stderr(), "witness: {name}: ending cleanly"));
+    stop.cancel();
+    // The second signal of an operator who does not want to wait: the next backup removes what is left.
+    signals.next().await;
+    std::process::exit(i32::from(Exit::Error as u8));
+}
+
+/// Of the mysqld beside this member, which goes on.
+async fn of_running(
+    archive: &Archive,
+    args: &BackupArgs,
+    stop: &CancellationToken,
+    format: Format,
+) -> Result<BaseManifest, Failure> {
+    let wanted = Wanted {
+        on_primary: args.on_primary,
+        max_lag: args.max_lag,
+    };
+    let copying = copying(archive, args)?;
+    let ring = may_copy(&archive.view().await?, wanted)?;
+    for left in copying.remove_left().await? {
+        say(
+            format,
+            &format!("removed {}, which a backup has left", left.display()),
+        );
+    }
+    let began_at = now();
+    let name = name_of(archive, began_at).await?;
+    say(format, "mysqld copies its data");
+    let copied = copying.copy(name, stop).await?;
+    let directory = copied.directory.clone();
+    let taken = async {
+        sound_still(archive).await?;
+        let Copied {
+            source,
+            at_least,
+            at_most,
+            directory,
+        } = copied;
+        let data = Data {
+            directory,
+            ring,
+            began_at,
+            at_least,
+            at_most,
+            mysqld_version: Some(source.version),
+            server_uuid: Some(source.server_uuid),
+            keyring_needed: Some(source.keyring_needed),
+        };
+        store(archive, name, data, stop, format).await
+    };
+    let taken = taken.await;
+    let removed = remove(&directory);
+    // One that is in the archive counts, whatever became of the copy; that it is there still, is told.
+    let base = taken?;
+    removed?;
+    Ok(base)
+}
+
+fn copying(archive: &Archive, args: &BackupArgs) -> Result<Copying, Failure> {
+    let configured = archive.settings.copy_directory.as_ref();
+    let directory = args.copy_directory.as_ref().or(configured);
+    let directory = directory.ok_or_else(|| {
+        Failure::new(
+            Exit::Usage,
+            "neither --copy-directory nor `archive.copy_directory` says where mysqld can make a copy",
+            "name a directory in which its account may make one, with room for all of its data",
+        )
+    })?;
+    let mysql: &MysqlSettings = archive.config.member.mysql.as_ref().ok_or_else(|| {
+        refused(
+            "this member is a witness, and has no data",
+            "run the command on the host of a database member",
+        )
+    })?;
+    let copying = Copying {
+        connect: connect_options(mysql).map_err(|error| {
+            Failure::error(format!("the password of mysqld's account: {error}"))
+        })?,
+        directory: directory.clone(),
+        member: archive.member,
+    };
+    copying.check()?;
+    Ok(copying)
+}
+
+async fn name_of(archive: &Archive, began_at: u64) -> Result<BaseName, Failure> {
+    let name = free_name(&archive.storage, began_at, archive.member).await;
+    name.map_err(|error| unreachable(&error))
+}
+
+/// Whether what was copied is still the ring's: the member may be starting again just now.
+async fn sound_still(archive: &Archive) -> Result<(), Failure> {
+    let deadline = Instant::now() + ANSWERS;
+    loop {
+        match archive.view().await {
+            Ok(view) => return belongs_to_the_ring(&view),
+            Err(failure) if Instant::now() >= deadline => return Err(failure),
+            Err(_) => tokio::time::sleep(AGAIN).await,
+        }
+    }
+}
+
+/// Of a server that does not run.
+async fn of_stopped(
+    archive: &Archive,
+    directory: &Path,
+    gtids: GtidSet,
+    stop: &CancellationToken,
+    format: Format,
+) -> Result<BaseManifest, Failure> {
+    let in_use = |error: io::Error| {
+        refused(
+            format!("{}: {error}", directory.display()),
+            "stop the server first, or back it up while it runs, without --data-directory",
+        )
+    };
+    let lock = lock_data(directory).map_err(in_use)?;
+    let entries = list(directory).map_err(|error| base_failure(&error))?;
+    assert_whole(directory, &entries).map_err(|error| base_failure(&error))?;
+    let began_at = now();
+    let data = Data {
+        directory: directory.to_owned(),
+        ring: archive.ring().await?,
+        began_at,
+        at_least: gtids.clone(),
+        at_most: gtids,
+        mysqld_version: fs::read_to_string(directory.join(UPGRADE_HISTORY))
+            .ok()
+            .and_then(|history| last_version(&history)),
+        server_uuid: fs::read_to_string(directory.join("auto.cnf"))
+            .ok()
+            .and_then(|text| server_uuid(&text)),
+        keyring_needed: None,
+    };
+    let name = name_of(archive, began_at).await?;
+    let base = store(archive, name, data, stop, format).await;
+    drop(lock);
+    base
+}
+
+/// Puts the data into the archive, and then the manifest.
+async fn store(
+    archive: &Archive,
+    name: BaseName,
+    data: Data,
+    stop: &CancellationToken,
+    format: Format,
+) -> Result<BaseManifest, Failure> {
+    let entries = list(&data.directory).map_err(|error| base_failure(&error))?;
+    let bar = bytes_bar();
+    bar.set_length(entries.iter().map(|entry| entry.bytes).sum());
+    say(format, &format!("storing {name}"));
+    let options = UploadOptions {
+        recipients: archive.recipients.clone(),
+        bytes_per_second: archive.settings.bytes_per_second,
+        ..UploadOptions::default()
+    };
+    let (shown, asked) = (bar.clone(), stop.clone());
+    let progress = move |bytes| {
+        shown.set_position(bytes);
+        match asked.is_cancelled() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    };
+    let packed = upload(&archive.storage, name, &data.directory, options, progress).await;
+    bar.finish_and_clear();
+    let base = manifest(
+        name,
+        archive.member,
+        data,
+        packed.map_err(|error| base_failure(&error))?,
+    );
+    let finished = finish(&archive.storage, &base).await;
+    finished.map_err(|error| base_failure(&error))?;
+    Ok(base)
+}
+
+fn manifest(name: BaseName, member: MemberId, data: Data, packed: Packed) -> BaseManifest {
+    BaseManifest {
+        version: BASE_VERSION,
+        ring: data.ring,
+        name,
+        form: BaseForm::DataDirectory,
+        gtids_at_least: data.at_least,
+        gtids_at_most: data.at_most,
+        began_at: data.began_at,
+        ended_at: now().max(data.began_at),
+        mysqld_version: data.mysqld_version,
+        server_uuid: data.server_uuid,
+        keyring_needed: data.keyring_needed,
+        objects: packed.objects,
+        tar: Some(packed.tar),
+        unpacked_bytes: packed.unpacked_bytes,
+        files: packed.files,
+        taken_by: member,
+    }
+}
+
+/// How a command ends with it.
+pub(super) fn base_failure(error: &BaseError) -> Failure {
+    match error {
+        BaseError::Stopped => stopped(),
+        BaseError::Unfit { .. } => refused(error.to_string(), ""),
+        error if error.is_damage() => Failure::new(Exit::Corrupt, error.to_string(), ""),
+        error => Failure::error(error.to_string()),
+    }
+}
+
+/// In which mysqld writes down its versions (from 8.4 on).
+const UPGRADE_HISTORY: &str = "mysql_upgrade_history";
+
+/// The version that a data directory had last.
+fn last_version(history: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct History {
+        upgrade_history: Vec<Upgrade>,
+    }
+    #[derive(Deserialize)]
+    struct Upgrade {
+        version: String,
+    }
+    let History { upgrade_history } = serde_json::from_str(history).ok()?;
+    Some(upgrade_history.into_iter().next_back()?.version)
+}
+
+/// The UUID in a server's `auto.cnf`.
+fn server_uuid(text: &str) -> Option<Uuid> {
+    let mut lines = text.lines();
+    let value = lines.find_map(|line| line.trim().strip_prefix("server-uuid"))?;
+    value.trim_start_matches([' ', '=']).trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_directory_says_whose_it_was() {
+        let history = r#"{"file_format":"1","upgrade_history":[
+            {"date":"2026-01-01 00:00:00","version":"8.4.5","maturity":"LTS","initialize":true},
+            {"date":"2026-02-01 00:00:00","version":"9.7.4","maturity":"LTS"}]}"#;
+        assert_eq!(last_version(history), Some("9.7.4".to_owned()));
+        assert_eq!(last_version("{}"), None);
+        let uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+        let text = format!("[auto]\nserver-uuid={uuid}\n");
+        assert_eq!(server_uuid(&text), uuid.parse().ok());
+        assert_eq!(server_uuid("[auto]\n"), None);
+    }
+}

@@ -1,0 +1,245 @@
+//! Base backups as the commands of the archive show and verify them.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, UNIX_EPOCH};
+
+use archive::base_backup::{BaseError, BaseForm, BaseManifest, Survey, verify};
+use archive::encryption::Identities;
+use archive::storage::Storage;
+use serde::Serialize;
+
+use super::faults::{Damage, no_identity};
+use super::place::unreachable;
+use crate::terminal::{Failure, Table, bytes_bar};
+
+/// A base backup, in a listing.
+#[derive(Debug, Serialize)]
+pub(super) struct ListedBase {
+    name: String,
+    #[serde(flatten)]
+    form: BaseForm,
+    /// UTC.
+    began: String,
+    ended: String,
+    taken_by: u64,
+    gtids_at_least: String,
+    gtids_at_most: String,
+    mysqld_version: Option<String>,
+    server_uuid: Option<String>,
+    keyring_needed: Option<bool>,
+    /// Bytes in the storage.
+    stored_bytes: u64,
+    unpacked_bytes: u64,
+    files: u64,
+}
+
+impl ListedBase {
+    pub(super) fn of(base: &BaseManifest) -> Self {
+        Self {
+            name: base.name.to_string(),
+            form: base.form.clone(),
+            began: time(base.began_at),
+            ended: time(base.ended_at),
+            taken_by: base.taken_by.0,
+            gtids_at_least: base.gtids_at_least.to_string(),
+            gtids_at_most: base.gtids_at_most.to_string(),
+            mysqld_version: base.mysqld_version.clone(),
+            server_uuid: base.server_uuid.map(|uuid| uuid.to_string()),
+            keyring_needed: base.keyring_needed,
+            stored_bytes: base.stored_bytes(),
+            unpacked_bytes: base.unpacked_bytes,
+            files: base.files,
+        }
+    }
+
+    /// What it is, in a sentence.
+    pub(super) fn text(&self) -> String {
+        let Self {
+            name,
+            files,
+            unpacked_bytes,
+            stored_bytes,
+            gtids_at_least,
+            gtids_at_most,
+            ..
+        } = self;
+        let gtids = match gtids_at_least == gtids_at_most {
+            true => format!("GTIDs {gtids_at_least}"),
+            false => format!("GTIDs at least {gtids_at_least} and at most {gtids_at_most}"),
+        };
+        match &self.form {
+            BaseForm::DataDirectory => format!(
+                "{name}: {files} files of {unpacked_bytes} bytes, {stored_bytes} in the archive; {gtids}\n"
+            ),
+            BaseForm::Registered { tool, place } => {
+                format!("{name}: registered, by {tool} in {place}; {gtids}\n")
+            }
+        }
+    }
+}
+
+/// Seconds since 1970 as people read them.
+fn time(seconds: u64) -> String {
+    let time = UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
+    time.map_or_else(
+        || seconds.to_string(),
+        |time| humantime::format_rfc3339_seconds(time).to_string(),
+    )
+}
+
+/// The base backups of a listing.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct ListedBases {
+    base_backups: Vec<ListedBase>,
+    /// Those whose manifests are not what they should be.
+    damaged_base_backups: Vec<Damage>,
+    /// Those without a manifest.
+    unfinished_base_backups: Vec<String>,
+}
+
+impl ListedBases {
+    pub(super) fn of(survey: &Survey) -> Self {
+        let unfinished = survey.unfinished.iter().map(ToString::to_string);
+        Self {
+            base_backups: survey.bases.iter().map(ListedBase::of).collect(),
+            damaged_base_backups: damaged_of(survey),
+            unfinished_base_backups: unfinished.collect(),
+        }
+    }
+
+    pub(super) fn is_sound(&self) -> bool {
+        self.damaged_base_backups.is_empty()
+    }
+
+    /// Lines behind those of the log; none where there are no base backups.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        if !self.base_backups.is_empty() {
+            let mut table = Table::new(&[
+                "Base_backup",
+                "Form",
+                "Stored_bytes",
+                "Unpacked_bytes",
+                "Files",
+                "Ended",
+                "MySQL",
+            ]);
+            for base in &self.base_backups {
+                let form = match &base.form {
+                    BaseForm::DataDirectory => "data directory".to_owned(),
+                    BaseForm::Registered { tool, .. } => format!("registered ({tool})"),
+                };
+                table.row(vec![
+                    base.name.clone(),
+                    form,
+                    base.stored_bytes.to_string(),
+                    base.unpacked_bytes.to_string(),
+                    base.files.to_string(),
+                    base.ended.clone(),
+                    base.mysqld_version
+                        .clone()
+                        .unwrap_or_else(|| "-".to_owned()),
+                ]);
+            }
+            text = format!("\n{}\n", table.lines().join("\n"));
+        }
+        text.push_str(&words(&self.damaged_base_backups));
+        for name in &self.unfinished_base_backups {
+            text.push_str(&format!(
+                "UNFINISHED: {name}: being taken, or left by a backup that was killed; it does not count\n"
+            ));
+        }
+        text
+    }
+}
+
+fn damaged_of(survey: &Survey) -> Vec<Damage> {
+    let damaged = survey.damaged.iter().map(|damaged| Damage {
+        piece: damaged.name.folder(),
+        why: damaged.error.to_string(),
+    });
+    damaged.collect()
+}
+
+fn words(damaged: &[Damage]) -> String {
+    let lines = damaged.iter().map(|Damage { piece, why }| {
+        format!("DAMAGED: {piece}: {why}; nothing can be restored from it\n")
+    });
+    lines.collect()
+}
+
+/// What reading all base backups has shown.
+#[derive(Debug, Serialize)]
+pub(super) struct VerifiedBases {
+    /// How many were read and are whole.
+    base_backups: usize,
+    /// Bytes of their files.
+    base_backup_bytes: u64,
+    /// How many are only registered, so that there was nothing to read.
+    registered_base_backups: usize,
+    damaged_base_backups: Vec<Damage>,
+}
+
+impl VerifiedBases {
+    /// Reads all of them.
+    ///
+    /// # Errors
+    /// Exit 1 where the storage does not give them, 2 where an identity is missing or another one.
+    pub(super) async fn read(
+        storage: &Storage,
+        survey: &Survey,
+        identities: &Identities,
+    ) -> Result<Self, Failure> {
+        let mut verified = Self {
+            base_backups: 0,
+            base_backup_bytes: 0,
+            registered_base_backups: 0,
+            damaged_base_backups: damaged_of(survey),
+        };
+        for base in &survey.bases {
+            let bar = bytes_bar();
+            bar.set_length(base.unpacked_bytes);
+            let shown = bar.clone();
+            let read = verify(storage, base, identities, move |bytes| {
+                shown.set_position(bytes);
+                ControlFlow::Continue(())
+            });
+            let read = read.await;
+            bar.finish_and_clear();
+            match read {
+                Ok(()) => {
+                    verified.base_backups += 1;
+                    verified.base_backup_bytes += base.unpacked_bytes;
+                }
+                Err(BaseError::Registered { .. }) => verified.registered_base_backups += 1,
+                Err(BaseError::Storage(error)) => return Err(unreachable(&error)),
+                Err(BaseError::Encryption { object, error }) => {
+                    return Err(no_identity(&object, &error));
+                }
+                Err(error) => verified.damaged_base_backups.push(Damage {
+                    piece: base.name.folder(),
+                    why: error.to_string(),
+                }),
+            }
+        }
+        Ok(verified)
+    }
+
+    pub(super) fn is_sound(&self) -> bool {
+        self.damaged_base_backups.is_empty()
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut text = format!(
+            "{} base backups, {} bytes read and verified",
+            self.base_backups, self.base_backup_bytes
+        );
+        if self.registered_base_backups > 0 {
+            let registered = self.registered_base_backups;
+            text.push_str(&format!(
+                "; {registered} are only registered, and elsewhere"
+            ));
+        }
+        format!("{text}\n{}", words(&self.damaged_base_backups))
+    }
+}

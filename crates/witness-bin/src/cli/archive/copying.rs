@@ -1,0 +1,262 @@
+//! A copy of a running mysqld's data, made by the server itself, in a directory of its own that is removed when it is in the archive.
+//! One backup of a member at a time: what another one has left, one that was killed has left.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use archive::base_backup::BaseName;
+use binlog_format::gtid::GtidSet;
+use mysql_link::ConnectOptions;
+use mysqld_controller::provision::{
+    LocalCopy, LocalSource, ProvisionError, copy_under_way, end_copy, executed_and_applied,
+    executed_at_least, local_source, ready_for_copies,
+};
+use raft_types::MemberId;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::archive::conditions::{has_room, refused};
+use crate::terminal::{Exit, Failure};
+
+/// What the names of directories with copies begin with.
+const PREFIX: &str = "witness-base-";
+/// In the member's data directory.
+const LOCK: &str = "base-backup.lock";
+/// A commit is in the engine, and so in a copy, a moment before it is in `gtid_executed`.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// Held by a backup of a member from its beginning to its end.
+pub(super) struct Alone {
+    _file: File,
+}
+
+impl Alone {
+    /// Waits for nobody.
+    ///
+    /// # Errors
+    /// Exit 4 where another backup of this member is being taken.
+    pub(super) fn take(data_dir: &Path) -> Result<Self, Failure> {
+        let path = data_dir.join(LOCK);
+        let failed = |error: io::Error| Failure::error(format!("{}: {error}", path.display()));
+        let mut options = File::options();
+        let options = options.create(true).truncate(false).write(true);
+        let file = options.open(&path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(TryLockError::WouldBlock) => Err(refused(
+                "another base backup of this member is being taken",
+                "wait for its end",
+            )),
+            Err(TryLockError::Error(error)) => Err(failed(error)),
+        }
+    }
+}
+
+/// A copy that is whole.
+pub(super) struct Copied {
+    pub(super) directory: PathBuf,
+    pub(super) source: LocalSource,
+    pub(super) at_least: GtidSet,
+    pub(super) at_most: GtidSet,
+}
+
+/// Where copies of one member are made, and by which mysqld.
+pub(super) struct Copying {
+    pub(super) connect: ConnectOptions,
+    pub(super) directory: PathBuf,
+    pub(super) member: MemberId,
+}
+
+impl Copying {
+    /// Whether the directory is one in which a copy can be made.
+    ///
+    /// # Errors
+    /// Exit 2 for a relative path, 4 where it is not there.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let shown = self.directory.display();
+        if !self.directory.is_absolute() {
+            return Err(Failure::new(
+                Exit::Usage,
+                format!("{shown} is a relative path, and mysqld works in its own directory"),
+                "write the whole path",
+            ));
+        }
+        match self.directory.is_dir() {
+            true => Ok(()),
+            false => Err(refused(
+                format!("there is no directory {shown}"),
+                "make it, and give it to the account of mysqld: where nothing is mounted, the wrong disk would be filled",
+            )),
+        }
+    }
+
+    /// Removes what backups of this member have left that were killed, and ends the copy that mysqld still makes for one.
+    ///
+    /// # Errors
+    /// Exit 4 where mysqld makes a copy for somebody else, 1 where something cannot be removed.
+    pub(super) async fn remove_left(&self) -> Result<Vec<PathBuf>, Failure> {
+        if let Some(under_way) = copy_under_way(&self.connect).await.map_err(failed)? {
+            if !self.is_own(&under_way.into) {
+                return Err(refused(
+                    format!(
+                        "mysqld makes a copy of its data in {} for somebody else",
+                        under_way.into.display()
+                    ),
+                    "wait for its end",
+                ));
+            }
+            end_copy(&self.connect, under_way.id)
+                .await
+                .map_err(failed)?;
+        }
+        let entries = fs::read_dir(&self.directory).and_then(Iterator::collect);
+        let entries: Vec<fs::DirEntry> = entries.map_err(on_disk(&self.directory))?;
+        let own = entries.iter().map(fs::DirEntry::path);
+        let own: Vec<PathBuf> = own.filter(|path| self.is_own(path)).collect();
+        own.iter().try_for_each(|path| remove(path))?;
+        Ok(own)
+    }
+
+    /// Whether this is the place of a copy of this member.
+    fn is_own(&self, path: &Path) -> bool {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.and_then(|name| name.strip_prefix(PREFIX)?.parse::<BaseName>().ok());
+        path.parent() == Some(&self.directory)
+            && name.is_some_and(|name| name.member() == self.member)
+    }
+
+    /// Has mysqld copy its data. What was begun is removed when it fails or is stopped.
+    ///
+    /// # Errors
+    /// Exit 4 where there is no room, or a copy would lack tables; 1 where mysqld does not do it, or `stop` came.
+    pub(super) async fn copy(
+        &self,
+        name: BaseName,
+        stop: &CancellationToken,
+    ) -> Result<Copied, Failure> {
+        let source = local_source(&self.connect).await.map_err(failed)?;
+        if !source.other_engines.is_empty() {
+            return Err(refused(
+                format!(
+                    "a copy would have no rows of tables whose engine is not InnoDB, as {}",
+                    source.other_engines.join(", ")
+                ),
+                "alter them to ENGINE=InnoDB, or back up a stopped server with --data-directory",
+            ));
+        }
+        let space = rustix::fs::statvfs(&self.directory);
+        let space = space.map_err(|error| on_disk(&self.directory)(error.into()))?;
+        let free = space.f_bavail.saturating_mul(space.f_frsize);
+        has_room(source.bytes, free, &self.directory.display().to_string())?;
+        ready_for_copies(&self.connect).await.map_err(failed)?;
+        let directory = self.directory.join(format!("{PREFIX}{name}"));
+        let at_least = executed_at_least(&self.connect).await.map_err(failed)?;
+        let copied = async {
+            self.clone_into(&directory, stop).await?;
+            tokio::time::sleep(SETTLE).await;
+            executed_and_applied(&self.connect).await.map_err(failed)
+        };
+        match copied.await {
+            Ok(at_most) => Ok(Copied {
+                directory,
+                source,
+                at_least,
+                at_most,
+            }),
+            Err(failure) => {
+                // What cannot be removed now, the next backup removes.
+                let _ = remove(&directory);
+                Err(failure)
+            }
+        }
+    }
+
+    async fn clone_into(&self, directory: &Path, stop: &CancellationToken) -> Result<(), Failure> {
+        let copy = LocalCopy::open(&self.connect).await.map_err(failed)?;
+        let id = copy.id();
+        tokio::select! {
+            copied = copy.copy(directory) => copied.map_err(|error| match error {
+                ProvisionError::Server { .. } => Failure::new(
+                    Exit::Error,
+                    error.to_string(),
+                    format!(
+                        "the account of mysqld has to be allowed to make a directory in {}",
+                        self.directory.display()
+                    ),
+                ),
+                error => failed(error),
+            }),
+            () = stop.cancelled() => {
+                end_copy(&self.connect, id).await.map_err(failed)?;
+                Err(stopped())
+            }
+        }
+    }
+}
+
+/// Removes a copy, as far as it is there.
+///
+/// # Errors
+/// Exit 1 where it cannot be removed.
+pub(super) fn remove(directory: &Path) -> Result<(), Failure> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Failure::new(
+            Exit::Error,
+            format!("{} cannot be removed: {error}", directory.display()),
+            "run the command as root or as the account of mysqld, whose files they are",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// It was interrupted.
+pub(super) fn stopped() -> Failure {
+    Failure::error("it was stopped, and left nothing")
+}
+
+fn failed(error: ProvisionError) -> Failure {
+    Failure::error(error.to_string())
+}
+
+fn on_disk(path: &Path) -> impl FnOnce(io::Error) -> Failure {
+    move |error| Failure::error(format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use mysql_link::{Endpoint, Secret};
+
+    use super::*;
+
+    #[test]
+    fn one_backup_of_a_member_is_taken_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Alone::take(folder.path()).unwrap();
+        let refused = Alone::take(folder.path()).err().unwrap();
+        assert_eq!(refused.exit, Exit::Refused);
+        drop(first);
+        assert!(Alone::take(folder.path()).is_ok());
+    }
+
+    #[test]
+    fn only_directories_with_copies_of_this_member_are_its_own() {
+        let copying = Copying {
+            connect: ConnectOptions::new(Endpoint::unix("/s"), "w", Secret::new(String::new())),
+            directory: "/copies".into(),
+            member: MemberId(3),
+        };
+        let is_own = |path: &str| copying.is_own(Path::new(path));
+        assert!(is_own("/copies/witness-base-20261126T143816Z-3"));
+        for other in [
+            "/copies/witness-base-20261126T143816Z-4",
+            "/copies/witness-base-mine",
+            "/copies/20261126T143816Z-3",
+            "/elsewhere/witness-base-20261126T143816Z-3",
+            "/copies/a/witness-base-20261126T143816Z-3",
+            "/copies",
+        ] {
+            assert!(!is_own(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! `witness archive list`: what an archive has, by its names and manifests.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use archive::base_backup::survey;
+use archive::manifest::Manifest;
+use archive::name::PieceName;
+use archive::reading::ArchivedLog;
+use binlog_store::FileNumber;
+use raft_types::RingId;
+use serde::Serialize;
+
+use super::faults::{Damage, Range, gap_before, gaps, pieces, says_nothing, words};
+use super::bases::ListedBases;
+use super::place::{PlaceArgs, unreachable};
+use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
+
+/// A file of the log, as far as the archive has it.
+#[derive(Debug, Default, Serialize)]
+struct ArchivedFile {
+    log_name: String,
+    /// Bytes of the log.
+    archived_bytes: u64,
+    /// Bytes in the storage.
+    stored_bytes: u64,
+    pieces: usize,
+    closed: bool,
+    transactions: u64,
+    first_op_id: Option<String>,
+    last_op_id: Option<String>,
+    /// UTC, when its first and its last transaction were committed.
+    first_time: Option<String>,
+    last_time: Option<String>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Listing {
+    ring: Option<RingId>,
+    /// None where there are base backups alone.
+    history: Option<u32>,
+    files: Vec<ArchivedFile>,
+    gaps: Vec<Range>,
+    /// Where the archive begins, and the file before which it was pruned, if it was.
+    begins: Option<String>,
+    pruned_before: Option<String>,
+    /// Where the archive ends.
+    ends: Option<String>,
+    /// Pieces that are not what they should be.
+    damaged: Vec<Damage>,
+    #[serde(flatten)]
+    bases: ListedBases,
+}
+
+pub(super) async fn list(place: &PlaceArgs, format: Format) -> Result<(), Failure> {
+    let (storage, log) = place.look().await?;
+    let mut listing = match log {
+        Some(log) => Listing::of(log).await?,
+        None => Listing::default(),
+    };
+    let bases = survey(&storage, listing.ring).await;
+    let bases = bases.map_err(|error| unreachable(&error))?;
+    listing.ring = (listing.ring).or(bases.bases.first().map(|base| base.ring));
+    listing.bases = ListedBases::of(&bases);
+    match format {
+        Format::Json => print_json(&listing)?,
+        Format::Table => print_text(&listing.text())?,
+    }
+    let is_sound = listing.gaps.is_empty() && listing.damaged.is_empty();
+    match is_sound && listing.bases.is_sound() {
+        true => Ok(()),
+        false => Err(Failure::silent(Exit::Corrupt)),
+    }
+}
+
+impl ArchivedFile {
+    fn add(&mut self, manifest: &Manifest) {
+        let time = |micros: Option<u64>| {
+            let time = micros.map(Duration::from_micros)?;
+            let time = humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + time);
+            Some(time.to_string())
+        };
+        self.stored_bytes += manifest.object.bytes;
+        self.transactions += manifest.transactions;
+        self.first_op_id = (self.first_op_id.take()).or(manifest.first.map(|id| id.to_string()));
+        self.last_op_id = (manifest.last.map(|id| id.to_string())).or(self.last_op_id.take());
+        self.first_time = (self.first_time.take()).or(time(manifest.committed_from_us));
+        self.last_time = time(manifest.committed_to_us).or(self.last_time.take());
+    }
+}
+
+impl Listing {
+    /// What there is of the log.
+    async fn of(mut log: ArchivedLog) -> Result<Self, Failure> {
+        let mut files: BTreeMap<FileNumber, ArchivedFile> = BTreeMap::new();
+        let mut damaged = Vec::new();
+        let wanted: Vec<PieceName> = pieces(&log).collect();
+        let mut gaps = gaps(&wanted);
+        for &piece in &wanted {
+            let file = files.entry(piece.file).or_default();
+            file.log_name = piece.file.name();
+            file.pieces += 1;
+            file.archived_bytes += piece.end - piece.start;
+            file.closed |= piece.closed;
+            match log.manifest(piece).await {
+                Ok(manifest) => {
+                    file.add(&manifest);
+                    if Some(&piece) == wanted.first() {
+                        gaps.splice(0..0, gap_before(&log, &manifest));
+                    }
+                }
+                Err(fault) => {
+                    says_nothing(&log, piece, &fault).await?;
+                    damaged.push(Damage::new(piece, &fault));
+                }
+            }
+        }
+        Ok(Self {
+            ring: log.ring(),
+            history: Some(log.timeline().0),
+            files: files.into_values().collect(),
+            gaps,
+            begins: wanted.first().map(|piece| piece.begins().to_string()),
+            pruned_before: log.begins().map(|begins| begins.file.name()),
+            ends: wanted.last().map(|piece| piece.goes_on().to_string()),
+            damaged,
+            bases: ListedBases::default(),
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut table = Table::new(&[
+            "Log_name",
+            "Archived_bytes",
+            "Stored_bytes",
+            "Pieces",
+            "Closed",
+            "Transactions",
+            "First_op_id",
+            "Last_op_id",
+            "First_time",
+            "Last_time",
+        ]);
+        for file in &self.files {
+            let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+            table.row(vec![
+                file.log_name.clone(),
+                file.archived_bytes.to_string(),
+                file.stored_bytes.to_string(),
+                file.pieces.to_string(),
+                if file.closed { "yes" } else { "no" }.to_owned(),
+                file.transactions.to_string(),
+                text(&file.first_op_id),
+                text(&file.last_op_id),
+                text(&file.first_time),
+                text(&file.last_time),
+            ]);
+        }
+        let mut text = table.lines().join("\n") + "\n";
+        if let Some(file) = &self.pruned_before {
+            text.push_str(&format!("what stood before {file} was pruned\n"));
+        }
+        text.push_str(&words(&self.gaps, &self.damaged));
+        text.push_str(&self.bases.text());
+        text
+    }
+}

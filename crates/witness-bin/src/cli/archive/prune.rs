@@ -1,0 +1,108 @@
+//! `witness archive prune`: deletes what may go, or says what would.
+
+use std::time::{Duration, SystemTime};
+
+use archive::pruning::{PruneError, Pruner};
+use archive::retention::{Amount, Keep};
+use serde::Serialize;
+
+use super::place::PlaceArgs;
+use crate::config::keep_of;
+use crate::terminal::{Failure, Format, print_json, print_text};
+
+/// Objects that are deleted before it is looked at a limit again.
+const AT_ONCE: usize = 100;
+
+/// Arguments of `witness archive prune`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PruneArgs {
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// How long what was committed is kept, as in 30d; without it, as `archive.keep` of the configuration says, or for ever
+    #[arg(long, value_name = "DURATION", value_parser = keep_of)]
+    keep: Option<Duration>,
+    /// How many of the newest base backups are kept whatever their age; without it, as `archive.keep_base_backups` says, or all
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    keep_base_backups: Option<u32>,
+    /// Only say what would be deleted
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Pruned {
+    dry_run: bool,
+    /// The file with which the archive begins then, if it was ever pruned.
+    begins: Option<String>,
+    replaced: Objects,
+    expired: Objects,
+    base_backups: Objects,
+}
+
+#[derive(Debug, Serialize)]
+struct Objects {
+    objects: u64,
+    bytes: u64,
+}
+
+impl From<Amount> for Objects {
+    fn from(Amount { objects, bytes }: Amount) -> Self {
+        Self { objects, bytes }
+    }
+}
+
+pub(super) async fn prune(args: &PruneArgs, format: Format) -> Result<(), Failure> {
+    let place = args.place.place()?;
+    let now = SystemTime::now();
+    let keep = args.keep.or(place.keep).filter(|keep| !keep.is_zero());
+    let failed = |error: PruneError| Failure::error(error.to_string());
+    let pruner = Pruner::new(place.storage, None);
+    let bases = args.keep_base_backups.map(|number| number as usize);
+    let keep = Keep::for_the_last(keep, now);
+    let keep = keep.with_base_backups(bases.or(place.keep_base_backups));
+    let looked = pruner.look(&keep, now).await;
+    let mut pruning = looked.map_err(failed)?;
+    let plan = pruning.plan();
+    let pruned = Pruned {
+        dry_run: args.dry_run,
+        begins: plan.begins.map(|file| file.name()),
+        replaced: plan.replaced.into(),
+        expired: plan.expired.into(),
+        base_backups: plan.base_backups.into(),
+    };
+    while !args.dry_run && !pruning.is_done() {
+        pruning.go_on(AT_ONCE).await.map_err(failed)?;
+    }
+    match format {
+        Format::Json => print_json(&pruned),
+        Format::Table => print_text(&pruned.text()),
+    }
+}
+
+impl Pruned {
+    fn text(&self) -> String {
+        let done = if self.dry_run {
+            "would be deleted"
+        } else {
+            "deleted"
+        };
+        let line = |what: &str, of: &Objects| {
+            format!(
+                "{} objects, {} bytes {done}: {what}\n",
+                of.objects, of.bytes
+            )
+        };
+        let mut text = line("replaced by whole files", &self.replaced);
+        text.push_str(&line("older than what is kept", &self.expired));
+        text.push_str(&line("base backups", &self.base_backups));
+        if let Some(begins) = &self.begins {
+            let verb = if self.dry_run {
+                "would begin"
+            } else {
+                "begins"
+            };
+            text.push_str(&format!("the archive {verb} with {begins}\n"));
+        }
+        text
+    }
+}

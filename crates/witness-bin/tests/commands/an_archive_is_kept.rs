@@ -1,0 +1,347 @@
+//! `witness archive` over what a ring of one witness has archived in a directory, encrypted: keys, verification, pruning, damage.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+use testkit::cluster::http_get;
+use testkit::wait::eventually;
+
+use crate::program::alone::Alone;
+use crate::program::{Run, Scratch, witness};
+
+/// Longer than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+const FILES: usize = 5;
+/// What the secret keys of age begin with.
+const SECRET: &str = "AGE-SECRET-KEY-";
+
+struct Archive {
+    scratch: Scratch,
+    /// The secret key, which nothing may say.
+    secret: String,
+    /// The files of the log as the member has them.
+    log: BTreeMap<String, Vec<u8>>,
+}
+
+impl Archive {
+    /// Of so many files, by a member that is gone.
+    fn made() -> Self {
+        let scratch = Scratch::new();
+        let run = |line: &str| witness(&scratch).args(line.split(' ')).run();
+        fs::create_dir(scratch.join("archive")).expect("a directory");
+        let made = run("archive keygen identity.txt");
+        assert!(
+            made.stdout.starts_with("age1") && !made.stdout.contains(SECRET),
+            "{made}"
+        );
+        scratch.write("recipients.txt", &format!("# ours\n{}", made.stdout));
+        let further = format!(
+            "archive.url = \"file://{}\"\narchive.interval = \"100ms\"\narchive.recipients_file = {:?}\n",
+            scratch.join("archive").display(),
+            scratch.join("recipients.txt"),
+        );
+        let alone = Alone::start(&scratch, &further, &[], &["--bootstrap"]);
+        alone.wait_until_ready(&scratch);
+        let listing = || run("archive list --config witness.toml --output json");
+        let has = |files: usize| {
+            let done = eventually("they are archived", PATIENCE, || {
+                let listing = listing();
+                if listing.code != 0 {
+                    return Err(listing.to_string());
+                }
+                // Each of them was there in part before it was closed, and is there as a whole then.
+                let listed = listing.json()["files"].as_array().map(Vec::clone);
+                let listed = listed.unwrap_or_default();
+                let (last, closed) = listed.split_last().ok_or("none")?;
+                let whole = |file: &Value| file["pieces"] == 1 && file["closed"] == true;
+                match listed.len() == files && closed.iter().all(whole) && last["closed"] == false {
+                    true => Ok(()),
+                    false => Err(listing.to_string()),
+                }
+            });
+            done.expect("they are");
+        };
+        has(1);
+        for files in 2..=FILES {
+            let flushed = run("log flush --config witness.toml");
+            assert_eq!(flushed.code, 0, "{flushed}");
+            has(files);
+        }
+        let status = http_get(alone.http, "/status").expect("an answer").body;
+        let status: Value = serde_json::from_str(&status).expect("JSON");
+        assert_eq!(status["archive"]["encrypts"], true, "{status}");
+        let identity = fs::read_to_string(scratch.join("identity.txt")).expect("a file");
+        let secret = identity.lines().find(|line| line.starts_with(SECRET));
+        let secret = secret.expect("a secret key").to_owned();
+        assert!(!status.to_string().contains(&secret));
+        drop(alone);
+        let log = files_in(&scratch.join("d/log"));
+        let log = log
+            .into_iter()
+            .filter(|(name, _)| name.starts_with("binlog.0"));
+        Self {
+            log: log.collect(),
+            scratch,
+            secret,
+        }
+    }
+
+    fn run(&self, line: &str) -> Run {
+        let url = format!("file://{}", self.scratch.join("archive").display());
+        let line = line.split(' ').map(str::to_owned);
+        let archive = ["archive".to_owned()].into_iter().chain(line);
+        let run = witness(&self.scratch)
+            .args(archive.chain(["--url".to_owned(), url]))
+            .run();
+        let said = run.stdout.clone() + &run.stderr;
+        assert!(!said.contains(&self.secret), "{run}");
+        run
+    }
+
+    fn run_keygen(&self, file: &str) -> Run {
+        let args = ["archive", "keygen", file];
+        witness(&self.scratch).args(args).run()
+    }
+
+    fn folder(&self, file: &str) -> PathBuf {
+        self.scratch.join("archive/log/00000001").join(file)
+    }
+
+    /// All objects by their paths.
+    fn objects(&self) -> Vec<PathBuf> {
+        let mut folders = vec![self.scratch.join("archive")];
+        let mut objects = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).expect("a directory") {
+                let path = entry.expect("an entry").path();
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => objects.push(path),
+                }
+            }
+        }
+        objects.sort();
+        objects
+    }
+
+    /// As if everything had been written so long ago.
+    fn age(&self, by: Duration) {
+        for object in self.objects() {
+            let written = SystemTime::now() - by;
+            let file = File::options()
+                .append(true)
+                .open(&object)
+                .expect("an object");
+            file.set_modified(written).expect("its time is set");
+        }
+    }
+}
+
+fn files_in(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(folder).expect("a directory");
+    let files = entries.map(|entry| {
+        let path = entry.expect("an entry").path();
+        let name = path
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        (name, fs::read(&path).expect("a file"))
+    });
+    files.collect()
+}
+
+#[test]
+fn keys_are_made_once_and_are_the_callers_alone() {
+    let scratch = Scratch::new();
+    let keygen = |more: &[&str]| {
+        let args = [&["archive", "keygen", "key.txt"], more].concat();
+        witness(&scratch).args(args).run()
+    };
+    let made = keygen(&["--output", "json"]).json();
+    let text = fs::read_to_string(scratch.join("key.txt")).expect("a file");
+    let recipient = made["recipient"].as_str().expect("a key");
+    assert!(text.contains(recipient) && text.contains(SECRET), "{made}");
+    let mode = fs::metadata(scratch.join("key.txt"))
+        .expect("a file")
+        .permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+    let again = keygen(&[]);
+    assert_eq!(again.code, 4, "{again}");
+    let same = fs::read_to_string(scratch.join("key.txt")).expect("a file");
+    assert_eq!(same, text);
+}
+
+#[test]
+fn an_encrypted_archive_is_read_by_whoever_has_an_identity_and_pruned_by_whoever_has_none() {
+    let archive = Archive::made();
+    let right = "--identity identity.txt";
+    let other = archive.run_keygen("other.txt");
+    assert_eq!(other.code, 0, "{other}");
+    for object in archive.objects() {
+        let name = object.to_string_lossy().into_owned();
+        assert!(
+            name.ends_with(".json") || name.ends_with(".zst.age"),
+            "{name}"
+        );
+    }
+
+    // What is wrong with the identity is a mistake of whoever asks, and no damage.
+    let fetched = archive.scratch.join("fetched");
+    for verb in ["verify", "fetch --directory fetched"] {
+        let without = archive.run(verb);
+        assert_eq!(without.code, 2, "{without}");
+        assert!(
+            without
+                .stderr
+                .contains("it is encrypted, and no identity is given"),
+            "{without}"
+        );
+        assert!(without.stderr.contains("--identity FILE"), "{without}");
+        let wrong = archive.run(&format!("{verb} --identity other.txt"));
+        assert_eq!(wrong.code, 2, "{wrong}");
+        assert!(wrong.stderr.contains("for other recipients"), "{wrong}");
+        let none = archive.run(&format!("{verb} --identity recipients.txt"));
+        assert_eq!(none.code, 2, "{none}");
+        assert!(none.stderr.contains("line 2"), "{none}");
+        let missing = archive.run(&format!("{verb} --identity nowhere.txt"));
+        assert_eq!(missing.code, 2, "{missing}");
+    }
+    assert!(
+        files_in(&fetched).is_empty(),
+        "nothing was written that could not be read"
+    );
+    let verified = archive.run(&format!(
+        "verify --identity other.txt {right} --output json"
+    ));
+    assert_eq!(verified.code, 0, "{verified}");
+    assert_eq!(verified.json()["intact"].as_array().map(Vec::len), Some(1));
+    let done = archive.run(&format!("fetch --directory fetched {right}"));
+    assert_eq!(done.code, 0, "{done}");
+    assert_eq!(files_in(&fetched), archive.log);
+
+    // Pieces of files that are there as a whole go after a day.
+    let soon = archive.run("prune --output json").json();
+    assert_eq!(
+        (&soon["replaced"]["objects"], &soon["begins"]),
+        (&0.into(), &Value::Null)
+    );
+    archive.age(Duration::from_secs(2 * 86_400));
+    let all = archive.objects();
+    let dry = archive.run("prune --dry-run --output json").json();
+    let replaced = dry["replaced"]["objects"].as_u64().expect("a number");
+    assert!(replaced >= 4 * (FILES as u64 - 1), "{dry}");
+    assert_eq!(archive.objects(), all, "a dry run deletes nothing");
+    let done = archive.run("prune");
+    assert_eq!(done.code, 0, "{done}");
+    assert!(
+        done.stdout.contains(&format!("{replaced} objects, ")),
+        "{done}"
+    );
+    assert_eq!(archive.objects().len() as u64, all.len() as u64 - replaced);
+    assert_eq!(archive.run(&format!("verify {right}")).code, 0);
+
+    // What is older than what is kept, but for the last two files.
+    let young = archive.run("prune --keep 1h --output json").json();
+    assert_eq!(young["expired"]["objects"], 0, "{young}");
+    std::thread::sleep(Duration::from_millis(2_100));
+    let dry = archive.run("prune --keep 1s --dry-run");
+    assert!(
+        dry.stdout
+            .contains("the archive would begin with binlog.000004\n"),
+        "{dry}"
+    );
+    let done = archive.run("prune --keep 1s --output json");
+    assert_eq!(done.code, 0, "{done}");
+    assert_eq!(done.json()["begins"], "binlog.000004");
+    assert!(!archive.folder("binlog.000003").exists());
+    let verified = archive.run(&format!("verify {right}"));
+    assert_eq!(verified.code, 0, "{verified}");
+    assert!(
+        verified
+            .stdout
+            .contains("what stood before binlog.000004 was pruned"),
+        "{verified}"
+    );
+    let listed = archive.run("list --output json");
+    assert_eq!(listed.code, 0, "{listed}");
+    assert_eq!(listed.json()["pruned_before"], "binlog.000004");
+    assert_eq!(listed.json()["begins"], "binlog.000004:0");
+    let again = archive.run("prune --keep 1s --output json").json();
+    assert_eq!(again["expired"]["objects"], 0, "{again}");
+
+    // Without the note of it, somebody else has deleted them.
+    let note = archive.folder("binlog.000004").join("begins.json");
+    fs::remove_file(&note).expect("the note");
+    for verb in ["list".to_owned(), format!("verify {right}")] {
+        let missing = archive.run(&verb);
+        assert_eq!(missing.code, 7, "{missing}");
+        assert!(
+            missing.stdout.contains("MISSING: from binlog.000003:"),
+            "{missing}"
+        );
+    }
+    for wrong in ["prune --keep 1", "prune --keep -1s", "prune --keep 200y"] {
+        let refused = archive.run(wrong);
+        assert_eq!(refused.code, 2, "{refused}");
+    }
+}
+
+#[test]
+fn a_hole_in_the_middle_is_named_with_what_can_still_be_restored() {
+    let archive = Archive::made();
+    let verify = || archive.run("verify --identity identity.txt");
+    assert_eq!(verify().code, 0);
+    let objects = archive.objects();
+    let second = archive.folder("binlog.000002");
+    let of_second: Vec<_> = objects
+        .iter()
+        .filter(|path| path.starts_with(&second))
+        .collect();
+    let whole = of_second.iter().find(|path| {
+        let name = path.to_string_lossy();
+        name.contains("/0000000000000000-") && name.contains("-closed-")
+    });
+    let whole = whole.expect("the whole file");
+    let bytes = fs::read(whole).expect("an object");
+
+    // Altered in what names its recipients, in the middle, cut, and of another piece.
+    let mut altered = [bytes.clone(), bytes.clone()];
+    altered[0][40] ^= 1;
+    altered[1][bytes.len() / 2] ^= 1;
+    let cut = bytes[..bytes.len() - 1].to_vec();
+    for damaged in altered.iter().chain([&cut]) {
+        fs::write(whole, damaged).expect("an object");
+        let told = verify();
+        assert_eq!(told.code, 7, "{told}");
+        let said = "DAMAGED: log/00000001/binlog.000002/";
+        assert!(told.stdout.contains(said), "{told}");
+        assert!(
+            told.stdout
+                .contains("INTACT: from binlog.000001:0 to binlog.000002:0\n"),
+            "{told}"
+        );
+        assert!(
+            told.stdout
+                .contains("INTACT: from binlog.000003:0 to binlog.000005:"),
+            "{told}"
+        );
+    }
+    fs::write(whole, &bytes).expect("an object");
+    assert_eq!(verify().code, 0);
+
+    fs::remove_dir_all(&second).expect("the folder");
+    let told = verify();
+    assert_eq!(told.code, 7, "{told}");
+    for line in [
+        "MISSING: from binlog.000002:0 to binlog.000003:0\n",
+        "INTACT: from binlog.000001:0 to binlog.000002:0\n",
+        "INTACT: from binlog.000003:0 to binlog.000005:",
+    ] {
+        assert!(told.stdout.contains(line), "{line} in {told}");
+    }
+}
