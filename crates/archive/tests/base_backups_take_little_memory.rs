@@ -7,10 +7,10 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use archive::encryption::Identities;
 use archive::base_backup::{
     BASE_VERSION, BaseForm, BaseManifest, BaseName, UploadOptions, download, finish, upload,
 };
+use archive::encryption::Identities;
 use archive::storage::{Storage, StorageSettings};
 use peak_alloc::PeakAlloc;
 use raft_types::{MemberId, RingId};
@@ -69,7 +69,9 @@ async fn taking_and_restoring_a_base_backup_takes_little_memory() {
     finish(&storage, &base).await.unwrap();
     let into = from.path().join("restored");
     MEMORY.reset_peak_usage();
-    download(&storage, &base, &Identities::default(), &into, go_on).await.unwrap();
+    download(&storage, &base, &Identities::default(), &into, go_on)
+        .await
+        .unwrap();
     let restoring = MEMORY.peak_usage() - before;
     assert_eq!(
         fs::metadata(into.join("3.ibd")).unwrap().len() as usize,

@@ -119,7 +119,9 @@ fn needed(base: &BaseManifest, log: &[Manifest], point: &Point) -> Result<Range<
     let known = log.partition_point(|piece| base.gtids_at_least.contains_set(&piece.gtids_before));
     let Some(from) = known.checked_sub(1) else {
         let before = log.first().map(|piece| &piece.gtids_before);
-        let missing = before.unwrap_or(&point.gtids).difference(&base.gtids_at_least);
+        let missing = before
+            .unwrap_or(&point.gtids)
+            .difference(&base.gtids_at_least);
         return Err(Unfit::Missing(missing));
     };
     // A file is read from its beginning.
@@ -220,11 +222,20 @@ mod tests {
             let refused = planned(bases, log, &Target::End).unwrap_err();
             refused.0.into_iter().map(|(_, why)| why).next().unwrap()
         };
-        assert_eq!(why(&[base(8, 9)], &begins_late), Unfit::Missing(set("9-10")));
-        assert_eq!(planned(&[base(10, 12)], &begins_late, &Target::End), Ok((12, vec![2, 3])));
+        assert_eq!(
+            why(&[base(8, 9)], &begins_late),
+            Unfit::Missing(set("9-10"))
+        );
+        assert_eq!(
+            planned(&[base(10, 12)], &begins_late, &Target::End),
+            Ok((12, vec![2, 3]))
+        );
         let behind = gap[1].piece.to_string();
         assert_eq!(why(&[base(8, 9)], &gap), Unfit::Gap(behind));
-        assert_eq!(planned(&[base(30, 30)], &gap, &Target::End), Ok((30, vec![4])));
+        assert_eq!(
+            planned(&[base(30, 30)], &gap, &Target::End),
+            Ok((30, vec![4]))
+        );
         assert_eq!(planned(&[], &gap, &Target::End), Err(NoBase(Vec::new())));
     }
 

@@ -37,7 +37,9 @@ pub enum NoPoint {
     #[error("the archive has no log")]
     NoLog,
     /// What is wanted lies where the archive has a gap.
-    #[error("the archive has a gap behind {0}, and the point that is wanted is in it; name an earlier or a later one")]
+    #[error(
+        "the archive has a gap behind {0}, and the point that is wanted is in it; name an earlier or a later one"
+    )]
     Gap(String),
     /// Some of the transactions are not in the archive.
     #[error("the archive does not have {0}")]
@@ -233,10 +235,10 @@ pub(crate) mod tests {
             first => set(&format!("1-{}", first - 1)),
         };
         Manifest {
-            version: 1,
+            version: 2,
             ring: RingId(UUID.parse().unwrap()),
             piece,
-            sha256: Hash([0; 32]),
+            sha256: Some(Hash([0; 32])),
             first: None,
             last: None,
             transactions: last + 1 - first,
@@ -248,6 +250,7 @@ pub(crate) mod tests {
                 name: piece.object(),
                 bytes: 500,
                 sha256: Hash([0; 32]),
+                encryption: None,
             },
             before: None,
             archived_by: MemberId(1),

@@ -13,8 +13,8 @@ use applier::mysql::{MysqlBackend, MysqlOptions};
 use applier::run::{ApplyError, Control, Ended, Options, Progress, RunHandle, StageName, apply};
 use applier::source::{FileSource, SourceError, Until, UntilSource};
 use archive::base_backup::{self, BaseManifest, BaseName};
-use archive::encryption::Identities;
 use archive::contents::ContentsReader;
+use archive::encryption::Identities;
 use archive::manifest::Manifest;
 use archive::name::PieceName;
 use archive::reading::{ArchivedLog, PieceFault};
@@ -137,8 +137,14 @@ impl Archive {
     /// When the storage does not answer, there is no log, or a manifest cannot be used.
     pub async fn look(storage: Storage, identities: Identities) -> Result<Self, RestoreError> {
         let log = ArchivedLog::look(storage.clone(), None).await?;
-        let mut log = log.ok_or(NoPoint::NoLog)?.with_identities(identities.clone());
-        let names: Vec<PieceName> = log.runs().iter().flat_map(|run| run.pieces.clone()).collect();
+        let mut log = log
+            .ok_or(NoPoint::NoLog)?
+            .with_identities(identities.clone());
+        let names: Vec<PieceName> = log
+            .runs()
+            .iter()
+            .flat_map(|run| run.pieces.clone())
+            .collect();
         let mut pieces = Vec::new();
         for piece in names {
             let manifest = log.manifest(piece).await;
@@ -247,7 +253,9 @@ impl Archive {
             name: plan.base.name,
             why: error.to_string(),
         })?;
-        let files = self.fetch_log(plan, &restore.work_dir, &**watching, stop).await?;
+        let files = self
+            .fetch_log(plan, &restore.work_dir, &**watching, stop)
+            .await?;
         watching.begins(Stage::Start, 0);
         let error_log = restore.work_dir.join("mysqld.err");
         let starting = ScratchServer::start(&restore.program, &restore.data_dir, &error_log);

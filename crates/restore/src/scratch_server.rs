@@ -61,7 +61,7 @@ pub enum ServerError {
         /// Which.
         statement: String,
         /// What it says.
-        source: LinkError,
+        source: Box<LinkError>,
     },
     /// It gives an answer that cannot be one.
     #[error("mysqld says `{0}` for its gtid_executed")]
@@ -111,7 +111,7 @@ impl ScratchServer {
             .kill_on_drop(true)
             .spawn()
             .map_err(|source| io_error(&format!("cannot start {}", words[0]), source))?;
-        let connect = ConnectOptions::new(Endpoint::Socket(socket), USER, password);
+        let connect = ConnectOptions::new(Endpoint::unix(socket), USER, password.as_str());
         let mut server = Self {
             child,
             connect,
@@ -180,7 +180,7 @@ impl ScratchServer {
         const LIMIT: Duration = Duration::from_secs(24 * 3600);
         let refused = |source| ServerError::Refused {
             statement: statement.to_owned(),
-            source,
+            source: Box::new(source),
         };
         let mut connection = Connection::open(&self.connect).await.map_err(refused)?;
         let told = connection.query_within(statement, LIMIT).await;
@@ -198,7 +198,7 @@ impl ScratchServer {
         let refused = |statement: &'static str| {
             move |source| ServerError::Refused {
                 statement: statement.to_owned(),
-                source,
+                source: Box::new(source),
             }
         };
         let opened = Connection::open(&self.connect).await;
@@ -257,12 +257,7 @@ fn account(password: &str) -> String {
     )
 }
 
-fn words(
-    program: &ServerProgram,
-    data_dir: &Path,
-    error_log: &Path,
-    home: &Path,
-) -> Vec<String> {
+fn words(program: &ServerProgram, data_dir: &Path, error_log: &Path, home: &Path) -> Vec<String> {
     let mut words = program.command.clone();
     let (first, rest): (Vec<_>, Vec<_>) = program
         .options

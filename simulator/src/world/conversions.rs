@@ -111,7 +111,8 @@ impl World {
             "plain replication from {primary}, semi-sync: {}",
             conversions.semi_sync
         ));
-        for server in servers.values().cloned() {
+        for server in servers.values() {
+            let server = server.clone();
             let replicating = async move { server.run_plain_replication().await };
             conversions.hosts.begin(replicating);
         }

@@ -71,9 +71,15 @@ impl Place {
 
     /// A verb of `witness archive`, which needs nothing of the ring.
     fn archive(&self, set: &Cluster, verb: &str, arguments: &[&str]) -> Result<String> {
-        let file = self.options_file.as_ref().map(|file| file.display().to_string());
+        let file = self
+            .options_file
+            .as_ref()
+            .map(|file| file.display().to_string());
         let mut words = vec!["archive", verb, "--url", &self.url];
-        words.extend(file.iter().flat_map(|file| ["--options-file", file.as_str()]));
+        words.extend(
+            file.iter()
+                .flat_map(|file| ["--options-file", file.as_str()]),
+        );
         words.extend(arguments);
         let done = set.cli_within(&words, A_WHILE)?;
         done.into_text(verb)
@@ -98,7 +104,10 @@ fn program(tree: &MysqlTree, folder: &Path) -> Result<PathBuf> {
         .map(|word| format!("'{}'", word.to_string_lossy()))
         .collect();
     let path = folder.join("mysqld");
-    fs::write(&path, format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" ")))?;
+    fs::write(
+        &path,
+        format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" ")),
+    )?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     Ok(path)
 }
@@ -129,7 +138,9 @@ fn restore(
     arguments.extend(options.iter().map(String::as_str));
     arguments.extend(["--check-tables", "--output", "json"]);
     arguments.extend(target);
-    Ok(serde_json::from_str(&place.archive(set, "restore", &arguments)?)?)
+    Ok(serde_json::from_str(
+        &place.archive(set, "restore", &arguments)?,
+    )?)
 }
 
 /// A server over a restored directory, as its operator starts it.
@@ -144,7 +155,14 @@ fn launch(tree: &MysqlTree, directory: &Path) -> Result<Mysqld> {
 }
 
 #[test]
-fn what_clients_were_told_up_to_a_second_is_there_in_a_new_ring() {
+fn what_clients_were_told_up_to_a_second_is_there_in_a_new_ring_from_a_directory() {
+    let _turn = SCENES.take();
+    let place = Place::in_a_directory().unwrap();
+    through_the_loss_of_all_hosts(&place).unwrap_or_else(|error| panic!("{error:#}"));
+}
+
+#[test]
+fn what_clients_were_told_up_to_a_second_is_there_in_a_new_ring_from_s3() {
     let _turn = SCENES.take();
     let place = Place::in_s3().unwrap();
     through_the_loss_of_all_hosts(&place).unwrap_or_else(|error| panic!("{error:#}"));
@@ -154,7 +172,10 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
     let tree = MysqlTree::require();
     let set = replicaset_with(2, |options| place.adjust(options))?;
     let primary = set.primary(SOON)?;
-    let follower = set.databases().into_iter().find(|member| *member != primary);
+    let follower = set
+        .databases()
+        .into_iter()
+        .find(|member| *member != primary);
     let follower = follower.context("a follower")?;
     let write = |first| -> Result<BTreeSet<u64>> {
         let writers = Writers::of(&set, 4, first);
@@ -169,7 +190,14 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
     writers.wait_for_more(50, SOON)?;
     let config = set.config(follower).display().to_string();
     let copy = place.home.path().join("copy").display().to_string();
-    let backup = ["archive", "backup", "--config", &config, "--copy-directory", &copy];
+    let backup = [
+        "archive",
+        "backup",
+        "--config",
+        &config,
+        "--copy-directory",
+        &copy,
+    ];
     let done = set.cli_within(&backup, A_WHILE)?;
     println!("{}", done.into_text("backup")?);
     writers.wait_for_more(50, SOON)?;
@@ -181,7 +209,8 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
     std::thread::sleep(Duration::from_millis(1100));
     // A mistake, and what came behind it.
     let last = write(3_000_000)?;
-    set.client(set.primary(SOON)?).sql("DELETE FROM acked.rows WHERE id < 1000000")?;
+    set.client(set.primary(SOON)?)
+        .sql("DELETE FROM acked.rows WHERE id < 1000000")?;
     let executed = set.client(set.primary(SOON)?).gtid_executed()?;
     set.eventually("everything is archived", A_WHILE, || {
         let said = place.archive(&set, "verify", &[]);
@@ -197,10 +226,19 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
         ClusterOptions::around(&Mysqld::prepare(&tree, MysqldOptions::with_server_id(1))?),
     )?;
     drop(sources);
-    ensure!(gone.iter().all(|directory| !directory.exists()), "hosts are gone");
+    ensure!(
+        gone.iter().all(|directory| !directory.exists()),
+        "hosts are gone"
+    );
 
     let time = humantime::format_rfc3339_millis(second).to_string();
-    let planned = restore(place, &set, &tree, &place.home.path().join("dry"), &["--to-time", &time, "--dry-run"])?;
+    let planned = restore(
+        place,
+        &set,
+        &tree,
+        &place.home.path().join("dry"),
+        &["--to-time", &time, "--dry-run"],
+    )?;
     ensure!(planned["missing"] == serde_json::json!([]), "{planned}");
     ensure!(!place.home.path().join("dry").exists());
 
@@ -210,16 +248,28 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
     ensure!(report["ends_early"] == false, "{report}");
     let server = launch(&tree, &directory)?;
     let there = ids(&server.client())?;
-    let told: BTreeSet<u64> = [&before, &meanwhile, &up_to_here].into_iter().flatten().copied().collect();
+    let told: BTreeSet<u64> = [&before, &meanwhile, &up_to_here]
+        .into_iter()
+        .flatten()
+        .copied()
+        .collect();
     let lost: Vec<_> = told.difference(&there).collect();
-    ensure!(lost.is_empty(), "acknowledged up to {time} and lost: {lost:?}");
+    ensure!(
+        lost.is_empty(),
+        "acknowledged up to {time} and lost: {lost:?}"
+    );
     ensure!(there.iter().all(|id| *id < 3_000_000), "later than {time}");
     found_a_ring(&server, &there)?;
 
     // All of it, the mistake too: nothing that was archived is missing.
     let all = place.home.path().join("all");
     let report = restore(place, &set, &tree, &all, &[])?;
-    ensure!(report["gtids"].as_str().is_some_and(|gtids| gtids.parse() == executed.parse::<binlog_format::gtid::GtidSet>()), "{report}, not {executed}");
+    ensure!(
+        report["gtids"]
+            .as_str()
+            .is_some_and(|gtids| gtids.parse() == executed.parse::<binlog_format::gtid::GtidSet>()),
+        "{report}, not {executed}"
+    );
     let server = launch(&tree, &all)?;
     let there = ids(&server.client())?;
     ensure!(last.is_subset(&there) && there.iter().all(|id| *id >= 1_000_000));
@@ -234,11 +284,22 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
     let drilled: serde_json::Value = serde_json::from_str(&place.archive(&set, "drill", &words)?)?;
     println!("{drilled:#}");
     ensure!(drilled["gtids"] == report["gtids"], "{drilled}");
-    ensure!(drilled["stages"].as_array().is_some_and(|stages| stages.len() == 6), "{drilled}");
+    ensure!(
+        drilled["stages"]
+            .as_array()
+            .is_some_and(|stages| stages.len() == 6),
+        "{drilled}"
+    );
     ensure!(!drill.exists(), "a drill leaves nothing");
 
     // Wherever the archive does not lead, it says so.
-    let early = restore(place, &set, &tree, &place.home.path().join("early"), &["--to-time", "2020-01-01T00:00:00Z"]);
+    let early = restore(
+        place,
+        &set,
+        &tree,
+        &place.home.path().join("early"),
+        &["--to-time", "2020-01-01T00:00:00Z"],
+    );
     let refused = format!("{:#}", early.unwrap_err());
     ensure!(refused.contains("no base backup leads there"), "{refused}");
     Ok(())
@@ -246,7 +307,10 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
 
 /// With the restored server as its primary.
 fn found_a_ring(server: &Mysqld, restored: &BTreeSet<u64>) -> Result<()> {
-    let mut ring = Cluster::prepare(&witness_binary(Profile::Dev)?, ClusterOptions::around(server))?;
+    let mut ring = Cluster::prepare(
+        &witness_binary(Profile::Dev)?,
+        ClusterOptions::around(server),
+    )?;
     for member in 0..ring.size() {
         ring.start(member)?;
     }

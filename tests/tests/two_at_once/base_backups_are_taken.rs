@@ -1,13 +1,15 @@
 //! A follower's data get into the archive while clients write, and a mysqld that is started on what comes back goes on behind it with
 //! the log.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
-use archive::encryption::Identities;
 use archive::base_backup::{BaseForm, BaseManifest, download, look};
+use archive::encryption::Identities;
 use archive::storage::{Storage, StorageSettings};
 use serde_json::Value;
 use testkit::bounded_run::Finished;
@@ -197,7 +199,9 @@ fn restored(url: &str) -> (BaseManifest, tempfile::TempDir) {
         let base = look(&storage, None).await.unwrap().pop().unwrap();
         let place = into.path().join("data");
         let go_on = |_| ControlFlow::Continue(());
-        download(&storage, &base, &Identities::default(), &place, go_on).await.unwrap();
+        download(&storage, &base, &Identities::default(), &place, go_on)
+            .await
+            .unwrap();
         base
     });
     (base, into)

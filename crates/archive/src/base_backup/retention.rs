@@ -66,7 +66,9 @@ mod tests {
     fn what_somebody_may_want_to_go_back_to_stays() {
         // In whatever order they are told.
         let all = [30, 10, 50, 20, 40];
-        let table: [(&[u64], Option<u64>, Option<usize>, &[u64]); 14] = [
+        // The backups, since when and how many to keep, and which may go.
+        type Case<'a> = (&'a [u64], Option<u64>, Option<usize>, &'a [u64]);
+        let table: [Case<'_>; 14] = [
             (&all, None, None, &[]),
             // That of 30 is needed for what was committed in 35.
             (&all, Some(35), None, &[10, 20]),
@@ -88,7 +90,10 @@ mod tests {
             let bases: Vec<BaseManifest> = seconds.iter().map(|second| base(*second)).collect();
             let gone = may_go(&bases, since.map(|since| since * 1_000_000), newest);
             let gone: Vec<u64> = gone.iter().map(|base| base.ended_at).collect();
-            assert_eq!(gone, expected, "{seconds:?} since {since:?}, newest {newest:?}");
+            assert_eq!(
+                gone, expected,
+                "{seconds:?} since {since:?}, newest {newest:?}"
+            );
         }
     }
 }

@@ -267,7 +267,7 @@ async fn whatever_the_storage_does_what_counts_is_whole() {
         for at in 0.. {
             let faulty = FaultyStorage::with(fault, at);
             let storage = storage(faulty.clone());
-            let taken = take_in(&storage, 100, from.path(), options).await;
+            let taken = take_in(&storage, 100, from.path(), options.clone()).await;
             let happened = faulty.mend();
             if !happened {
                 taken.unwrap();
@@ -494,7 +494,9 @@ async fn what_is_only_registered_is_not_downloaded() {
     assert_eq!(known, slice::from_ref(&base));
     let into = tempfile::tempdir().unwrap();
     let absent = into.path().join("absent");
-    let refused = download(&storage, &base, &nobody(), &absent, go_on).await.unwrap_err();
+    let refused = download(&storage, &base, &nobody(), &absent, go_on)
+        .await
+        .unwrap_err();
     assert!(!absent.exists());
     let words = refused.to_string();
     assert!(
@@ -518,7 +520,9 @@ async fn nothing_is_written_into_a_directory_that_has_something() {
     assert_eq!(tree(into.path()).len(), 1);
     // One that is not there is made.
     let absent = into.path().join("a/b");
-    download(&storage, &base, &nobody(), &absent, go_on).await.unwrap();
+    download(&storage, &base, &nobody(), &absent, go_on)
+        .await
+        .unwrap();
     assert!(absent.join("ibdata1").is_file());
 }
 
@@ -667,7 +671,8 @@ async fn an_encrypted_base_backup_is_read_by_its_recipients_alone() {
     let keys = tempfile::tempdir().unwrap();
     let pair = |name: &str| {
         let (identity, recipient) = new_identity();
-        let files = ["identity", "recipient"].map(|kind| keys.path().join(format!("{name}.{kind}")));
+        let files =
+            ["identity", "recipient"].map(|kind| keys.path().join(format!("{name}.{kind}")));
         fs::write(&files[0], identity).unwrap();
         fs::write(&files[1], recipient).unwrap();
         let identities = Identities::of_files([&files[0]]).unwrap();

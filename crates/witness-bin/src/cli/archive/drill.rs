@@ -175,13 +175,14 @@ mod tests {
         let watch = Stopwatch::over(Screen::new(Format::Json));
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
-        *watch.begun() = vec![(Stage::Base, at(0)), (Stage::Log, at(3)), (Stage::Apply, at(4))];
+        *watch.begun() = vec![
+            (Stage::Base, at(0)),
+            (Stage::Log, at(3)),
+            (Stage::Apply, at(4)),
+        ];
         let took = watch.took(at(9));
         let took: Vec<_> = took.iter().map(|one| (one.stage, one.seconds)).collect();
-        assert_eq!(
-            took,
-            [("base backup", 3.0), ("log", 1.0), ("apply", 5.0)]
-        );
+        assert_eq!(took, [("base backup", 3.0), ("log", 1.0), ("apply", 5.0)]);
         watch.begins(Stage::Apply, 7);
         assert_eq!(watch.begun().len(), 3);
     }

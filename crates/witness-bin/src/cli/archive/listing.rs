@@ -11,8 +11,8 @@ use binlog_store::FileNumber;
 use raft_types::RingId;
 use serde::Serialize;
 
-use super::faults::{Damage, Range, gap_before, gaps, pieces, says_nothing, words};
 use super::bases::ListedBases;
+use super::faults::{Damage, Range, gap_before, gaps, pieces, says_nothing, words};
 use super::place::{PlaceArgs, unreachable};
 use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
 

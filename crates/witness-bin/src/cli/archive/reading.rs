@@ -12,8 +12,8 @@ use archive::reading::{ArchivedLog, PieceFault};
 use binlog_store::{FileNumber, LogPlace};
 use serde::Serialize;
 
-use super::faults::{Damage, Range, gap_before, gaps, pieces, says_nothing, words};
 use super::bases::VerifiedBases;
+use super::faults::{Damage, Range, gap_before, gaps, pieces, says_nothing, words};
 use super::place::{ReadArgs, unreachable};
 use crate::terminal::{Exit, Failure, Format, bytes_bar, print_json, print_text};
 

@@ -151,10 +151,14 @@ async fn restore(args: &RestoreArgs, format: Format) -> Result<(), Failure> {
         let missing = archive.missing(&plan).await;
         report.missing = missing.map_err(|error| failure(error.into()))?;
         let objects = plan.objects();
-        report.objects = Some(objects.map(|(name, bytes)| ToRead {
-            name: name.to_owned(),
-            bytes,
-        }).collect());
+        report.objects = Some(
+            objects
+                .map(|(name, bytes)| ToRead {
+                    name: name.to_owned(),
+                    bytes,
+                })
+                .collect(),
+        );
         return report.told(format);
     }
     let directory = std::path::absolute(&args.directory)?;
