@@ -266,7 +266,7 @@ pub(crate) mod tests {
         };
         let mut finder = PointFinder::new(target.clone(), pieces, number);
         for gtid in pieces[number].gtids.iter() {
-            let micros = u64::try_from(gtid.gno.get()).unwrap() * 1_000_000;
+            let micros = gtid.gno.get() * 1_000_000;
             finder.transaction(gtid, Some(CommitTimestamp(micros)));
         }
         Ok(finder.point())

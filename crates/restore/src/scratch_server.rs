@@ -290,6 +290,8 @@ fn words(program: &ServerProgram, data_dir: &Path, error_log: &Path, home: &Path
             "--persisted-globals-load=OFF",
             "--read-only=OFF",
             "--super-read-only=OFF",
+            // Packages of MySQL name a directory here that need not exist on the machine that restores.
+            "--secure-file-priv=NULL",
             // Nothing is acknowledged to anybody: what a crash takes is restored once more, from the beginning.
             "--innodb-flush-log-at-trx-commit=0",
         ]

@@ -189,7 +189,9 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
     let writers = Writers::of(&set, 2, 1_000_000);
     writers.wait_for_more(50, SOON)?;
     let config = set.config(follower).display().to_string();
-    let copy = place.home.path().join("copy").display().to_string();
+    let copy = place.home.path().join("copy");
+    fs::create_dir(&copy)?;
+    let copy = copy.display().to_string();
     let backup = [
         "archive",
         "backup",

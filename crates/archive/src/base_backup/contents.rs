@@ -10,8 +10,13 @@ use super::error::BaseError;
 
 /// Files at the top of a data directory that belong to one server, and not to the data: who it is, how it is configured, and its keys.
 const OF_ONE_SERVER: [&str; 4] = ["auto.cnf", "mysqld-auto.cnf", "mysqld.my", "lost+found"];
-/// Folders there that mysqld makes anew: what a clone left of itself, temporary tables, and redo that was kept for a clone.
-const MADE_ANEW: [&str; 3] = ["#clone", "#innodb_temp", "#ib_archive"];
+/// Folders there that mysqld makes anew: temporary tables, and redo that was kept for a clone.
+const MADE_ANEW: [&str; 2] = ["#innodb_temp", "#ib_archive"];
+/// The folder of what a clone left of itself, all of which is about the server that made it, but for one mark.
+const OF_A_CLONE: &str = "#clone";
+/// The mark by which mysqld makes the files of tables anew, when it starts for the first time, that a clone has in its dictionary
+/// only: those of other engines than InnoDB, as mysql.slow_log.
+const TO_BE_MADE_ANEW: &str = "#status_fix";
 /// What the names of keyring files begin with, as the components and plugins have them.
 const KEYRING: [&str; 2] = ["component_keyring", "keyring"];
 /// What names end with that are configuration, keys of TLS, logs for people, and what a process leaves while it runs.
@@ -109,6 +114,9 @@ fn list_below(data_dir: &Path, below: &Path, to: &mut Vec<Entry>) -> Result<(), 
         if below.as_os_str().is_empty() && is_left_out(name, kind) {
             continue;
         }
+        if below.as_os_str() == OF_A_CLONE && name != TO_BE_MADE_ANEW {
+            continue;
+        }
         let place = below.join(name);
         to.push(match kind {
             EntryKind::Directory => Entry {
@@ -192,6 +200,8 @@ mod tests {
     fn data_go_in_and_what_makes_a_server_that_one_stays_out() {
         let folder = tempfile::tempdir().unwrap();
         let of_data = [
+            "#clone",
+            "#clone/#status_fix",
             "#ib_16384_0.dblwr",
             "#innodb_redo",
             "#innodb_redo/#ib_redo7",
@@ -208,14 +218,14 @@ mod tests {
             "undo_001",
         ];
         let files = of_data.into_iter().filter(|name| {
-            let is_folder = ["#innodb_redo", "mysql", "shop"].contains(name);
+            let is_folder = ["#clone", "#innodb_redo", "mysql", "shop"].contains(name);
             !is_folder
         });
         fill(folder.path(), &files.collect::<Vec<_>>());
         fill(
             folder.path(),
             &[
-                "#clone/#status_recovery",
+                "#clone/#view_status",
                 "#innodb_temp/temp_1.ibt",
                 "auto.cnf",
                 "binlog.000001",
@@ -237,7 +247,7 @@ mod tests {
         let _socket = UnixListener::bind(folder.path().join("s")).unwrap();
         let entries = list(folder.path()).unwrap();
         assert_eq!(paths(&entries), of_data);
-        let redo = &entries[2];
+        let redo = &entries[4];
         assert_eq!((redo.kind, redo.bytes), (EntryKind::File, 22));
         assert_whole(folder.path(), &entries).unwrap();
     }

@@ -54,7 +54,7 @@ impl Archive {
                     return Err(listing.to_string());
                 }
                 // Each of them was there in part before it was closed, and is there as a whole then.
-                let listed = listing.json()["files"].as_array().map(Vec::clone);
+                let listed = listing.json()["files"].as_array().cloned();
                 let listed = listed.unwrap_or_default();
                 let (last, closed) = listed.split_last().ok_or("none")?;
                 let whole = |file: &Value| file["pieces"] == 1 && file["closed"] == true;
