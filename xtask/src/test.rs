@@ -3,6 +3,7 @@
 //! The first step that fails ends it. `.ci/run` calls it on a machine that has nothing but Rust and Debian. Which tests are run
 //! once more before the step of the tests has failed, [`crate::second_chance`] says.
 
+mod linting_compiler;
 mod programs;
 mod scratch_folder;
 mod steps;
@@ -191,6 +192,7 @@ fn perform(action: &Action, again: bool) -> Result<Vec<Failure>> {
     match action {
         Action::Tests => return programs::run_most(again),
         Action::TestsAlone => return programs::run_alone(again),
+        Action::Programs => programs::build()?,
         Action::Mysql => {
             let tree = mysql::provide(false)?;
             let missing = tree.missing();

@@ -65,6 +65,8 @@ pub(super) enum Action {
         arguments: Vec<&'static str>,
         variables: Vec<(&'static str, &'static str)>,
     },
+    /// Compiles and lints everything.
+    Programs,
     /// Runs the tests, but for those that must run alone.
     Tests,
     /// Runs the tests that must run alone.
@@ -130,31 +132,20 @@ impl Plan {
                 computing: simulated.chain([documentation]).collect(),
             }
         } else {
-            // All at once, also what only later steps run: alone it would be compiled anew, with other features.
-            let programs = cargo(
-                "programs",
-                &[
-                    "build",
-                    "--workspace",
-                    "--tests",
-                    "--examples",
-                    "--bin",
-                    "nemesis",
-                ],
-            );
-            let lints = lints.behind("tests alone");
             Self {
                 waiting: vec![
                     format,
                     Step::new("mysql", Action::Mysql),
-                    programs,
+                    Step::new("programs", Action::Programs),
                     Step::new("tests", Action::Tests),
                     Step::new("tests alone", Action::TestsAlone),
                     Step::new("nemesis", Action::Nemesis),
                     Step::new("packages", Action::Packages),
                     Step::new("containers", Action::Containers),
                 ],
-                computing: simulated.chain([lints, documentation]).collect(),
+                computing: simulated
+                    .chain([documentation.behind("tests alone")])
+                    .collect(),
             }
         }
     }
@@ -359,7 +350,6 @@ mod tests {
                 "broken pause",
                 "broken connections",
                 "broken format",
-                "lints",
                 "documentation"
             ]
         );
@@ -391,9 +381,7 @@ mod tests {
     fn quick_leaves_out_the_mysqld_and_only_that() {
         let (quick, full) = (Plan::new(true), Plan::new(false));
         assert_eq!(names(&quick.waiting), ["format", "lints", "tests"]);
-        let mut computing = names(&full.computing);
-        computing.retain(|name| *name != "lints");
-        assert_eq!(names(&quick.computing), computing);
+        assert_eq!(names(&quick.computing), names(&full.computing));
         let Action::Cargo {
             arguments,
             variables,
@@ -413,8 +401,8 @@ mod tests {
         let plan = from("packages").unwrap();
         assert_eq!(names(&plan.waiting), ["packages", "containers"]);
         assert_eq!(plan.computing, Plan::new(false).computing);
-        let plan = from("lints").unwrap();
-        assert_eq!(names(&plan.computing), ["lints", "documentation"]);
+        let plan = from("documentation").unwrap();
+        assert_eq!(names(&plan.computing), ["documentation"]);
         assert_eq!(names(&plan.waiting), ["nemesis", "packages", "containers"]);
         let plan = from("kept seeds").unwrap();
         assert_eq!(names(&plan.waiting)[0], "tests alone");
