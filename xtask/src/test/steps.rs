@@ -42,7 +42,7 @@ pub(crate) const BROKEN: [(&str, u64, &str); 27] = [
     ("broken trim", 1, "keep-the-tail"),
     ("broken stop", 1, "stop-the-server-first"),
     ("broken pause", 1, "resume-unasked"),
-    ("broken connections", 3, "trust-open-connections"),
+    ("broken connections", 5, "trust-open-connections"),
     ("broken format", 1, "claim-any-format"),
 ];
 
