@@ -16,7 +16,7 @@ const PLAYED: u64 = 8;
 const PLAYED_SLOWLY: u64 = 4;
 /// What is broken on purpose: the step's name, the first seed that is run, which is the first that finds it where that is far, and
 /// the simulator's word for it.
-pub(crate) const BROKEN: [(&str, u64, &str); 27] = [
+pub(crate) const BROKEN: [(&str, u64, &str); 28] = [
     ("broken barrier", 97, "narrow-without-the-barrier"),
     ("broken majority", 1, "commit-on-a-minority"),
     ("broken disk", 1, "acknowledge-before-the-disk"),
@@ -44,6 +44,7 @@ pub(crate) const BROKEN: [(&str, u64, &str); 27] = [
     ("broken pause", 1, "resume-unasked"),
     ("broken connections", 5, "trust-open-connections"),
     ("broken format", 1, "claim-any-format"),
+    ("broken conversion", 1, "release-in-words"),
 ];
 
 /// The package of the whole-system tests, which all use a mysqld.
@@ -350,6 +351,7 @@ mod tests {
                 "broken pause",
                 "broken connections",
                 "broken format",
+                "broken conversion",
                 "documentation"
             ]
         );
