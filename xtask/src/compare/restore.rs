@@ -31,7 +31,7 @@ use crate::compare::setup::command_line;
 const FIGURES: &str = "restore";
 /// Longer than anybody needs.
 const LIMIT: Duration = Duration::from_secs(1800);
-/// Members before the clients write: the primary is the first one.
+/// The member whose mysqld is the primary.
 const PRIMARY: usize = 0;
 /// What a restore starts its mysqld with, as far as it is about speed.
 const AS_IN_A_RESTORE: [&str; 3] = [
@@ -213,8 +213,9 @@ impl Bed {
             log_bytes: 0,
             checksums: TableChecksums::default(),
         };
-        let mut backup = bed.archive_verb("backup");
-        backup.arg("--on-primary").arg("--copy-directory");
+        // The member's configuration says where the archive is.
+        let mut backup = Command::new(witness);
+        backup.args(["archive", "backup", "--on-primary", "--copy-directory"]);
         backup
             .arg(&copies)
             .arg("--config")
