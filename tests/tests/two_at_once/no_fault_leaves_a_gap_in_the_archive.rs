@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use testkit::bounded_run::Finished;
 use testkit::cluster::{Beside, Cluster, ClusterOptions, MemberOptions};
 use testkit::object_storage::{Conduct, ObjectStorage};
@@ -99,19 +99,24 @@ fn archive(set: &Cluster, place: &[String], verb: &str, arguments: &[&str]) -> F
     set.cli(&words).unwrap()
 }
 
-/// What one chain without a gap says of itself, and its files, which are those of a member.
+/// One chain without a gap says so of itself, and its files are those of a member. The ring may note something meanwhile, as that a
+/// member is back, and the archive has it a moment later.
 fn is_one_chain_of(set: &Cluster, place: &[String], member: usize) {
-    let verified = archive(set, place, "verify", &[]);
-    assert!(verified.status.success(), "{verified:?}");
-    let out = tempfile::tempdir().unwrap();
-    let directory = out.path().display().to_string();
-    let fetched = archive(set, place, "fetch", &["--directory", &directory]);
-    assert!(fetched.status.success(), "{fetched:?}");
-    for path in set.log_files(member).unwrap().paths() {
-        let name = path.file_name().unwrap();
-        let archived = fs::read(out.path().join(name)).unwrap();
-        assert!(archived == fs::read(&path).unwrap(), "{name:?} is another");
-    }
+    set.eventually("the archive has the member's files", GOES_ON, || {
+        let verified = archive(set, place, "verify", &[]);
+        ensure!(verified.status.success(), "{verified:?}");
+        let out = tempfile::tempdir()?;
+        let directory = out.path().display().to_string();
+        let fetched = archive(set, place, "fetch", &["--directory", &directory]);
+        ensure!(fetched.status.success(), "{fetched:?}");
+        for path in set.log_files(member)?.paths() {
+            let name = path.file_name().context("a file has a name")?;
+            let archived = fs::read(out.path().join(name))?;
+            ensure!(archived == fs::read(&path)?, "{name:?} is another");
+        }
+        Ok(())
+    })
+    .unwrap();
 }
 
 /// The commits that were tried between two moments.
