@@ -3,13 +3,12 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use testkit::bounded_run::{Finished, run};
+use testkit::bounded_run::{Finished, run, write_program};
 use testkit::documentation::{Block, blocks};
 
 /// The blocks of a page that nobody has taken yet.
@@ -192,31 +191,6 @@ impl Shell {
         println!("{said}");
         Ok(said)
     }
-}
-
-/// Writes a program into a folder that runs these words, with its own arguments between them and further ones.
-///
-/// # Errors
-/// When it cannot be written.
-pub fn write_program(
-    folder: &Path,
-    name: &str,
-    before: &[OsString],
-    behind: &[String],
-) -> Result<PathBuf> {
-    let before = before.iter().map(|word| word.to_string_lossy());
-    let before: Vec<String> = before.map(|word| quoted(&word)).collect();
-    let behind: Vec<String> = behind.iter().map(|word| quoted(word)).collect();
-    let (before, behind) = (before.join(" "), behind.join(" "));
-    let path = folder.join(name);
-    fs::write(&path, format!("#!/bin/sh\nexec {before} \"$@\" {behind}\n"))?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-    Ok(path)
-}
-
-/// As one word of the shell.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]

@@ -3,12 +3,14 @@
 //! Everything that the fixtures run goes through here, so that a hung server fails a test instead of hanging it.
 //! A program that passes its deadline is killed: only that child, by its own handle.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use std::{env, thread};
+use std::{env, fs, thread};
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -195,6 +197,33 @@ fn collect(drained: Option<JoinHandle<Vec<u8>>>) -> Vec<u8> {
     drained
         .and_then(|thread| thread.join().ok())
         .unwrap_or_default()
+}
+
+// Programs that are other ones with arguments of their own.
+
+/// Writes a program into a folder that runs these words, with its own arguments between them and further ones.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_program(
+    folder: &Path,
+    name: &str,
+    before: &[OsString],
+    behind: &[String],
+) -> Result<PathBuf> {
+    let before = before.iter().map(|word| word.to_string_lossy());
+    let before: Vec<String> = before.map(|word| quoted(&word)).collect();
+    let behind: Vec<String> = behind.iter().map(|word| quoted(word)).collect();
+    let (before, behind) = (before.join(" "), behind.join(" "));
+    let path = folder.join(name);
+    fs::write(&path, format!("#!/bin/sh\nexec {before} \"$@\" {behind}\n"))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    Ok(path)
+}
+
+/// As one word of the shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 // Cargo, called by a program that cargo runs.

@@ -7,7 +7,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -261,17 +260,7 @@ impl MysqlTree {
     /// When it cannot be written.
     pub fn as_one_program(&self, program: &Path, folder: &Path) -> Result<PathBuf> {
         let name = program.file_name().context("a program has a name")?;
-        let path = folder.join(name);
-        let words = self.words(program).into_iter();
-        let words: Vec<String> = words
-            .map(|word| format!("'{}'", word.to_string_lossy()))
-            .collect();
-        fs::write(
-            &path,
-            format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" ")),
-        )?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-        Ok(path)
+        bounded_run::write_program(folder, &name.to_string_lossy(), &self.words(program), &[])
     }
 
     /// A command that runs one of the programs which a tree may lack.

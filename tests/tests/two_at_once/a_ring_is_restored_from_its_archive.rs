@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use testkit::cluster::{Cluster, ClusterOptions, Profile, witness_binary};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions};
-use witness_tests::{Writers, replicaset_with, write_program};
+use witness_tests::{Writers, replicaset_with};
 
 use crate::SCENES;
 use crate::the_log_is_archived::{Reader, wait_until_archived};
@@ -59,11 +59,6 @@ pub(crate) fn ids(client: &MysqlClient) -> Result<BTreeSet<u64>> {
     ids.collect()
 }
 
-/// mysqld of the tests as one program.
-fn program(tree: &MysqlTree, folder: &Path) -> Result<PathBuf> {
-    write_program(folder, "mysqld", &tree.words(&tree.mysqld), &[])
-}
-
 /// What mysqld of the tests needs, as options of a command.
 fn mysqld_options(tree: &MysqlTree) -> Vec<String> {
     let mut options: Vec<String> = tree.server_options();
@@ -83,7 +78,8 @@ fn restore(
     directory: &Path,
     target: &[&str],
 ) -> Result<serde_json::Value> {
-    let program = program(tree, place.home.path())?.display().to_string();
+    let program = tree.as_one_program(&tree.mysqld, place.home.path())?;
+    let program = program.display().to_string();
     let directory = directory.display().to_string();
     let options = mysqld_options(tree);
     let mut arguments = vec!["--directory", &directory, "--mysqld", &program];
@@ -220,7 +216,8 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
     ensure!(last.is_subset(&there) && there.iter().all(|id| *id >= 1_000_000));
 
     let drill = place.home.path().join("drill");
-    let program = program(&tree, place.home.path())?.display().to_string();
+    let program = tree.as_one_program(&tree.mysqld, place.home.path())?;
+    let program = program.display().to_string();
     let options = mysqld_options(&tree);
     let mut words = vec!["--mysqld", &program, "--output", "json"];
     let shown = drill.display().to_string();
