@@ -111,6 +111,16 @@ enum Slot {
     Here(Timeline, Arc<CachedFile>, Instant),
 }
 
+impl State {
+    /// Whether it is this one who says when a file has come.
+    fn comes_by(&self, number: FileNumber, told: &watch::Sender<Option<Outcome>>) -> bool {
+        match self.slots.get(&number) {
+            Some(Slot::Comes(_, comes)) => told.subscribe().same_channel(comes),
+            _ => false,
+        }
+    }
+}
+
 /// A file on disk. It goes with the last one who has it.
 struct CachedFile {
     /// Closed before its room is given back.
@@ -252,8 +262,7 @@ impl FileCache {
             let room = self.room(number, bytes).await?;
             let turn = self.turns.acquire().await;
             let _turn = turn.map_err(|_| ServingError::BrokenOff(number))?;
-            // One is the slot's own.
-            if told.receiver_count() <= 1 {
+            if self.give_up(number, &told) {
                 return Err(ServingError::BrokenOff(number));
             }
             let _writing = Writing::begin(&self, number, bytes)?;
@@ -266,12 +275,8 @@ impl FileCache {
         };
         let outcome = fetched.await;
         let mut state = self.lock();
-        let is_own = |slot: &Slot| match slot {
-            Slot::Comes(_, comes) => told.subscribe().same_channel(comes),
-            Slot::Here(..) => false,
-        };
         let mut own = None;
-        if state.slots.get(&number).is_some_and(is_own) {
+        if state.comes_by(number, &told) {
             own = match &outcome {
                 Ok(file) => {
                     let here = Slot::Here(timeline, file.clone(), Instant::now());
@@ -292,6 +297,18 @@ impl FileCache {
         drop(state);
         told.send_replace(Some(outcome));
         drop(own);
+    }
+
+    /// Whether nobody waits for a file any more. It is then no longer on its way, so that whoever comes next begins anew.
+    fn give_up(&self, number: FileNumber, told: &watch::Sender<Option<Outcome>>) -> bool {
+        let mut state = self.lock();
+        let own = state.comes_by(number, told);
+        // One is the slot's own.
+        let waits = told.receiver_count() > usize::from(own);
+        if own && !waits {
+            state.slots.remove(&number);
+        }
+        !waits
     }
 
     /// Waits until there is room for a file.

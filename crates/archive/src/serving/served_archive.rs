@@ -167,7 +167,8 @@ impl ServedArchive {
             let middle = fits + (not - fits) / 2;
             let first = files.get(middle).and_then(|file| file.pieces.first());
             let Some(first) = first.copied() else { break };
-            let manifest = manifest(archived, first).await?;
+            let manifest = manifest(archived, first).await;
+            let manifest = manifest.inspect_err(|error| self.cache.failed(error))?;
             match have.contains_set(&manifest.gtids_before) {
                 true => fits = middle,
                 false => not = middle,

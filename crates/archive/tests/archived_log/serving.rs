@@ -431,15 +431,15 @@ async fn what_is_on_disk_is_bounded_and_nothing_goes_that_is_read() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_reads_goes_after_a_while_and_a_crash_leaves_nothing() {
     let of = Purged::new().await;
-    let served = of.served_with(|options| options.idle = Duration::from_millis(100));
+    let served = of.served_with(|options| options.idle = Duration::from_secs(1));
     let held = served.fetch(&of, 1).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
     served.archive.tidy();
     of.is_read(&served, 1).await;
     drop(held);
     served.archive.tidy();
     of.is_read(&served, 1).await;
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
     served.archive.tidy();
     assert!(served.archive.read(number(1), 0, 10).await.is_none());
     assert_eq!(served.archive.figures(None).disk_bytes, 0);
