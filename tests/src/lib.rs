@@ -3,6 +3,7 @@
 
 mod agreement;
 mod applied;
+mod pages;
 mod replicaset;
 mod scene;
 mod server_contents;
@@ -13,6 +14,7 @@ mod written_rows;
 
 pub use agreement::{assert_nothing_lost_or_doubled, ring_gtids};
 pub use applied::Pair;
+pub use pages::{Page, Shell, write_program};
 pub use replicaset::{replicaset, replicaset_in, replicaset_with};
 pub use scene::Scene;
 pub use server_contents::{ServerContents, difference, server_contents};

@@ -11,6 +11,7 @@ mod lag;
 mod large_transaction;
 mod measurement;
 mod processor_time;
+mod restore;
 mod servers;
 mod setup;
 mod summary;
@@ -28,6 +29,8 @@ pub(crate) enum Comparison {
     Distance(distance::Options),
     /// The same binlogs applied by MySQL's own replica and by this applier
     Apply(apply::Options),
+    /// An archive restored, and its log applied by mysqlbinlog | mysql
+    Restore(restore::Options),
     /// How far followers are behind a primary that is written to at a rate, and up to which rate they keep up
     Lag(lag::Options),
     /// How long one large transaction holds small commits up, and what it takes of memory
@@ -43,6 +46,7 @@ pub(crate) fn run(comparison: &Comparison) -> Result<()> {
         Comparison::Failover(options) => failover::run(options),
         Comparison::Distance(options) => distance::run(options),
         Comparison::Apply(options) => apply::run(options),
+        Comparison::Restore(options) => restore::run(options),
         Comparison::Lag(options) => lag::run(options),
         Comparison::LargeTransaction(options) => large_transaction::run(options),
         Comparison::Idle(options) => idle::run(options),

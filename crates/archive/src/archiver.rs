@@ -189,14 +189,32 @@ impl Archiver {
     /// # Errors
     /// When a part of it fails; what the archive has is looked up anew at the next step.
     pub async fn step(&mut self, mark: Option<OpId>) -> Result<Step, ArchiveError> {
-        let done = self.try_step(mark).await;
+        let committed = self.log.committed_end(mark);
+        self.step_to(committed, mark).await
+    }
+
+    /// The same of what was committed at a moment, which [`LogHandle::committed_end`] has told. Where the log grows all the time, there
+    /// is an end of that, and whole files get their turn.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub async fn step_to(
+        &mut self,
+        committed: LogPlace,
+        mark: Option<OpId>,
+    ) -> Result<Step, ArchiveError> {
+        let done = self.try_step(committed, mark).await;
         if done.is_err() {
             self.forget();
         }
         done
     }
 
-    async fn try_step(&mut self, mark: Option<OpId>) -> Result<Step, ArchiveError> {
+    async fn try_step(
+        &mut self,
+        committed: LogPlace,
+        mark: Option<OpId>,
+    ) -> Result<Step, ArchiveError> {
         let mut known = match self.known.take() {
             Some(known) => known,
             None => self.look().await?,
@@ -208,8 +226,7 @@ impl Archiver {
             self.known = Some(known);
             return Ok(Step::Nothing);
         }
-        // In this order: what is committed is in a file that is there.
-        let committed = self.log.committed_end(mark);
+        // Looked at behind what is committed, which is in a file that is there.
         let files = self.log.files().into_iter();
         let log = Log {
             files: files.map(|file| (file.number, file.bytes)).collect(),
@@ -223,6 +240,10 @@ impl Archiver {
         };
         let (piece, gap_from) = match next {
             Next::GoOn(piece) | Next::Whole(piece) => (piece, None),
+            Next::Fill(piece) => {
+                tracing::warn!(%piece, "the archive has lost this, and the log still has it");
+                (piece, None)
+            }
             Next::BehindAGap { from, piece } => (piece, Some(from)),
             Next::Nothing => {
                 self.known = Some(known);

@@ -62,10 +62,12 @@ pub fn listing(text: &str) -> usize {
     let Some(log) = log_of(text) else {
         return count;
     };
-    // Each file is gone on with, and then archived as a whole; one of them stands behind a gap.
-    for _ in 0..=2 * MOST_FILES + 1 {
-        let (Next::GoOn(piece) | Next::BehindAGap { piece, .. } | Next::Whole(piece)) =
-            next(&pieces, Timeline::FIRST, &log)
+    // Each file is gone on with, has one gap filled to its end, and is archived as a whole then; one of them stands behind a gap.
+    for _ in 0..=3 * MOST_FILES + 1 {
+        let (Next::GoOn(piece)
+        | Next::BehindAGap { piece, .. }
+        | Next::Fill(piece)
+        | Next::Whole(piece)) = next(&pieces, Timeline::FIRST, &log)
         else {
             return count;
         };

@@ -26,6 +26,8 @@ pub enum Next {
         /// What the log has first.
         piece: PieceName,
     },
+    /// Archive this piece, which lies in a gap of the archive: something of it was lost there, and the log still has it.
+    Fill(PieceName),
     /// Archive this file as a whole, in the place of its pieces.
     Whole(PieceName),
     /// The archive has everything that is committed.
@@ -55,7 +57,10 @@ pub fn next(archive: &Pieces, timeline: Timeline, log: &Log) -> Next {
         }
         reached => match piece(reached.unwrap_or(begins)) {
             Some(piece) => Next::GoOn(piece),
-            None => whole(&history, timeline, log).map_or(Next::Nothing, Next::Whole),
+            None => match in_a_gap(&history, timeline, log) {
+                Some(piece) => Next::Fill(piece),
+                None => whole(&history, timeline, log).map_or(Next::Nothing, Next::Whole),
+            },
         },
     }
 }
@@ -78,6 +83,24 @@ fn piece_from(timeline: Timeline, from: LogPlace, log: &Log) -> Option<PieceName
         start: from.offset,
         end,
         closed,
+    })
+}
+
+/// What the log has of the first gap of which it has something. A gap between two histories is left alone: with an earlier file, the later
+/// one would begin earlier.
+fn in_a_gap(history: &[Run], timeline: Timeline, log: &Log) -> Option<PieceName> {
+    history.windows(2).find_map(|runs| {
+        let (last, next) = (runs[0].pieces.last()?, runs[1].pieces.first()?);
+        if (last.timeline, next.timeline) != (timeline, timeline) {
+            return None;
+        }
+        let &(first, _) = log.files.first()?;
+        let from = last.goes_on().max(LogPlace {
+            file: first,
+            offset: 0,
+        });
+        let piece = piece_from(timeline, from, log)?;
+        (from < next.begins()).then_some(piece)
     })
 }
 
@@ -161,6 +184,48 @@ mod tests {
         assert_eq!(next(&archive, ONE, &log), gap);
     }
 
+    /// A storage has lost what it had said that it has.
+    #[test]
+    fn a_gap_is_filled_as_far_as_the_log_has_what_is_missing() {
+        let files = [(3, 50), (4, 60), (5, 70), (6, 90)];
+        let all = log(&files, at(6, 80));
+        let archive = [
+            piece(3, 0, 20, false),
+            piece(5, 40, 70, true),
+            piece(6, 0, 80, false),
+        ];
+        let fills = |files: &[(u64, u64)], archive: &[PieceName]| {
+            let mut archive: Pieces = archive.iter().copied().collect();
+            let log = log(files, all.committed);
+            let mut filled = Vec::new();
+            while let Next::Fill(piece) = next(&archive, ONE, &log) {
+                archive.add(piece);
+                filled.push(piece);
+            }
+            (filled, archive.history(ONE).len())
+        };
+        let rest = [
+            piece(3, 20, 50, true),
+            piece(4, 0, 60, true),
+            piece(5, 0, 70, true),
+        ];
+        assert_eq!(fills(&files, &archive), (rest.to_vec(), 1));
+        // Without what was purged meanwhile.
+        assert_eq!(fills(&files[1..], &archive), (rest[1..].to_vec(), 2));
+        assert_eq!(fills(&files[3..], &archive), (Vec::new(), 2));
+        // Where a later history goes on, nothing of it is put before its first file.
+        let of_two = [
+            piece(3, 0, 20, false),
+            PieceName {
+                timeline: Timeline(2),
+                ..archive[2]
+            },
+        ];
+        let of_two: Pieces = of_two.into_iter().collect();
+        let nothing = next(&of_two, Timeline(2), &all);
+        assert_eq!(nothing, Next::Nothing);
+    }
+
     /// Somebody has deleted more than what was pruned.
     #[test]
     fn an_archive_of_which_nothing_is_left_goes_on_where_it_begins() {
@@ -217,7 +282,7 @@ mod tests {
             let mut gaps = 0;
             loop {
                 match next(&archive, ONE, &left) {
-                    Next::GoOn(piece) | Next::Whole(piece) => archive.add(piece),
+                    Next::GoOn(piece) | Next::Fill(piece) | Next::Whole(piece) => archive.add(piece),
                     Next::BehindAGap { piece, .. } => { archive.add(piece); gaps += 1; }
                     Next::Nothing => break,
                 }

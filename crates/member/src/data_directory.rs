@@ -310,6 +310,9 @@ impl consensus::IdentityFile for BoundFile {
 const UNMANAGED_FILE: &str = "hands-off";
 const CONTENT: &[u8] =
     b"This member does not manage its mysqld until `witness enable-raft` is run again.\n";
+/// What a note says besides where the mysqld was the primary.
+const OF_THE_PRIMARY: &[u8] =
+    b"Its mysqld was the primary, and had everything that the ring has.\n";
 
 /// The note in the data directory that the member leaves its mysqld alone: it neither starts nor stops it, nor opens, closes or
 /// applies. `witness enable-raft` and `witness disable-raft` have it written and removed; a restart of the member changes nothing.
@@ -338,6 +341,24 @@ impl UnmanagedNote {
     /// What the operating system says.
     pub(crate) fn set(&self) -> io::Result<()> {
         durable_file::replace(&self.data_dir.join(UNMANAGED_FILE), CONTENT)
+    }
+
+    /// Writes it for a mysqld that was the primary, is closed, and had everything that the ring has. Durable when it returns.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn set_at_the_primary(&self) -> io::Result<()> {
+        let content = [CONTENT, OF_THE_PRIMARY].concat();
+        durable_file::replace(&self.data_dir.join(UNMANAGED_FILE), &content)
+    }
+
+    /// Whether it was written so.
+    ///
+    /// # Errors
+    /// When it cannot be read, as where there is none.
+    pub(crate) fn is_of_the_primary(&self) -> io::Result<bool> {
+        let content = std::fs::read(self.data_dir.join(UNMANAGED_FILE))?;
+        Ok(content.ends_with(OF_THE_PRIMARY))
     }
 
     /// Removes it. Durable when it returns.
@@ -493,6 +514,9 @@ mod unmanaged_note_tests {
         note.set().unwrap();
         note.set().unwrap();
         assert!(UnmanagedNote::of(directory.path()).is_set().unwrap());
+        assert!(!note.is_of_the_primary().unwrap());
+        note.set_at_the_primary().unwrap();
+        assert!(note.is_set().unwrap() && note.is_of_the_primary().unwrap());
         note.clear().unwrap();
         assert!(!note.is_set().unwrap());
     }

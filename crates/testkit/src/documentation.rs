@@ -46,17 +46,57 @@ pub fn shell_blocks(page: &str, heading: &str) -> Result<Vec<String>> {
         .split("\n## ")
         .find_map(|part| part.strip_prefix(heading));
     let below = below.with_context(|| format!("{page} has no heading `{heading}`"))?;
-    let blocks: Vec<String> = below
-        .split("\n```sh\n")
-        .skip(1)
-        .filter_map(|rest| rest.split_once("\n```"))
-        .map(|(block, _)| block.to_owned())
+    let blocks = fenced(below).into_iter();
+    let blocks: Vec<String> = blocks
+        .filter(|block| block.language == "sh")
+        .map(|block| block.text)
         .collect();
     ensure!(
         !blocks.is_empty(),
         "{page} has no commands below `{heading}`"
     );
     Ok(blocks)
+}
+
+/// A block of a page between two fences.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// What stands behind the first fence, as `sh`.
+    pub language: String,
+    /// Its lines, without the indentation of the fence.
+    pub text: String,
+}
+
+/// All such blocks of a page, in their order.
+///
+/// # Errors
+/// When the page cannot be read, or has none.
+pub fn blocks(page: &str) -> Result<Vec<Block>> {
+    let text = fs::read_to_string(crate::checkout().join(page))?;
+    let blocks = fenced(&text);
+    ensure!(!blocks.is_empty(), "{page} has no blocks");
+    Ok(blocks)
+}
+
+fn fenced(text: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let Some((indentation, language)) = line.split_once("```") else {
+            continue;
+        };
+        if !indentation.trim().is_empty() {
+            continue;
+        }
+        let within = lines.by_ref();
+        let within = within.take_while(|line| line.trim() != "```");
+        let within = within.map(|line| line.strip_prefix(indentation).unwrap_or(line));
+        blocks.push(Block {
+            language: language.to_owned(),
+            text: within.collect::<Vec<_>>().join("\n"),
+        });
+    }
+    blocks
 }
 
 fn find_pages(folder: &Path, pages: &mut Vec<PathBuf>) -> Result<()> {
@@ -110,6 +150,21 @@ mod tests {
         let text =
             "witness status\n```\nwitness a\n```\n  ```sh\n  witness b \\\n    --c\n  ls\n  ```\n";
         assert_eq!(shell_lines(text), ["witness b --c", "ls"]);
+    }
+
+    #[test]
+    fn blocks_are_read_with_their_languages() {
+        let text = "`a`\n```sh\nb \\\n  c\n```\n* ```toml\n  ```toml\n  d = 1\n\n  ```\n```\n```\n";
+        let block = |language: &str, text: &str| Block {
+            language: language.to_owned(),
+            text: text.to_owned(),
+        };
+        let expected = [
+            block("sh", "b \\\n  c"),
+            block("toml", "d = 1\n"),
+            block("", ""),
+        ];
+        assert_eq!(fenced(text), expected);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -252,6 +253,25 @@ impl MysqlTree {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
         command
+    }
+
+    /// `program` of this tree as one file in `folder`, for what takes the path of a program: a script, where it has a loader.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn as_one_program(&self, program: &Path, folder: &Path) -> Result<PathBuf> {
+        let name = program.file_name().context("a program has a name")?;
+        let path = folder.join(name);
+        let words = self.words(program).into_iter();
+        let words: Vec<String> = words
+            .map(|word| format!("'{}'", word.to_string_lossy()))
+            .collect();
+        fs::write(
+            &path,
+            format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" ")),
+        )?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        Ok(path)
     }
 
     /// A command that runs one of the programs which a tree may lack.

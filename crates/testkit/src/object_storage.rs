@@ -1,18 +1,20 @@
 //! An S3 server on loopback, in this process: it checks signatures as Amazon's does, and keeps its objects as files. It can refuse,
-//! fail, say nothing or answer late for a while.
+//! fail, say nothing, answer late or lie for a while.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use hyper::Method;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::{Body, HttpResponse};
 use s3s_fs::FileSystem;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -37,6 +39,12 @@ pub enum Conduct {
     IsSilent,
     /// It does what it is asked, and answers so late ([`LATE`]).
     AnswersLate,
+    /// It says that it has stored an object, and has not.
+    Forgets,
+    /// It stores other bytes than those that it was given, as many of them, and says nothing of it.
+    KeepsOthers,
+    /// It gives other bytes than those of an object, as many of them.
+    GivesOthers,
 }
 
 /// How late.
@@ -75,7 +83,13 @@ impl ObjectStorage {
             .worker_threads(1)
             .enable_all()
             .build()?;
-        let serving = serve(listener, service, conduct.clone(), requests.clone());
+        let serving = serve(Server {
+            listener,
+            service,
+            folder: folder.path().to_owned(),
+            conduct: conduct.clone(),
+            requests: requests.clone(),
+        });
         let thread = std::thread::Builder::new().name("object-storage".into());
         let thread = thread.spawn(move || {
             runtime.block_on(async {
@@ -114,6 +128,19 @@ impl ObjectStorage {
         ]
     }
 
+    /// Writes them into `archive.toml` of a folder, as `archive.options_file` names it.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_options(&self, folder: &Path) -> Result<PathBuf> {
+        let file = folder.join("archive.toml");
+        let lines = self
+            .options()
+            .map(|(name, value)| format!("{name} = {value:?}\n"));
+        std::fs::write(&file, lines.concat())?;
+        Ok(file)
+    }
+
     /// Has it conduct itself so from now on.
     pub fn conduct(&self, conduct: Conduct) {
         self.conduct.store(conduct as u8, Ordering::Relaxed);
@@ -127,7 +154,7 @@ impl ObjectStorage {
 
     /// The folder in which the objects of the bucket are files.
     #[must_use]
-    pub fn bucket(&self) -> std::path::PathBuf {
+    pub fn bucket(&self) -> PathBuf {
         let root: &Path = self.folder.path();
         root.join(BUCKET)
     }
@@ -143,18 +170,23 @@ impl Drop for ObjectStorage {
     }
 }
 
-async fn serve(
+/// What the server's thread has.
+struct Server {
     listener: std::net::TcpListener,
     service: S3Service,
+    folder: PathBuf,
     conduct: Arc<AtomicU8>,
     requests: Arc<AtomicU64>,
-) -> Result<()> {
-    let listener = TcpListener::from_std(listener)?;
+}
+
+async fn serve(server: Server) -> Result<()> {
+    let listener = TcpListener::from_std(server.listener)?;
     loop {
         let (stream, _) = listener.accept().await?;
-        let (service, conduct, requests) = (service.clone(), conduct.clone(), requests.clone());
+        let (service, folder) = (server.service.clone(), server.folder.clone());
+        let (conduct, requests) = (server.conduct.clone(), server.requests.clone());
         let answering = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-            let (service, conduct) = (service.clone(), conduct.clone());
+            let (service, folder, conduct) = (service.clone(), folder.clone(), conduct.clone());
             requests.fetch_add(1, Ordering::Relaxed);
             async move {
                 let is = |one: Conduct| conduct.load(Ordering::Relaxed) == one as u8;
@@ -164,12 +196,32 @@ async fn serve(
                 if is(Conduct::HangsUp) {
                     return Err(anyhow!("it hangs up"));
                 }
+                let stores = request.method() == Method::PUT;
+                // Listings stay true, and looks at what is there.
+                let gives = request.method() == Method::GET && request.uri().query().is_none();
+                let object = folder.join(request.uri().path().trim_start_matches('/'));
+                if stores && is(Conduct::Forgets) {
+                    all_of(&mut Body::from(request.into_body())).await?;
+                    return Ok(hyper::Response::builder()
+                        .header(hyper::header::ETAG, "\"0123456789abcdef\"")
+                        .body(Body::empty())?);
+                }
                 let answers_late = is(Conduct::AnswersLate);
+                let keeps_others = stores && is(Conduct::KeepsOthers);
+                let gives_others = gives && is(Conduct::GivesOthers);
                 let answer = Service::call(&service, request).await;
+                let mut answer: HttpResponse = answer.map_err(|error| anyhow!("{error:?}"))?;
                 if answers_late {
                     tokio::time::sleep(LATE).await;
                 }
-                answer.map_err(|error| anyhow!("{error:?}"))
+                if keeps_others && answer.status().is_success() {
+                    std::fs::write(&object, others(&std::fs::read(&object)?))?;
+                }
+                if gives_others && answer.status().is_success() {
+                    let bytes = all_of(answer.body_mut()).await?;
+                    *answer.body_mut() = Body::from(others(&bytes));
+                }
+                Ok(answer)
             }
         });
         tokio::spawn(async move {
@@ -183,4 +235,14 @@ async fn serve(
             );
         });
     }
+}
+
+async fn all_of(body: &mut Body) -> Result<Vec<u8>> {
+    let bytes = body.store_all_limited(usize::MAX).await;
+    Ok(bytes.map_err(|error| anyhow!("{error}"))?.to_vec())
+}
+
+/// As many bytes, which are neither a frame of zstd nor JSON any more.
+fn others(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().rev().copied().collect()
 }

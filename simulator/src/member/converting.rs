@@ -16,6 +16,7 @@ use raft_types::MemberId;
 use tokio::time::Instant;
 
 use crate::member::admin_calls::{AdminCalls, Answer, PATIENCE, Question, Silence, Status};
+use crate::member::without_folder_names;
 use crate::record::Record;
 
 /// One run of the command.
@@ -78,7 +79,10 @@ impl ConversionCommand {
                 }
             }
         };
-        ended.map_err(|why| why.replace(&data_dir.display().to_string(), "DIR"))
+        ended.map_err(|why| {
+            // Words of other members name their own directories.
+            without_folder_names(&why.replace(&data_dir.display().to_string(), "DIR"))
+        })
     }
 }
 

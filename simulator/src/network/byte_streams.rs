@@ -143,6 +143,29 @@ impl Direction {
         woken.extend(self.reader.take());
         woken.extend(self.writer.take());
     }
+
+    /// The sending end's machine has nothing more to do with the connection, and answers what came over it with a reset, which
+    /// arrives at `at`: behind what is on its way. What got lost is not sent again. Each segment that comes is answered; the first
+    /// answer is the one that counts, and those behind it must not hold it up.
+    fn answers_with_a_reset(&mut self, at: Tick, now: Tick) {
+        let is_reset = |segment: &Segment| matches!(segment.content, Content::Reset);
+        if self.under_way.iter().any(is_reset) {
+            return;
+        }
+        let is_lost = |segment: &Segment| segment.tries > 0;
+        if let Some(lost) = self.under_way.iter().position(is_lost) {
+            self.under_way.truncate(lost);
+        }
+        if self.under_way.is_empty() {
+            self.moved = now;
+        }
+        let last = self.under_way.back().map_or(at, |last| last.at);
+        self.under_way.push_back(Segment {
+            at: at.max(last),
+            tries: 0,
+            content: Content::Reset,
+        });
+    }
 }
 
 impl ByteStreams {
@@ -395,18 +418,18 @@ impl Connection {
                 break;
             };
             match segment.content {
+                // Of both directions: who writes is told, also who has seen the end of what it reads.
                 Content::Reset => {
-                    direction.ends(Over::Failed(io::ErrorKind::ConnectionReset), woken)
+                    for direction in &mut self.directions {
+                        direction.ends(Over::Failed(io::ErrorKind::ConnectionReset), woken);
+                    }
+                    self.directions[1 - side].under_way.clear();
+                    return;
                 }
                 // Nobody has it any more: the machine says so.
                 Content::Bytes(_) if other_is_gone => {
                     let at = wire.arrival(id, to, from).unwrap_or(now + FIRST_RETRY);
-                    let reset = Segment {
-                        at,
-                        tries: 0,
-                        content: Content::Reset,
-                    };
-                    self.directions[1 - side].under_way.push_front(reset);
+                    self.directions[1 - side].answers_with_a_reset(at, now);
                     return;
                 }
                 Content::Bytes(bytes) => {
@@ -736,6 +759,47 @@ mod tests {
         net.steps(2);
         let refused = now(&mut connecting).err().map(|error| error.kind());
         assert_eq!(refused, Some(io::ErrorKind::ConnectionRefused));
+    }
+
+    #[test]
+    fn who_goes_on_writing_is_reset_although_each_of_its_writes_is_answered() {
+        let mut net = Net::new();
+        let (mut one, two) = net.connect(None);
+        drop(two);
+        for _ in 0..2 {
+            now(one.write_all(b"a")).expect("nothing is known yet");
+            net.steps(1);
+        }
+        assert_eq!(read(&mut one).expect("the end").expect("the end"), b"");
+        net.steps(1);
+        // Who has seen the end of what it reads is told all the same.
+        let written = now(one.write_all(b"a")).map_err(|error| error.kind());
+        assert_eq!(written, Err(io::ErrorKind::ConnectionReset));
+        drop(one);
+        net.steps(1);
+        assert!(net.streams.state().connections.is_empty());
+    }
+
+    #[test]
+    fn a_reset_comes_behind_what_is_on_its_way_and_in_the_place_of_what_got_lost() {
+        let segment = |at, tries| Segment {
+            at: Tick(at),
+            tries,
+            content: Content::End,
+        };
+        let resets = |direction: &Direction| {
+            let under_way = direction.under_way.iter();
+            let told =
+                under_way.map(|segment| (segment.at.0, matches!(segment.content, Content::Reset)));
+            told.collect::<Vec<_>>()
+        };
+        let mut direction = Direction::new(ONE, TWO, None);
+        direction.under_way.extend([segment(9, 0), segment(20, 1)]);
+        direction.answers_with_a_reset(Tick(5), Tick(2));
+        assert_eq!(resets(&direction), [(9, false), (9, true)]);
+        // What answers the bytes behind those does not hold it up.
+        direction.answers_with_a_reset(Tick(30), Tick(3));
+        assert_eq!(resets(&direction), [(9, false), (9, true)]);
     }
 
     #[test]

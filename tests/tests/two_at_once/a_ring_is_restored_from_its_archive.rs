@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -13,81 +12,45 @@ use anyhow::{Context, Result, ensure};
 use testkit::cluster::{Cluster, ClusterOptions, Profile, witness_binary};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions};
-use testkit::object_storage::ObjectStorage;
-use witness_tests::{Writers, replicaset_with};
+use witness_tests::{Writers, replicaset_with, write_program};
 
 use crate::SCENES;
+use crate::the_log_is_archived::{Reader, wait_until_archived};
 
 const SOON: Duration = Duration::from_secs(60);
 const A_WHILE: Duration = Duration::from_secs(180);
 
-/// Where the archive is, for a command.
+/// What outlives the hosts, with the archive in a directory of it.
 struct Place {
     url: String,
-    options_file: Option<PathBuf>,
-    /// The folder of everything that outlives the hosts.
     home: tempfile::TempDir,
-    _storage: Option<ObjectStorage>,
 }
 
 impl Place {
-    fn in_a_directory() -> Result<Self> {
+    fn new() -> Result<Self> {
         let home = tempfile::tempdir()?;
         let archive = home.path().join("archive");
         fs::create_dir(&archive)?;
-        Ok(Self {
-            url: format!("file://{}", archive.display()),
-            options_file: None,
-            home,
-            _storage: None,
-        })
-    }
-
-    fn in_s3() -> Result<Self> {
-        let home = tempfile::tempdir()?;
-        let storage = ObjectStorage::start()?;
-        let options_file = home.path().join("archive.toml");
-        let lines = storage
-            .options()
-            .map(|(name, value)| format!("{name} = {value:?}\n"));
-        fs::write(&options_file, lines.concat())?;
-        Ok(Self {
-            url: storage.url("orders"),
-            options_file: Some(options_file),
-            home,
-            _storage: Some(storage),
-        })
+        let url = format!("file://{}", archive.display());
+        Ok(Self { url, home })
     }
 
     fn adjust(&self, options: ClusterOptions) -> ClusterOptions {
-        let options = options
+        options
             .with("archive", format!("url = {:?}", self.url))
-            .with("archive", "interval = \"500ms\"");
-        match &self.options_file {
-            Some(file) => options.with("archive", format!("options_file = {file:?}")),
-            None => options,
-        }
+            .with("archive", "interval = \"500ms\"")
     }
 
     /// A verb of `witness archive`, which needs nothing of the ring.
     fn archive(&self, set: &Cluster, verb: &str, arguments: &[&str]) -> Result<String> {
-        let file = self
-            .options_file
-            .as_ref()
-            .map(|file| file.display().to_string());
-        let mut words = vec!["archive", verb, "--url", &self.url];
-        words.extend(
-            file.iter()
-                .flat_map(|file| ["--options-file", file.as_str()]),
-        );
-        words.extend(arguments);
+        let words = [&["archive", verb, "--url", &self.url], arguments].concat();
         let done = set.cli_within(&words, A_WHILE)?;
         done.into_text(verb)
     }
 }
 
 /// The identities of the rows that a server has.
-fn ids(client: &MysqlClient) -> Result<BTreeSet<u64>> {
+pub(crate) fn ids(client: &MysqlClient) -> Result<BTreeSet<u64>> {
     let rows = client.sql("SELECT id FROM acked.rows")?.0;
     let ids = rows.iter().map(|row| {
         let id = row.first().context("a column")?;
@@ -98,18 +61,7 @@ fn ids(client: &MysqlClient) -> Result<BTreeSet<u64>> {
 
 /// mysqld of the tests as one program.
 fn program(tree: &MysqlTree, folder: &Path) -> Result<PathBuf> {
-    let words = tree.words(&tree.mysqld);
-    let words: Vec<String> = words
-        .iter()
-        .map(|word| format!("'{}'", word.to_string_lossy()))
-        .collect();
-    let path = folder.join("mysqld");
-    fs::write(
-        &path,
-        format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" ")),
-    )?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-    Ok(path)
+    write_program(folder, "mysqld", &tree.words(&tree.mysqld), &[])
 }
 
 /// What mysqld of the tests needs, as options of a command.
@@ -144,7 +96,7 @@ fn restore(
 }
 
 /// A server over a restored directory, as its operator starts it.
-fn launch(tree: &MysqlTree, directory: &Path) -> Result<Mysqld> {
+pub(crate) fn launch(tree: &MysqlTree, directory: &Path) -> Result<Mysqld> {
     let options = MysqldOptions {
         copy_of: Some(directory.to_owned()),
         ..MysqldOptions::with_server_id(7)
@@ -154,17 +106,11 @@ fn launch(tree: &MysqlTree, directory: &Path) -> Result<Mysqld> {
     Ok(server)
 }
 
+/// With the archive in a directory; the page's own commands do the same from an S3 server.
 #[test]
-fn what_clients_were_told_up_to_a_second_is_there_in_a_new_ring_from_a_directory() {
+fn what_clients_were_told_up_to_a_second_is_there_in_a_new_ring() {
     let _turn = SCENES.take();
-    let place = Place::in_a_directory().unwrap();
-    through_the_loss_of_all_hosts(&place).unwrap_or_else(|error| panic!("{error:#}"));
-}
-
-#[test]
-fn what_clients_were_told_up_to_a_second_is_there_in_a_new_ring_from_s3() {
-    let _turn = SCENES.take();
-    let place = Place::in_s3().unwrap();
+    let place = Place::new().unwrap();
     through_the_loss_of_all_hosts(&place).unwrap_or_else(|error| panic!("{error:#}"));
 }
 
@@ -214,11 +160,8 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
     set.client(set.primary(SOON)?)
         .sql("DELETE FROM acked.rows WHERE id < 1000000")?;
     let executed = set.client(set.primary(SOON)?).gtid_executed()?;
-    set.eventually("everything is archived", A_WHILE, || {
-        let said = place.archive(&set, "verify", &[]);
-        let lag = set.status(follower).unwrap()["archive"]["lag_seconds"].as_f64();
-        said.is_ok() && lag == Some(0.0)
-    })?;
+    wait_until_archived(&set, follower, &Reader::with(&place.url, [], &set));
+    place.archive(&set, "verify", &[])?;
     let sources = set;
     let gone: Vec<PathBuf> = (0..sources.size())
         .map(|member| sources.directory(member).to_owned())

@@ -141,7 +141,12 @@ fn restored_and_caught_up(set: &Cluster, url: &str, log: &str, expected: &str) {
     assert_eq!(base.keyring_needed, Some(false));
     let has = |name: &str| restored.path().join("data").join(name).exists();
     assert!(has("ibdata1") && has("mysql.ibd") && has("acked"));
-    for absent in ["auto.cnf", "#clone/#view_status", "mysqld-auto.cnf", "binlog.index"] {
+    for absent in [
+        "auto.cnf",
+        "#clone/#view_status",
+        "mysqld-auto.cnf",
+        "binlog.index",
+    ] {
         assert!(!has(absent), "{absent}");
     }
     let options = MysqldOptions {

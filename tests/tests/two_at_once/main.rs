@@ -22,6 +22,7 @@ mod events_run_at_the_primary;
 mod every_kind_of_statement_is_followed;
 mod logs_are_flushed_through_the_ring;
 mod mysqlbinlog_reads_every_members_files;
+mod no_fault_leaves_a_gap_in_the_archive;
 mod readers_of_a_target_see_prefixes;
 mod replica_threads_follow_the_ring;
 mod runbook_commands_run;
@@ -30,6 +31,7 @@ mod stock_replicas_follow_the_ring;
 mod the_account_has_what_it_needs;
 mod the_history_is_the_same_everywhere;
 mod the_log_is_archived;
+mod the_page_about_the_archive_runs;
 mod the_primary_moves;
 
 use witness_tests::Turns;

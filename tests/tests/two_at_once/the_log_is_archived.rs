@@ -19,22 +19,26 @@ use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
 /// The member in front is waited for, twice, and the machine may be busy.
-const GOES_ON: Duration = Duration::from_secs(120);
+pub(crate) const GOES_ON: Duration = Duration::from_secs(120);
 
 /// An archive as somebody reads it who has nothing else.
-struct Reader {
+pub(crate) struct Reader {
     storage: Storage,
     ring: RingId,
     runtime: Runtime,
 }
 
 impl Reader {
-    fn of(folder: &Path, set: &Cluster) -> Self {
+    pub(crate) fn of(folder: &Path, set: &Cluster) -> Self {
         let url = format!("file://{}", folder.display());
         Self::with(&url, [], set)
     }
 
-    fn with<const N: usize>(url: &str, options: [(&str, String); N], set: &Cluster) -> Self {
+    pub(crate) fn with<const N: usize>(
+        url: &str,
+        options: [(&str, String); N],
+        set: &Cluster,
+    ) -> Self {
         let options = options.map(|(name, value)| (name.to_owned(), value));
         let settings = StorageSettings {
             url: url.parse().unwrap(),
@@ -50,7 +54,7 @@ impl Reader {
     }
 
     /// The files of the log, each as far as it is archived.
-    fn files(&self) -> BTreeMap<String, Vec<u8>> {
+    pub(crate) fn files(&self) -> BTreeMap<String, Vec<u8>> {
         self.runtime.block_on(async {
             let log = ArchivedLog::look(self.storage.clone(), Some(self.ring)).await;
             let Some(mut log) = log.unwrap() else {
@@ -83,7 +87,7 @@ fn insert(set: &Cluster, ids: std::ops::Range<u32>) {
 }
 
 /// Waits until the archive has the whole log of a member.
-fn wait_until_archived(set: &Cluster, member: usize, reader: &Reader) {
+pub(crate) fn wait_until_archived(set: &Cluster, member: usize, reader: &Reader) {
     set.eventually("everything is archived", GOES_ON, || {
         let log = set.directory(member).join("log");
         let archived = reader.files();
@@ -98,7 +102,7 @@ fn wait_until_archived(set: &Cluster, member: usize, reader: &Reader) {
 }
 
 /// Who says that it archives.
-fn archivers(set: &Cluster) -> Vec<usize> {
+pub(crate) fn archivers(set: &Cluster) -> Vec<usize> {
     let archives = |member: &usize| {
         let status = set.status(*member);
         status.is_ok_and(|status| status["archive"]["archives"] == true)
@@ -240,11 +244,7 @@ fn no_commit_waits_for_a_storage_that_fails() {
     let _turn = SCENES.take();
     let storage = ObjectStorage::start().unwrap();
     let home = tempfile::tempdir().unwrap();
-    let options_file = home.path().join("archive.toml");
-    let lines = storage
-        .options()
-        .map(|(name, value)| format!("{name} = {value:?}\n"));
-    std::fs::write(&options_file, lines.concat()).unwrap();
+    let options_file = storage.write_options(home.path()).unwrap();
     let set = replicaset_with(1, |options| {
         let url = storage.url("orders");
         options

@@ -8,7 +8,7 @@ use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
 
 /// Settings of all of them beyond those that the fixture states (`sync_binlog=1`, `innodb_flush_log_at_trx_commit=1`).
-const SETTINGS: [&str; 3] = [
+pub(super) const SETTINGS: [&str; 3] = [
     "--innodb-buffer-pool-size=256M",
     "--innodb-redo-log-capacity=256M",
     "--binlog-row-metadata=FULL",

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use testkit::cluster::BUILT_VARIABLE;
 
 use super::cargo;
+use super::linting_compiler::LintingCompiler;
 use super::scratch_folder::ScratchFolder;
 use crate::second_chance::{Failure, second_chances};
 
@@ -17,6 +18,17 @@ use crate::second_chance::{Failure, second_chances};
 const BESIDE_OTHERS: [&str; 3] = ["two_at_once", "beside_a_mysqld", "facts_of_mysqld"];
 /// The program of the whole-system tests that do not: they measure a time or the memory, or must not see an election because something else runs.
 const ALONE: &str = "one_at_a_time";
+
+/// Compiles and lints everything, also what only later steps run, and the benches, which nothing runs: alone it would be compiled
+/// anew, with other features.
+pub(super) fn build() -> Result<()> {
+    let all = ["--tests", "--benches", "--examples", "--bin", "nemesis"];
+    let mut command = cargo(&[&["build", "--workspace"][..], &all].concat());
+    LintingCompiler::find()?.used_by(&mut command);
+    let status = command.status().context("cannot run cargo")?;
+    ensure!(status.success(), "cargo build ended with {status}");
+    Ok(())
+}
 
 /// Runs all tests but those that run alone, and of those that failed the ones that get a second chance once more, each by itself. A
 /// long step tells all that fails, not the first thing only.
@@ -60,6 +72,7 @@ fn judged(runs: &[(ExitStatus, String)], again: bool) -> Result<Vec<Failure>> {
         eprintln!("── once more, by itself: {} ──", failure.name);
         let mut alone = cargo(&failure.once_more());
         alone.env(BUILT_VARIABLE, "1");
+        LintingCompiler::find()?.used_by(&mut alone);
         let (status, printed) = heard(&mut alone, "")?;
         if !status.success() || !printed.contains("test result: ok. 1 passed") {
             bail!("tests failed; {} failed once more", failure.name);
@@ -78,6 +91,7 @@ fn run_programs(
     arguments.extend(which);
     let mut command = cargo(&arguments);
     command.env(BUILT_VARIABLE, "1");
+    LintingCompiler::find()?.used_by(&mut command);
     if let Some(folder) = folder {
         folder.used_by(&mut command);
     }

@@ -143,6 +143,60 @@ async fn a_storage_that_lies_is_told() {
     }
 }
 
+/// Whichever of its objects is gone that the names of an archive speak of: whoever lists it next fills the gap.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_storage_has_lost_behind_its_word_is_archived_once_more() {
+    let mut of = Ring::new();
+    of.append(entries(0..30));
+    let archived = async || {
+        let storage = storage(Arc::new(FaultyStorage::default()));
+        let mut member = archiver(&of, &storage, 1);
+        for committed in (3..30).step_by(2) {
+            while let Step::Archived { .. } = member.step(Some(id(committed))).await.unwrap() {}
+        }
+        storage
+    };
+    let all: Vec<_> = pieces(&archived().await).await.all().collect();
+    assert!(all.len() > 12, "{all:?}");
+    for two in all.windows(2) {
+        let storage = archived().await;
+        for piece in two {
+            storage.delete(&piece.manifest()).await.unwrap();
+        }
+        let mut member = archiver(&of, &storage, 2);
+        assert_eq!(archive_all(&mut member, id(29)).await, 0);
+        assert_has_all(&storage, &of, id(29)).await;
+        let read = crate::reading::read_all(&storage, Some(ring())).await;
+        read.unwrap();
+    }
+}
+
+/// Something is committed during every step, as under load.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_committed_meanwhile_waits_and_whole_files_get_their_turn() {
+    let mut of = Ring::new();
+    of.append(entries(0..4));
+    let storage = storage(Arc::new(FaultyStorage::default()));
+    let mut member = archiver(&of, &storage, 1);
+    let mut last = 3;
+    // Two files of the log end in this time.
+    while last < 20 {
+        let committed = of.store.handle().committed_end(Some(id(last)));
+        for steps in 0.. {
+            let step = member.step_to(committed, Some(id(last))).await.unwrap();
+            if step == Step::Nothing {
+                break;
+            }
+            assert!(steps < 3, "it has no end");
+            last += 1;
+            of.append(entries(last..last + 1));
+        }
+    }
+    let all: Vec<_> = pieces(&storage).await.all().collect();
+    let whole = all.iter().filter(|piece| piece.is_whole_file());
+    assert_eq!(whole.count(), 2, "{all:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_goes_on_where_another_has_stopped() {
     let mut of = Ring::new();

@@ -42,7 +42,9 @@ impl Storage {
             let pieces = self.pieces();
             let history = pieces.history(Timeline::FIRST);
             let (piece, begun) = match next(&pieces, Timeline::FIRST, &log) {
-                Next::GoOn(piece) | Next::BehindAGap { piece, .. } => (piece, piece.start),
+                Next::GoOn(piece) | Next::BehindAGap { piece, .. } | Next::Fill(piece) => {
+                    (piece, piece.start)
+                }
                 Next::Whole(piece) => (piece, 0),
                 Next::Nothing => return done,
             };

@@ -101,7 +101,10 @@ async fn interval(
     let place = place(own, leader, &members);
     let archives = match turn.act(place, settings.interval, committed, Instant::now()) {
         Act::Archive => true,
-        Act::Nothing => return Ok(()),
+        Act::Nothing => {
+            progress.leaves_it_to_others();
+            return Ok(());
+        }
         Act::Look => {
             archiver.look_anew().await?;
             let seen = Seen {
@@ -117,7 +120,10 @@ async fn interval(
         let recipients = settings.recipients_file.as_deref().map(Recipients::of_file);
         archiver.encrypt_for(recipients.transpose()?);
     }
-    while archives && let Step::Archived { manifest, gap_from } = archiver.step(mark).await? {
+    // Not what is committed meanwhile: under load this would never end, and whole files and the next interval never come.
+    while archives
+        && let Step::Archived { manifest, gap_from } = archiver.step_to(committed, mark).await?
+    {
         if let Some(from) = gap_from {
             tracing::error!(%from, "the log was purged from here on before it was archived: the archive has a gap");
         }
@@ -195,6 +201,11 @@ impl ArchiveProgress {
         progress.pieces += 1;
         progress.bytes += bytes;
         progress.gaps += u64::from(behind_a_gap);
+    }
+
+    /// Others are in front. How far the archive is, is known as of the last look.
+    fn leaves_it_to_others(&self) {
+        self.lock().archives = false;
     }
 
     fn reaches(&self, archives: bool, archived: Option<LogPlace>, committed: LogPlace) {

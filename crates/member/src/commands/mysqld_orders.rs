@@ -151,7 +151,7 @@ impl<'a> OrderedMysqld<'a> {
             }
             MysqldOrder::StopWaiting => {
                 self.left_alone("commits wait for the ring, and would be let through")?;
-                done(steps::stop_waiting(&self.connect).await)?;
+                done(steps::stop_waiting(&self.connect, &self.requirements()).await)?;
             }
             MysqldOrder::LeaveSource => {
                 self.left_alone("the member manages it")?;
@@ -163,6 +163,8 @@ impl<'a> OrderedMysqld<'a> {
             MysqldOrder::Replicate(from) => {
                 self.left_alone("the member manages it")?;
                 let source = self.source(from)?;
+                // It may have been started since it was released, with what its option file says.
+                done(steps::wait_for_nobody(&self.connect).await)?;
                 done(steps::follow_source(&self.connect, &source).await)?;
             }
         }

@@ -11,9 +11,9 @@ use mysqld_controller::conversion::{DetachScene, DetachServer, DetachStep, plan_
 use uuid::Uuid;
 
 use crate::conversion::course::{Course, Work};
-use crate::conversion::scene::{Everybody, look_of, seen};
+use crate::conversion::scene::{Everybody, acts, look_of, seen};
 use crate::conversion::write_pause::WritePause;
-use crate::conversion::{Conversion, ConversionFailure, StockReplica};
+use crate::conversion::{Conversion, ConversionFailure, MemberSaid, StockReplica};
 use crate::protocol::{MysqldAnswer, MysqldOrder, ReplicateFrom};
 use crate::settings::PasswordSource;
 
@@ -61,7 +61,7 @@ fn scene(conversion: &Conversion<'_>, everybody: &Everybody) -> DetachScene {
     let server = |name: &str, answer: &Result<MysqldAnswer, String>| DetachServer {
         name: name.to_owned(),
         look: answer.clone().and_then(look_of),
-        managed: answer.as_ref().is_ok_and(|answer| answer.managed),
+        managed: answer.as_ref().is_ok_and(acts),
     };
     let others = everybody.others.iter();
     DetachScene {
@@ -104,10 +104,14 @@ impl Work for Detaching<'_> {
 }
 
 impl Detaching<'_> {
-    /// A follower is let go once it has what the primary has now, so that it lacks little meanwhile.
+    /// A follower is let go once it follows and has what the primary has now, so that it lacks little meanwhile, and has nothing that
+    /// the primary has not.
     async fn let_go(&self, name: &str) -> Result<(), ConversionFailure> {
         let conversion = self.conversion;
         let (own, place) = (&self.everybody.own_place, self.everybody.place(name)?);
+        if self.everybody.manages(place) {
+            conversion.until_said(place, MemberSaid::follows).await?;
+        }
         let executed = conversion.executed(own).await?;
         conversion.until_executed(place, &executed).await?;
         let order = conversion.order(place, MysqldOrder::ReleaseFollower);

@@ -14,7 +14,6 @@ use crate::conversion::scene::{Everybody, look_of, seen};
 use crate::conversion::write_pause::WritePause;
 use crate::conversion::{Conversion, ConversionFailure, FailureKind, MemberSaid};
 use crate::protocol::{MysqldAnswer, MysqldOrder};
-use crate::status::MysqlView;
 
 /// A run of it.
 pub struct Enabling<'a> {
@@ -231,8 +230,7 @@ impl Enabling<'_> {
         let executed = conversion.executed(place).await?;
         conversion.until_executed(own, &executed).await?;
         conversion.order(place, MysqldOrder::Manage).await?;
-        let following = |said: &MemberSaid| follows(said.mysql.as_ref());
-        conversion.until_said(place, following).await
+        conversion.until_said(place, MemberSaid::follows).await
     }
 
     async fn origin(&self) -> Result<GtidSet, ConversionFailure> {
@@ -283,14 +281,5 @@ impl Enabling<'_> {
             let error = look.replicates_from.iter().map(|from| from.error.as_str());
             conversion.wait(address, &error.collect::<String>()).await?;
         }
-    }
-}
-
-/// Whether a follower follows, or has nothing that could be applied to it.
-fn follows(mysql: Option<&MysqlView>) -> Result<(), String> {
-    match mysql {
-        None => Err("its mysqld is not managed yet".to_owned()),
-        Some(mysql) if mysql.following || !mysql.applies => Ok(()),
-        Some(mysql) => Err(mysql.trouble.clone().unwrap_or_else(|| mysql.role.clone())),
     }
 }

@@ -93,4 +93,16 @@ impl MemberSaid {
             mysql: view.mysql.clone(),
         }
     }
+
+    /// Whether its mysqld follows the ring, or nothing could be applied to that.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub(super) fn follows(&self) -> Result<(), String> {
+        match &self.mysql {
+            None => Err("its mysqld is not managed yet".to_owned()),
+            Some(mysql) if mysql.following || !mysql.applies => Ok(()),
+            Some(mysql) => Err(mysql.trouble.clone().unwrap_or_else(|| mysql.role.clone())),
+        }
+    }
 }

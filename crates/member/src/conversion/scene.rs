@@ -220,6 +220,13 @@ impl Everybody {
         })
     }
 
+    /// Whether another member acts on its mysqld, or will.
+    pub(super) fn manages(&self, place: &MemberPlace) -> bool {
+        let mut others = self.others.iter();
+        let answer = others.find(|(other, _)| other.id == place.id);
+        answer.is_some_and(|(_, answer)| answer.as_ref().is_ok_and(acts))
+    }
+
     /// Whether the member of this host leads.
     pub(super) fn leads(&self) -> bool {
         self.ring.leader == Some(self.own_place.id)
@@ -294,4 +301,35 @@ pub(super) fn seen(place: &str, answer: MysqldAnswer) -> Result<ServerLook, Conv
 pub(super) fn look_of(answer: MysqldAnswer) -> Result<ServerLook, String> {
     let unseen = answer.unseen.unwrap_or_default();
     answer.look.ok_or(unseen)
+}
+
+/// Whether a member acts on its mysqld, or will as soon as it takes part in its ring: only its note keeps it from that.
+pub(super) fn acts(answer: &MysqldAnswer) -> bool {
+    answer.managed || (answer.ring.is_some() && !answer.unmanaged)
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::RingId;
+
+    use super::*;
+
+    #[test]
+    fn a_member_that_has_just_started_will_act_on_its_mysqld() {
+        let ring = Some(RingId::default());
+        for (ring, unmanaged, managed, expected) in [
+            (ring, false, true, true),
+            (ring, false, false, true),
+            (ring, true, false, false),
+            (None, false, false, false),
+        ] {
+            let answer = MysqldAnswer {
+                ring,
+                unmanaged,
+                managed,
+                ..MysqldAnswer::default()
+            };
+            assert_eq!(acts(&answer), expected, "{answer:?}");
+        }
+    }
 }

@@ -4,10 +4,13 @@
 //!            manage: the note is removed, then it acts
 //!  unmanaged ───────────────────────────────────────► managed
 //!             ◄──────────────────────────────────────
-//!             release: drained, noted, ended, then released
+//!             release of the primary: drained, noted, ended, then released
+//!             release of a follower: ended, released, then noted
 //! ```
 //!
-//! The note on disk comes before whatever is irreversible: a member that is killed in between finds out what it is to be.
+//! A member that is killed in between finds out what it is to be. The primary's note comes before it is opened, which only its member
+//! may do then: of the others, nobody had all that the ring has. A follower's comes last: whoever finds it knows that its mysqld is
+//! closed; without it the member goes on acting.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,7 +20,7 @@ use consensus::{Database, DatabaseState, Writer};
 use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
 use mysqld_controller::ReplicationSource;
-use mysqld_controller::conversion::{look, steps};
+use mysqld_controller::conversion::{ServerLook, look, steps};
 use mysqld_controller::events::EventScheduler;
 use mysqld_controller::ingest::CommitObserver;
 use mysqld_controller::settings::Requirements;
@@ -310,8 +313,9 @@ impl MysqldManagement {
             if self.ring.member.leadership_now().serving_term().is_none() {
                 return Err("this member does not lead".to_owned());
             }
-            let drained = self.drain(&writer).await.and_then(|()| self.write_note());
-            if let Err(cause) = drained {
+            let drained = self.drain(&writer).await;
+            let noted = drained.and_then(|()| written(self.note.set_at_the_primary()));
+            if let Err(cause) = noted {
                 writer.resume();
                 return Err(cause);
             }
@@ -319,10 +323,12 @@ impl MysqldManagement {
         }
         let seen = look(&self.connect, &self.requirements).await;
         let seen = seen.map_err(|error| error.to_string())?;
-        if !seen.replicates_from.is_empty() {
-            return Err(
-                "its mysqld replicates from another server, so it is not the primary".to_owned(),
-            );
+        let drained = self.note.is_of_the_primary();
+        may_be_opened(&seen, drained.map_err(|error| not_read(&error))?)?;
+        if seen.writable {
+            // No ring has it: what waits there waits for replicas that acknowledge no more.
+            let let_through = steps::stop_waiting(&self.connect, &self.requirements).await;
+            let_through.map_err(|error| error.to_string())?;
         }
         let released = steps::release_primary(&self.connect).await;
         released.map_err(|error| error.to_string())?;
@@ -333,30 +339,32 @@ impl MysqldManagement {
         given_back.map_err(|error| format!("event_scheduler cannot be set back: {error}"))
     }
 
-    /// Stops to act on a follower, which stays closed for writes. Done already, it changes nothing but making sure of that.
+    /// Stops to act on a follower, which stays closed for writes. Done already, it changes nothing.
     ///
     /// # Errors
-    /// In words; the same order goes on.
+    /// In words; the member goes on acting then, if it did before.
     pub(crate) async fn release_follower(&self) -> Result<(), String> {
         let _turn = self.turn.lock().await;
-        if self.is_managed() {
-            if self.ring.member.leadership_now().serving_term().is_some() {
-                return Err("this member leads, so its mysqld is no follower".to_owned());
-            }
-            self.write_note()?;
-            self.stop_acting().await;
+        if !self.is_managed() {
+            return match self.note.is_set() {
+                Ok(true) => Ok(()),
+                Ok(false) => Err("the member ends".to_owned()),
+                Err(error) => Err(not_read(&error)),
+            };
         }
+        if self.ring.member.leadership_now().serving_term().is_some() {
+            return Err("this member leads, so its mysqld is no follower".to_owned());
+        }
+        let seen = look(&self.connect, &self.requirements).await;
+        is_a_follower(&seen.map_err(|error| error.to_string())?)?;
+        self.stop_acting().await;
         let released = steps::release_follower(&self.connect).await;
-        released.map_err(|error| error.to_string())
-    }
-
-    /// Leaves mysqld alone from its first moment in the ring on. For a member that has none yet, or acts on nothing.
-    ///
-    /// # Errors
-    /// In words.
-    fn write_note(&self) -> Result<(), String> {
-        let written = self.note.set();
-        written.map_err(|error| format!("the note `hands-off` cannot be written: {error}"))
+        let released = released.map_err(|error| error.to_string());
+        let noted = released.and_then(|()| written(self.note.set()));
+        if noted.is_err() {
+            self.start();
+        }
+        noted
     }
 
     /// Closes the primary, behind everything that commits, and makes sure that nothing waits.
@@ -396,6 +404,46 @@ impl MysqldManagement {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Managed>> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn written(outcome: std::io::Result<()>) -> Result<(), String> {
+    outcome.map_err(|error| format!("the note `hands-off` cannot be written: {error}"))
+}
+
+fn not_read(error: &std::io::Error) -> String {
+    format!("the note `hands-off` cannot be read: {error}")
+}
+
+/// Whether a server that nobody manages may be opened as the primary: one that is closed may be a follower that was released, which
+/// lacks what the ring has acknowledged since.
+fn may_be_opened(seen: &ServerLook, drained_as_primary: bool) -> Result<(), String> {
+    if !seen.replicates_from.is_empty() {
+        return Err(
+            "its mysqld replicates from another server, so it is not the primary".to_owned(),
+        );
+    }
+    if !seen.writable && !drained_as_primary {
+        return Err(
+            "its mysqld is closed for writes, and was not the primary when its member released it; run this beside the \
+             primary, or SET GLOBAL read_only = OFF if clients are to write to this one"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+/// Whether a server can be left as a replica. One that was the primary a moment ago may have transactions that the ring has not, until
+/// its member has closed it and taken them away.
+fn is_a_follower(seen: &ServerLook) -> Result<(), String> {
+    if seen.writable {
+        return Err("its mysqld takes writes still, so it is no follower".to_owned());
+    }
+    match seen.waiting_commits {
+        0 => Ok(()),
+        waiting => Err(format!(
+            "{waiting} commits wait in its mysqld for the ring, so it is no follower"
+        )),
     }
 }
 
@@ -443,5 +491,48 @@ impl Writer for MysqldManagement {
         if let Some(writer) = writer {
             writer.resume();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mysqld_controller::conversion::ReplicatesFrom;
+
+    use super::*;
+
+    fn seen(writable: bool) -> ServerLook {
+        ServerLook {
+            writable,
+            ..ServerLook::default()
+        }
+    }
+
+    #[test]
+    fn a_closed_server_is_opened_where_it_was_drained_as_the_primary() {
+        for (writable, drained, opened) in [
+            (false, true, true),
+            (true, true, true),
+            (true, false, true),
+            (false, false, false),
+        ] {
+            let seen = seen(writable);
+            assert_eq!(may_be_opened(&seen, drained).is_ok(), opened, "{seen:?}");
+        }
+        let replica = ServerLook {
+            replicates_from: vec![ReplicatesFrom::default()],
+            ..seen(true)
+        };
+        assert!(may_be_opened(&replica, true).is_err());
+    }
+
+    #[test]
+    fn a_server_that_was_the_primary_a_moment_ago_is_not_released_as_a_follower() {
+        assert_eq!(is_a_follower(&seen(false)), Ok(()));
+        assert!(is_a_follower(&seen(true)).is_err());
+        let waits = ServerLook {
+            waiting_commits: 1,
+            ..seen(false)
+        };
+        assert!(is_a_follower(&waits).is_err());
     }
 }

@@ -7,6 +7,10 @@
 //!
 //! The followers' members release their mysqlds first: one that still managed and came to lead would open its server beside the plain primary.
 //! They replicate last: a replica gets what waits for its ACK too, and while the ring has the primary that may be cut off it.
+//!
+//! A follower that was released looks as a primary that was drained and not opened yet: nobody manages it, and it is closed. It has no
+//! more than what it had applied by then, so that the ring may have acknowledged what it lacks. So nobody is released as the primary
+//! beside a server that is managed, takes writes, or has more.
 
 #[cfg(test)]
 mod tests;
@@ -96,6 +100,10 @@ pub fn plan_detach(scene: &DetachScene) -> Result<Vec<Planned<DetachStep>>, Vec<
             "run this command with the configuration of the member beside the primary",
         ));
     }
+    match primary.managed {
+        true => obstacles.extend(beside_the_ring(scene)),
+        false => obstacles.extend(not_the_primary(scene, look)),
+    }
     let purged = look.purged().unwrap_or_default();
     let members = scene.others.iter();
     let members = members.map(|server| (server.name.as_str(), &server.look));
@@ -129,6 +137,59 @@ pub fn plan_detach(scene: &DetachScene) -> Result<Vec<Planned<DetachStep>>, Vec<
         plan(DetachStep::Replicate(name.clone()), done);
     }
     Ok(steps)
+}
+
+/// Who takes writes beside the ring, and would go on to beside the plain primary.
+fn beside_the_ring(scene: &DetachScene) -> Vec<Obstacle> {
+    let open = |server: &&DetachServer| {
+        !server.managed && server.look.as_ref().is_ok_and(|look| look.writable)
+    };
+    let others = scene.others.iter().filter(open);
+    let found = others.map(|server| {
+        Obstacle::new(
+            &server.name,
+            "its mysqld takes writes, and no member manages it",
+            "SET GLOBAL super_read_only = ON there, and look for transactions that the primary has not",
+        )
+    });
+    found.collect()
+}
+
+/// What shows that another server is the primary, or was, where nobody manages the one that the command was run beside.
+fn not_the_primary(scene: &DetachScene, look: &ServerLook) -> Vec<Obstacle> {
+    let advice = "run this command with the configuration of the member beside the primary";
+    let executed = look.executed().unwrap_or_default();
+    let mut found = Vec::new();
+    for server in &scene.others {
+        let open = server.look.as_ref().is_ok_and(|look| look.writable);
+        let shows = match (server.managed, open) {
+            (_, true) => "its mysqld takes writes",
+            (true, false) => "its member manages its mysqld in the ring",
+            (false, false) => continue,
+        };
+        let primary = &scene.primary.name;
+        let words =
+            format!("{shows}, and nobody manages that of {primary}, which is not the primary then");
+        found.push(Obstacle::new(&server.name, words, advice));
+    }
+    if look.writable {
+        return found;
+    }
+    let members = scene.others.iter();
+    let members = members.map(|server| (&server.name, &server.look));
+    let stock = scene.stock.iter().map(|(address, look)| (address, look));
+    for (place, seen) in members.chain(stock) {
+        let more = seen.as_ref().ok().and_then(|seen| seen.executed().ok());
+        let more = more.unwrap_or_default().difference(&executed);
+        if !more.is_empty() {
+            let words = format!(
+                "it has {more}, which the closed mysqld of {} lacks",
+                scene.primary.name
+            );
+            found.push(Obstacle::new(place, words, advice));
+        }
+    }
+    found
 }
 
 /// What the primary's binlog does not hold any more, no replica can get from it.

@@ -4,6 +4,7 @@
 
 mod detach_plan;
 mod enable_plan;
+mod let_through;
 mod server_probe;
 pub mod steps;
 

@@ -6,10 +6,10 @@ use mysql_link::{ConnectOptions, Connection, LinkError};
 use thiserror::Error;
 
 use crate::apply::leave_following;
+use crate::conversion::let_through::let_commits_through;
 use crate::replication_source::ReplicationSource;
 use crate::settings::{
-    Depth, Phase, Plan, Requirements, StopWaitingError, apply, let_commits_through, observe,
-    stop_waiting_for_acks,
+    Depth, Phase, Plan, Requirements, StopWaitingError, apply, observe, stop_waiting_for_acks,
 };
 use crate::write_fence::read_only;
 
@@ -72,10 +72,21 @@ pub async fn prepare(
 ///
 /// # Errors
 /// When it cannot be set.
-pub async fn stop_waiting(connect: &ConnectOptions) -> Result<(), ConversionError> {
+pub async fn stop_waiting(
+    connect: &ConnectOptions,
+    requirements: &Requirements,
+) -> Result<(), ConversionError> {
+    let let_through = let_commits_through(connect, requirements).await;
+    let_through.map_err(doing("switching semi-sync off"))
+}
+
+/// Commits on a server that is going to be a replica wait for nobody: what it gets from its source would wait for an ACK.
+///
+/// # Errors
+/// [`StopWaitingError::CommitsWait`] while one does; when it cannot be set.
+pub async fn wait_for_nobody(connect: &ConnectOptions) -> Result<(), ConversionError> {
     let mut connection = open(connect).await?;
-    let set = let_commits_through(&mut connection).await;
-    set.map_err(doing("switching semi-sync off"))?;
+    stop_waiting_for_acks(&mut connection).await?;
     connection.close().await;
     Ok(())
 }
@@ -94,16 +105,20 @@ pub async fn stop_acknowledging(connect: &ConnectOptions) -> Result<(), Conversi
         .rows
         .iter()
         .filter(|row| row.text_at(1) == Some("ON"));
-    for name in names.filter_map(|row| row.text_at(0)) {
-        // The receiver asks for ACKs when it connects, so that it has to connect again.
-        for statement in [
-            format!("SET GLOBAL {name} = OFF"),
-            "STOP REPLICA IO_THREAD".to_owned(),
-            "START REPLICA IO_THREAD".to_owned(),
-        ] {
-            let run = connection.execute(&statement).await;
-            run.map_err(doing("switching semi-sync off at the replica"))?;
-        }
+    let names: Vec<&str> = names.filter_map(|row| row.text_at(0)).collect();
+    let channels = connection.query("SHOW REPLICA STATUS").await;
+    let channels = channels.map_err(doing("looking at its own replication"))?;
+    // The receiver asks for ACKs when it connects, so that it has to connect again. One that has left its source has none.
+    let connect_again: &[&str] = match (names.first(), channels.first()) {
+        (Some(_), Some(_)) => &["STOP REPLICA IO_THREAD", "START REPLICA IO_THREAD"],
+        _ => &[],
+    };
+    let off = names.iter().map(|name| format!("SET GLOBAL {name} = OFF"));
+    let again = connect_again.iter().map(|&statement| statement.to_owned());
+    let statements: Vec<String> = off.chain(again).collect();
+    for statement in statements {
+        let run = connection.execute(&statement).await;
+        run.map_err(doing("switching semi-sync off at the replica"))?;
     }
     connection.close().await;
     Ok(())
@@ -157,14 +172,16 @@ pub async fn release_primary(connect: &ConnectOptions) -> Result<(), ConversionE
     })
 }
 
-/// A server that followed the ring becomes one that a source can be given to: closed for writes, its binlog forced again, and
-/// without the files that name transactions and do not hold them.
+/// A server that followed the ring becomes one that a source can be given to: closed for writes, its commits wait for nobody, its
+/// binlog is forced again, and the files that name transactions and do not hold them are gone. (Its commits wait for an ACK where it
+/// was started and does not follow yet.)
 ///
 /// # Errors
-/// When it cannot be closed or set.
+/// [`StopWaitingError::CommitsWait`] while one does; when it cannot be closed or set.
 pub async fn release_follower(connect: &ConnectOptions) -> Result<(), ConversionError> {
     close(connect).await?;
     let mut connection = open(connect).await?;
+    stop_waiting_for_acks(&mut connection).await?;
     let left = leave_following(&mut connection).await;
     left.map_err(|cause| ConversionError::Other {
         doing: "dropping the binlog of its time as a follower",

@@ -12,9 +12,8 @@ mod probe;
 
 pub use crate::settings::finding::{Check, Finding, Fix, LARGEST_CACHE, Requirements, Severity};
 pub use crate::settings::grants::{Grants, NATIVE_RIGHTS, Privilege, native_grants};
-pub use crate::settings::no_waiting::{
-    StopWaitingError, let_commits_through, stop_waiting_for_acks,
-};
+pub(crate) use crate::settings::no_waiting::switch_off;
+pub use crate::settings::no_waiting::{StopWaitingError, stop_waiting_for_acks};
 pub(crate) use crate::settings::observed::says_on;
 pub use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncReplica};
 pub use crate::settings::plan::{Phase, Plan, Statement};

@@ -31,16 +31,14 @@ pub async fn stop_waiting_for_acks(connection: &mut Connection) -> Result<(), St
     Ok(switch_off(connection, &observed).await?)
 }
 
-/// Has commits wait for nobody. Those that wait are let through.
+/// Has commits wait for nobody. While one waits, the statement waits for its ACK as well (9.7.4).
 ///
 /// # Errors
-/// When the server cannot be asked or set.
-pub async fn let_commits_through(connection: &mut Connection) -> Result<(), LinkError> {
-    let observed = observe(connection, Depth::Watch).await?;
-    switch_off(connection, &observed).await
-}
-
-async fn switch_off(connection: &mut Connection, observed: &Observed) -> Result<(), LinkError> {
+/// When it cannot be set, or not in time.
+pub(crate) async fn switch_off(
+    connection: &mut Connection,
+    observed: &Observed,
+) -> Result<(), LinkError> {
     if let Some(names) = observed.semi_sync() {
         let off = format!("SET GLOBAL {} = OFF", names.enabled());
         connection.execute(&off).await?;

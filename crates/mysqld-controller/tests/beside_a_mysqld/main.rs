@@ -4,6 +4,7 @@
 
 mod a_commit_waits_for_the_ring;
 mod after_a_break;
+mod conversions;
 mod copied_beside_itself;
 mod drift_closes_it_for_writes;
 mod each_right_is_needed;

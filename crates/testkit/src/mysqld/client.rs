@@ -1,6 +1,7 @@
 //! The tree's own client programs: SQL through `mysql`, what an operator would type; what a server holds; and `mysqlbinlog`.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -138,6 +139,16 @@ impl MysqlClient {
     pub fn gtid_executed(&self) -> Result<String> {
         // In batch mode the client writes the line breaks between sources as the two characters `\n`.
         Ok(self.variable("gtid_executed")?.replace("\\n", ""))
+    }
+
+    /// The command line that asks this server for what is written to its standard input, before further arguments.
+    ///
+    /// # Errors
+    /// When the tree has no client program.
+    pub fn command_line(&self) -> Result<Vec<OsString>> {
+        let command = self.command()?;
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        Ok(words.map(OsString::from).collect())
     }
 
     fn command(&self) -> Result<Command> {

@@ -63,10 +63,55 @@ fn from_the_begin_to_the_end() {
     assert!(to_do(&scene).is_empty());
 }
 
+/// A follower that was released is closed, and nobody manages it, as a primary that was drained: but what the ring has acknowledged
+/// since, it lacks.
+#[test]
+fn a_follower_that_was_released_is_not_released_as_the_primary() {
+    type Change = fn(&mut DetachServer);
+    let others: [(Change, Option<&str>); 4] = [
+        (|_| {}, None),
+        (
+            |other| other.managed = true,
+            Some("db-2: its member manages its mysqld in the ring"),
+        ),
+        (
+            |other| look(other).writable = true,
+            Some("db-2: its mysqld takes writes"),
+        ),
+        (
+            |other| look(other).executed = format!("{PRIMARY}:1-101"),
+            Some(
+                "db-2: it has aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:101, which the closed mysqld of db-1 lacks",
+            ),
+        ),
+    ];
+    for (change, expected) in others {
+        let mut scene = scene();
+        scene.leads = false;
+        scene.primary.managed = false;
+        look(&mut scene.primary).writable = false;
+        scene.others[0].managed = false;
+        change(&mut scene.others[0]);
+        let obstacles = plan_detach(&scene).err().unwrap_or_default();
+        let words: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
+        match expected {
+            None => assert!(words.is_empty(), "{words:?}"),
+            Some(expected) => assert!(words.join("\n").contains(expected), "{expected}: {words:?}"),
+        }
+    }
+}
+
 #[test]
 fn every_obstacle_has_its_own_words() {
     type Change = fn(&mut DetachScene);
-    let table: [(Change, &str); 6] = [
+    let table: [(Change, &str); 7] = [
+        (
+            |scene| {
+                scene.others[0].managed = false;
+                look(&mut scene.others[0]).writable = true;
+            },
+            "db-2: its mysqld takes writes, and no member manages it",
+        ),
         (
             |scene| scene.leads = false,
             "db-1: the primary is not beside this member",

@@ -3,15 +3,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use restore::point::Target;
-use restore::restoring::{Archive, Restore, Restored, Stage, Watching};
+use restore::restoring::{Archive, Restore, Restored};
 use serde::Serialize;
 
 use super::place::ReadArgs;
-use super::restore::{Report, Screen, ServerArgs, failure, until_a_signal};
+use super::progress::{Progress, Took};
+use super::restore::{Report, ServerArgs, failure, until_a_signal};
 use crate::cli::log_filter::start_log;
 use crate::cli::session::block_on;
 use crate::config::LoggingSettings;
@@ -35,13 +36,6 @@ struct Drilled {
     report: Report,
     transactions_applied: u64,
     stages: Vec<Took>,
-    seconds: f64,
-}
-
-/// How long a part of it took.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-struct Took {
-    stage: &'static str,
     seconds: f64,
 }
 
@@ -73,9 +67,9 @@ async fn drill(args: &DrillArgs, format: Format) -> Result<(), Failure> {
     };
     let was_there = directory.exists();
     let began = Instant::now();
-    let watch = Arc::new(Stopwatch::over(Screen::new(format)));
-    let restored = until_a_signal(&archive, &plan, &what, watch.clone()).await;
-    watch.screen.end();
+    let progress = Arc::new(Progress::new(format));
+    let restored = until_a_signal(&archive, &plan, &what, progress.clone()).await;
+    let stages = progress.end();
     let seconds = began.elapsed().as_secs_f64();
     let removed = remove(&what, (!was_there).then_some(directory.as_path()));
     let Restored { applied, .. } = restored.map_err(failure)?;
@@ -83,7 +77,7 @@ async fn drill(args: &DrillArgs, format: Format) -> Result<(), Failure> {
     let drilled = Drilled {
         report: Report::of(&plan, &Target::End, archive.end().as_ref()),
         transactions_applied: applied,
-        stages: watch.took(Instant::now()),
+        stages,
         seconds,
     };
     match format {
@@ -116,74 +110,5 @@ impl Drilled {
             self.seconds, self.transactions_applied
         ));
         text
-    }
-}
-
-/// Notes when each part begins, beside what people see.
-struct Stopwatch {
-    screen: Screen,
-    begun: Mutex<Vec<(Stage, Instant)>>,
-}
-
-impl Stopwatch {
-    fn over(screen: Screen) -> Self {
-        Self {
-            screen,
-            begun: Mutex::default(),
-        }
-    }
-
-    fn begun(&self) -> MutexGuard<'_, Vec<(Stage, Instant)>> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn took(&self, end: Instant) -> Vec<Took> {
-        let begun = self.begun();
-        let ends = begun.iter().skip(1).map(|(_, at)| *at).chain([end]);
-        let took = begun.iter().zip(ends).map(|((stage, at), end)| Took {
-            stage: stage.name(),
-            seconds: end.duration_since(*at).as_secs_f64(),
-        });
-        took.collect()
-    }
-}
-
-impl Watching for Stopwatch {
-    fn begins(&self, stage: Stage, total: u64) {
-        let mut begun = self.begun();
-        // One may be told of twice, once it is known how much there is to do.
-        if begun.last().is_none_or(|(last, _)| *last != stage) {
-            begun.push((stage, Instant::now()));
-        }
-        drop(begun);
-        self.screen.begins(stage, total);
-    }
-
-    fn reached(&self, so_far: u64) {
-        self.screen.reached(so_far);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn each_part_took_until_the_next_one_began() {
-        let watch = Stopwatch::over(Screen::new(Format::Json));
-        let begin = Instant::now();
-        let at = |seconds| begin + Duration::from_secs(seconds);
-        *watch.begun() = vec![
-            (Stage::Base, at(0)),
-            (Stage::Log, at(3)),
-            (Stage::Apply, at(4)),
-        ];
-        let took = watch.took(at(9));
-        let took: Vec<_> = took.iter().map(|one| (one.stage, one.seconds)).collect();
-        assert_eq!(took, [("base backup", 3.0), ("log", 1.0), ("apply", 5.0)]);
-        watch.begins(Stage::Apply, 7);
-        assert_eq!(watch.begun().len(), 3);
     }
 }

@@ -10,6 +10,7 @@ mod faults;
 mod keygen;
 mod listing;
 mod place;
+mod progress;
 mod prune;
 mod reading;
 mod register;

@@ -1,17 +1,15 @@
 //! `witness archive restore`: a new data directory for mysqld, up to a moment or a transaction. No member has to run.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use archive::base_backup::BaseName;
 use binlog_format::gtid::{Gtid, GtidSet};
 use humantime::{format_duration, format_rfc3339_millis, parse_rfc3339_weak};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use restore::plan::RestorePlan;
 use restore::point::{NoPoint, Point, Target};
-use restore::restoring::{Archive, Restore, RestoreError, Restored, Stage, Watching};
+use restore::restoring::{Archive, Restore, RestoreError, Restored, Watching};
 use restore::scratch_server::{ServerError, ServerProgram};
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -19,6 +17,7 @@ use time::format_description::well_known::Rfc3339;
 use tokio_util::sync::CancellationToken;
 
 use super::place::ReadArgs;
+use super::progress::{Progress, Took};
 use crate::cli::log_filter::start_log;
 use crate::cli::run::StopSignals;
 use crate::cli::session::block_on;
@@ -173,9 +172,9 @@ async fn restore(args: &RestoreArgs, format: Format) -> Result<(), Failure> {
         ..args.server.restore(directory, work_dir)
     };
     let began = Instant::now();
-    let screen = Arc::new(Screen::new(format));
-    let restored = until_a_signal(&archive, &plan, &what, screen.clone()).await;
-    screen.end();
+    let progress = Arc::new(Progress::new(format));
+    let restored = until_a_signal(&archive, &plan, &what, progress.clone()).await;
+    let stages = progress.end();
     let restored = restored.map_err(failure)?;
     // It is there, and the log is in the archive.
     if let Err(error) = std::fs::remove_dir_all(&what.work_dir) {
@@ -184,6 +183,7 @@ async fn restore(args: &RestoreArgs, format: Format) -> Result<(), Failure> {
     report.restored = Some(Done {
         directory: what.data_dir.display().to_string(),
         transactions_applied: restored.applied,
+        stages,
         seconds: began.elapsed().as_secs_f64(),
     });
     report.told(format)
@@ -271,6 +271,7 @@ pub(super) struct ToRead {
 pub(super) struct Done {
     directory: String,
     transactions_applied: u64,
+    stages: Vec<Took>,
     seconds: f64,
 }
 
@@ -346,65 +347,6 @@ impl Report {
             ));
         }
         text
-    }
-}
-
-/// A bar for each stage, for people.
-pub(super) struct Screen {
-    hidden: bool,
-    bar: Mutex<ProgressBar>,
-}
-
-impl Screen {
-    pub(super) fn new(format: Format) -> Self {
-        let hidden = format != Format::Table || !std::io::stderr().is_terminal();
-        let bar = Mutex::new(ProgressBar::hidden());
-        Self { hidden, bar }
-    }
-
-    fn bar(&self) -> MutexGuard<'_, ProgressBar> {
-        self.bar.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn end(&self) {
-        self.bar().finish_and_clear();
-    }
-}
-
-impl Watching for Screen {
-    fn begins(&self, stage: Stage, total: u64) {
-        if self.hidden {
-            return;
-        }
-        let (words, template) = match stage {
-            Stage::Base => (
-                "base backup",
-                "{msg} {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-            ),
-            Stage::Log => (
-                "log",
-                "{msg} {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-            ),
-            Stage::Start => ("mysqld starts", "{spinner} {msg} {elapsed}"),
-            Stage::Apply => ("transactions", "{msg} {bar:40} {pos}/{len} {per_sec} {eta}"),
-            Stage::Check => ("tables", "{msg} {bar:40} {pos}/{len} {eta}"),
-            Stage::Stop => ("mysqld stops", "{spinner} {msg} {elapsed}"),
-        };
-        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-        let bar = match ProgressStyle::with_template(template) {
-            Ok(style) => bar.with_style(style),
-            Err(_) => bar,
-        };
-        bar.set_message(words);
-        if total == 0 {
-            bar.enable_steady_tick(Duration::from_millis(200));
-        }
-        let before = std::mem::replace(&mut *self.bar(), bar);
-        before.finish_and_clear();
-    }
-
-    fn reached(&self, so_far: u64) {
-        self.bar().set_position(so_far);
     }
 }
 

@@ -1,0 +1,104 @@
+//! Commits that wait for an ACK are let through, and no more have to wait.
+//!
+//! ```text
+//!  one session:      SET GLOBAL rpl_semi_sync_source_enabled = OFF   waits behind commits that wait (9.7.4)
+//!  another session:  a dump that acknowledges all that comes         lets them through
+//! ```
+//!
+//! Where nobody else acknowledges any more, as behind a restart of a primary whose replicas were told to stop that, both would wait for
+//! ever without the second.
+
+use std::convert::Infallible;
+
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::framing::TransactionFramer;
+use binlog_format::gtid::GtidSet;
+use mysql_link::{ConnectOptions, Connection, DumpOptions, LinkError, ReplicationStream};
+use raft_types::MAX_TRANSACTION_BYTES;
+
+use crate::settings::{Depth, Requirements, observe, switch_off};
+
+/// Has commits wait for nobody. Those that wait are acknowledged.
+///
+/// # Errors
+/// When the server cannot be asked or set, or not in time.
+pub(super) async fn let_commits_through(
+    connect: &ConnectOptions,
+    requirements: &Requirements,
+) -> Result<(), LinkError> {
+    let mut connection = Connection::open(connect).await?;
+    let observed = observe(&mut connection, Depth::Watch).await?;
+    let names = observed.semi_sync();
+    if !names.is_some_and(|names| observed.is_on(&names.enabled())) {
+        connection.close().await;
+        return Ok(());
+    }
+    let mut replica = Connection::open(connect).await?;
+    let id = replica.id();
+    let gtids = replica.query("SELECT @@GLOBAL.gtid_executed").await?;
+    let gtids = gtids.first().and_then(|row| row.text_at(0));
+    // What waits is not executed yet, and comes.
+    let have: GtidSet = gtids
+        .and_then(|gtids| gtids.parse().ok())
+        .unwrap_or_default();
+    let checksum = match observed.variable("binlog_checksum") {
+        Some("NONE") => ChecksumAlgorithm::None,
+        _ => ChecksumAlgorithm::Crc32,
+    };
+    let acknowledging = async {
+        match acknowledge(replica, requirements, have, checksum).await {
+            Ok(never) => match never {},
+            // Others may acknowledge, or nothing waits.
+            Err(why) => tracing::warn!("commits that wait cannot be acknowledged: {why}"),
+        }
+        std::future::pending::<Infallible>().await
+    };
+    let switched = tokio::select! {
+        biased;
+        switched = switch_off(&mut connection, &observed) => switched,
+        never = acknowledging => match never {},
+    };
+    // The server finds out late by itself that a dump's replica is gone, and would show it as one that acknowledges.
+    if let Err(error) = Connection::kill(connect, id).await {
+        tracing::warn!("the dump that acknowledged could not be ended: {error}");
+    }
+    if switched.is_err() {
+        // It would go on behind the commits, and be done at a time when the ring has the server.
+        if let Err(error) = Connection::kill(connect, connection.id()).await {
+            tracing::warn!("a statement that hangs could not be ended: {error}");
+        }
+    }
+    connection.close().await;
+    switched
+}
+
+/// Acknowledges whatever waits until the connection breaks.
+async fn acknowledge(
+    connection: Connection,
+    requirements: &Requirements,
+    have: GtidSet,
+    checksum: ChecksumAlgorithm,
+) -> Result<Infallible, String> {
+    let told = |error: &dyn std::fmt::Display| error.to_string();
+    let options = DumpOptions {
+        // Where a statement about accounts waits, a registration would wait for it.
+        register: false,
+        ..DumpOptions::new(
+            requirements.replica_server_id,
+            requirements.replica_uuid,
+            have,
+        )
+    };
+    let dump = ReplicationStream::start(connection, &options).await;
+    let mut dump = dump.map_err(|error| told(&error))?;
+    let framer = TransactionFramer::new(checksum, MAX_TRANSACTION_BYTES);
+    let mut framer = framer.without_payloads();
+    loop {
+        let event = dump.next().await.map_err(|error| told(&error))?;
+        framer.push(&event.event).map_err(|error| told(&error))?;
+        if event.ack_wanted {
+            let acknowledged = dump.ack(framer.position()).await;
+            acknowledged.map_err(|error| told(&error))?;
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! A page of the documentation whose blocks a test runs as they stand there: only an example's words are replaced by the scene's own.
+//! Each block is run, or is left out for a reason that the test names.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use testkit::bounded_run::{Finished, run};
+use testkit::documentation::{Block, blocks};
+
+/// The blocks of a page that nobody has taken yet.
+#[derive(Debug)]
+pub struct Page {
+    name: String,
+    left: Vec<Block>,
+    words: Vec<Word>,
+}
+
+/// A word of the example, and the scene's own.
+#[derive(Debug)]
+struct Word {
+    example: String,
+    own: String,
+    was_used: bool,
+}
+
+impl Page {
+    /// The page with this path in the checkout.
+    ///
+    /// # Errors
+    /// When it cannot be read, or has no blocks.
+    pub fn open(name: &str) -> Result<Self> {
+        Ok(Self {
+            left: blocks(name)?,
+            name: name.to_owned(),
+            words: Vec::new(),
+        })
+    }
+
+    /// From now on these words of the example are the scene's own in what is taken. Of two that begin at the same place, the longer
+    /// one counts.
+    pub fn replace(&mut self, example: &str, own: impl Into<String>) {
+        let own = own.into();
+        match self.words.iter_mut().find(|word| word.example == example) {
+            Some(word) => word.own = own,
+            None => self.words.push(Word {
+                example: example.to_owned(),
+                own,
+                was_used: false,
+            }),
+        }
+    }
+
+    /// Takes the block of this language that has these words, with the scene's words in it.
+    ///
+    /// # Errors
+    /// When not exactly one of those that are left has them.
+    pub fn take(&mut self, language: &str, words: &str) -> Result<String> {
+        let block = self.only(language, words)?;
+        Ok(self.in_own_words(&block.text))
+    }
+
+    /// Leaves such a block out, for this reason.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub fn leave_out(&mut self, language: &str, words: &str, why: &str) -> Result<()> {
+        let block = self.only(language, words)?;
+        println!(
+            "{} is not run to its word, {why}: {}",
+            self.name, block.text
+        );
+        Ok(())
+    }
+
+    /// Checks that every block was taken or left out, and that no word was replaced that stands nowhere.
+    ///
+    /// # Errors
+    /// With what is left.
+    pub fn ends(self) -> Result<()> {
+        let Self { name, left, words } = self;
+        ensure!(left.is_empty(), "nobody has run this of {name}: {left:?}");
+        let unused = words.iter().filter(|word| !word.was_used);
+        let unused: Vec<&String> = unused.map(|word| &word.example).collect();
+        ensure!(unused.is_empty(), "{name} does not say {unused:?}");
+        Ok(())
+    }
+
+    fn only(&mut self, language: &str, words: &str) -> Result<Block> {
+        let has = |block: &Block| block.language == language && block.text.contains(words);
+        let found = self.left.iter().filter(|block| has(block)).count();
+        ensure!(
+            found == 1,
+            "{found} blocks of {} that are left are in {language} and have `{words}`",
+            self.name
+        );
+        let at = self.left.iter().position(has).context("there is one")?;
+        Ok(self.left.remove(at))
+    }
+
+    /// In one pass: what was replaced is no example any more.
+    fn in_own_words(&mut self, text: &str) -> String {
+        self.words
+            .sort_by_key(|word| std::cmp::Reverse(word.example.len()));
+        let (mut rest, mut said) = (text, String::new());
+        while let Some(next) = rest.chars().next() {
+            let mut words = self.words.iter_mut();
+            let taken = match words.find(|word| rest.starts_with(&word.example)) {
+                Some(word) => {
+                    word.was_used = true;
+                    said.push_str(&word.own);
+                    word.example.len()
+                }
+                None => {
+                    said.push(next);
+                    next.len_utf8()
+                }
+            };
+            rest = &rest[taken..];
+        }
+        said
+    }
+}
+
+/// Where blocks are run: a folder, with programs that are found before the machine's own.
+#[derive(Debug)]
+pub struct Shell {
+    folder: PathBuf,
+    programs: PathBuf,
+    variables: Vec<(String, OsString)>,
+}
+
+impl Shell {
+    /// One without programs of its own yet. Times are in UTC.
+    ///
+    /// # Errors
+    /// When their folder cannot be made.
+    pub fn in_folder(folder: &Path) -> Result<Self> {
+        let programs = folder.join("programs");
+        fs::create_dir(&programs)?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            programs,
+            variables: vec![("TZ".to_owned(), "UTC".into())],
+        })
+    }
+
+    /// Adds a program, as [`write_program`] does.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn add(&self, name: &str, before: &[OsString], behind: &[String]) -> Result<PathBuf> {
+        write_program(&self.programs, name, before, behind)
+    }
+
+    /// From now on with a variable of the environment.
+    pub fn set(&mut self, variable: &str, value: impl Into<OsString>) {
+        self.variables.retain(|(name, _)| name != variable);
+        self.variables.push((variable.to_owned(), value.into()));
+    }
+
+    /// Runs a block in a folder below this one, or in this one (`.`), up to the first command that fails.
+    ///
+    /// # Errors
+    /// When it does not end in time; its own failure is in the result.
+    pub fn run_in(&self, folder: &str, block: &str, limit: Duration) -> Result<Finished> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::env::split_paths(&path);
+        let path = std::iter::once(self.programs.clone()).chain(folders);
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-e", "-c", block])
+            .current_dir(self.folder.join(folder))
+            .env("PATH", std::env::join_paths(path)?);
+        for (name, value) in &self.variables {
+            shell.env(name, value);
+        }
+        println!("$ {block}");
+        run(block, shell, Vec::new(), limit)
+    }
+
+    /// Runs one in this folder; what it says on standard output.
+    ///
+    /// # Errors
+    /// When it does not end in time, or fails.
+    pub fn run(&self, block: &str, limit: Duration) -> Result<String> {
+        let said = self.run_in(".", block, limit)?.into_text(block)?;
+        println!("{said}");
+        Ok(said)
+    }
+}
+
+/// Writes a program into a folder that runs these words, with its own arguments between them and further ones.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_program(
+    folder: &Path,
+    name: &str,
+    before: &[OsString],
+    behind: &[String],
+) -> Result<PathBuf> {
+    let before = before.iter().map(|word| word.to_string_lossy());
+    let before: Vec<String> = before.map(|word| quoted(&word)).collect();
+    let behind: Vec<String> = behind.iter().map(|word| quoted(word)).collect();
+    let (before, behind) = (before.join(" "), behind.join(" "));
+    let path = folder.join(name);
+    fs::write(&path, format!("#!/bin/sh\nexec {before} \"$@\" {behind}\n"))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    Ok(path)
+}
+
+/// As one word of the shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn page() -> Page {
+        let block = |language: &str, text: &str| Block {
+            language: language.to_owned(),
+            text: text.to_owned(),
+        };
+        Page {
+            name: "page.md".to_owned(),
+            left: vec![
+                block("sh", "ls /var/lib/mysql-restored /var/lib/mysql"),
+                block("sh", "witness status"),
+                block("toml", "a = 1"),
+            ],
+            words: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_longer_word_of_an_example_is_replaced_once() {
+        let mut page = page();
+        page.replace("/var/lib/mysql", "/home/mysql-restored");
+        page.replace("mysql-restored", "new");
+        page.replace("/var/lib/mysql-restored", "/home/b");
+        let taken = page.take("sh", "ls ").unwrap();
+        assert_eq!(taken, "ls /home/b /home/mysql-restored");
+        page.take("toml", "a = 1").unwrap();
+        let ends = page.ends().unwrap_err().to_string();
+        assert!(ends.contains("witness status"), "{ends}");
+    }
+
+    #[test]
+    fn what_is_not_on_the_page_is_told() {
+        let mut page = page();
+        assert!(page.take("sh", "a = 1").is_err());
+        assert!(page.take("sh", "").is_err(), "two have it");
+        page.replace("witness-9", "witness-1");
+        for (language, words) in [("sh", "ls"), ("sh", "witness"), ("toml", "")] {
+            page.leave_out(language, words, "it is a test").unwrap();
+        }
+        let ends = page.ends().unwrap_err().to_string();
+        assert!(ends.contains("witness-9"), "{ends}");
+    }
+
+    #[test]
+    fn a_block_runs_with_the_programs_of_its_folder_up_to_what_fails() {
+        let home = tempfile::tempdir().unwrap();
+        let mut shell = Shell::in_folder(home.path()).unwrap();
+        shell
+            .add(
+                "greet",
+                &["echo".into(), "it's".into()],
+                &["all".to_owned()],
+            )
+            .unwrap();
+        shell.set("WHOM", "you");
+        let said = shell.run("greet $WHOM", LIMIT).unwrap();
+        assert_eq!(said, "it's you all\n");
+        assert!(shell.run("false\ngreet nobody", LIMIT).is_err());
+    }
+}
