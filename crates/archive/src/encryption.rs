@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -150,6 +151,28 @@ impl Identities {
             all.append(&mut of_file);
         }
         Ok(Self(Arc::new(all)))
+    }
+
+    /// Those of a file that lies on a member, and that nobody but its owner may read or change.
+    ///
+    /// # Errors
+    /// As [`Self::of_files`], and where others may.
+    pub fn of_private_file(file: &Path) -> Result<Self, EncryptionError> {
+        let told = |why: String| EncryptionError::KeyFile {
+            file: file.to_owned(),
+            why,
+        };
+        let open = File::open(file).map_err(|error| told(error.to_string()))?;
+        let mode = open.metadata().map_err(|error| told(error.to_string()))?;
+        let mode = mode.permissions().mode();
+        if mode & 0o077 != 0 {
+            return Err(told(format!(
+                "others than its owner may read or change it (mode {:04o}); `chmod 600` it",
+                mode & 0o7777
+            )));
+        }
+        let bytes = BufReader::new(open.take(MOST_FILE_BYTES));
+        Ok(Self(Arc::new(identities_in(bytes).map_err(told)?)))
     }
 
     /// Those of a text.
@@ -296,6 +319,28 @@ impl<R: BufRead> Read for Bounded<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_on_a_member_is_its_owners_alone() {
+        let (identity, _) = new_identity();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), identity).unwrap();
+        let let_in = |mode| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(file.path(), mode).unwrap();
+        };
+        for others in [0o640, 0o604, 0o620] {
+            let_in(others);
+            let refused = Identities::of_private_file(file.path()).unwrap_err();
+            let words = refused.to_string();
+            assert!(
+                words.contains("chmod 600") && !words.contains("AGE-SECRET"),
+                "{words}"
+            );
+        }
+        let_in(0o600);
+        assert!(!Identities::of_private_file(file.path()).unwrap().is_empty());
+    }
 
     /// A pair that age's own tests have.
     const SECRET: &str =

@@ -21,4 +21,5 @@ pub mod pruning;
 pub mod reading;
 pub mod retention;
 pub mod sealed;
+pub mod serving;
 pub mod storage;

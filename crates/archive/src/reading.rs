@@ -204,7 +204,11 @@ impl ArchivedLog {
         let (manifest, identities) = (manifest.clone(), self.identities.clone());
         let read = spawn_blocking(move || {
             let mut to = to;
-            unseal(&manifest, &identities, from, &mut to)?;
+            let contents = unseal(&manifest, &identities, from, &mut to)?;
+            let begins = contents.beginning.as_ref();
+            if begins.is_some_and(|begins| begins.previous_gtids != manifest.gtids_before) {
+                return Err(SealError::Manifest("the GTIDs before it"));
+            }
             Ok::<W, SealError>(to)
         });
         match read.await {

@@ -50,6 +50,12 @@ pub enum ReadError {
     /// The disk reported an error.
     #[error("the log cannot be read: {0}")]
     Failed(String),
+    /// An older file cannot be had at this moment; whoever asks again may get it.
+    #[error("{0}")]
+    Unavailable(String),
+    /// An older file is not what it should be, or cannot be decrypted; asking again does not help before somebody has mended that.
+    #[error("{0}")]
+    Unusable(String),
 }
 
 /// Keeps a file from being purged for as long as it lives.
@@ -73,7 +79,7 @@ pub trait CommittedFiles: Send + Sync + 'static {
     /// The GTIDs of the committed part, those of purged files among them.
     fn gtids(&self) -> GtidSet;
 
-    /// The GTIDs of purged files.
+    /// The GTIDs of files that are purged and are no older files either.
     fn purged(&self) -> GtidSet;
 
     /// The last file that follows nothing but transactions of `have`; `None` when the log begins behind others.
@@ -93,6 +99,38 @@ pub trait CommittedFiles: Send + Sync + 'static {
     /// # Errors
     /// [`ReadError`].
     async fn read(&self, from: Position, at_most: usize) -> Result<Bytes, ReadError>;
+
+    // Older files: those that were purged here and can be had from elsewhere. A log without them has what stands here.
+
+    /// The files that [`Self::fetch`] can get, oldest first, and without a gap up to the first one of [`Self::files`]; as far as that
+    /// is known without asking anybody.
+    fn older_files(&self) -> Vec<LogFile> {
+        Vec::new()
+    }
+
+    /// As [`Self::older_files`], as they are now. May take as long as elsewhere does to answer.
+    ///
+    /// # Errors
+    /// [`ReadError`] when that is not known.
+    async fn look_for_older_files(&self) -> Result<Vec<LogFile>, ReadError> {
+        Ok(Vec::new())
+    }
+
+    /// As [`Self::begin_for`], among the older files.
+    ///
+    /// # Errors
+    /// [`ReadError`] when that is not known.
+    async fn older_begin_for(&self, _have: &GtidSet) -> Result<Option<FileNumber>, ReadError> {
+        Ok(None)
+    }
+
+    /// Gets an older file, which can be read for as long as it is kept. May take minutes. Safe to cancel.
+    ///
+    /// # Errors
+    /// [`ReadError`]; [`ReadError::Gone`] when it is no older file any more.
+    async fn fetch(&self, _file: FileNumber) -> Result<KeptFile, ReadError> {
+        Err(ReadError::Gone)
+    }
 
     /// The version of the server whose events these are, as the newest format description has it.
     fn server_version(&self) -> String;

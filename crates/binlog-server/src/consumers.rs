@@ -196,7 +196,8 @@ impl Consumers {
 
     /// Those that read the log, in the order in which they connected.
     pub fn views(&self, log: &dyn CommittedFiles) -> Vec<ConsumerView> {
-        let files = log.files();
+        let mut files = log.older_files();
+        files.extend(log.files());
         let now = Instant::now();
         let view = |(connection, client): (&u32, &Client)| {
             let dump = client.dump.as_ref()?;

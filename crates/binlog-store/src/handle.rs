@@ -294,7 +294,30 @@ pub struct FileWithin {
     pub before: Option<OpId>,
 }
 
+/// Where a log begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogBegin {
+    /// Its first file.
+    pub file: FileNumber,
+    /// The entry before it; `None` at the begin of the ring's log.
+    pub before: Option<OpId>,
+    /// The GTIDs before it.
+    pub gtids: GtidSet,
+}
+
 impl LogHandle {
+    /// Where the part of the log begins that is not purged; `None` while it has no file.
+    #[must_use]
+    pub fn begin(&self) -> Option<LogBegin> {
+        let view = self.shared.view.lock();
+        let first = view.unpurged_files().next()?;
+        Some(LogBegin {
+            file: first.number(),
+            before: first.header.before,
+            gtids: first.header.previous_gtids.clone(),
+        })
+    }
+
     /// The files that are not purged, oldest first.
     #[must_use]
     pub fn files(&self) -> Vec<FileSize> {

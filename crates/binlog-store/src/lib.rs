@@ -41,7 +41,7 @@ pub use crate::format::{
     FileHeader, FileNumber, IndexDamage, InvalidEntry, MARKER_BODY_LEN, MARKER_LAYOUTS,
     MARKER_MAGIC, Marker, MarkerError, MarkerKind,
 };
-pub use crate::handle::{CurrentFile, FileSize, FileWithin, LogHandle};
+pub use crate::handle::{CurrentFile, FileSize, FileWithin, LogBegin, LogHandle};
 pub use crate::log::LogPlace;
 pub use crate::meta::store::{MetaStore, SledMeta};
 pub use crate::options::{

@@ -117,6 +117,11 @@ pub struct ArchiveSettings {
     pub hold_bytes: u64,
     /// A file with the public keys that everything is encrypted for; `None`: nothing is encrypted.
     pub recipients_file: Option<PathBuf>,
+    /// A file with the secret keys with which archived files are decrypted for consumers of the binlog server; `None`: what is
+    /// encrypted is not served.
+    pub identity_file: Option<PathBuf>,
+    /// Bytes that files of the archive may take on the member's disk for consumers of the binlog server; `None`: none is served.
+    pub serve_bytes: Option<u64>,
     /// Whether the member that archives deletes what may go.
     pub prune: bool,
     /// How long what was committed is kept in the archive; `None` for ever.

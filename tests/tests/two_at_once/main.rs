@@ -16,6 +16,7 @@ mod an_applier_and_its_target_are_killed;
 mod an_old_server_is_applied_from_and_to;
 mod bad_input_is_refused_and_loses_nothing;
 mod base_backups_are_taken;
+mod consumers_are_served_from_the_archive;
 mod consumers_see_only_what_is_committed;
 mod events_run_at_the_primary;
 mod every_kind_of_statement_is_followed;

@@ -12,3 +12,4 @@ mod pruning;
 mod reading;
 mod ring;
 mod s3;
+mod serving;

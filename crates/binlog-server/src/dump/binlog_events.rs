@@ -35,8 +35,13 @@ impl Client<'_> {
     ) -> Result<(), Ended> {
         let log = &*self.shared.log;
         let files = log.files();
+        let older = log.older_files();
         let file = match &range.file {
-            Some(name) => files.iter().find(|file| file.name == *name).cloned(),
+            Some(name) => {
+                let mut all = files.iter().chain(&older);
+                all.find(|file| file.name == *name).cloned()
+            }
+            // Not an older one, which would have to be fetched and was not asked for.
             None => files.first().cloned(),
         };
         let from = range.from.unwrap_or(FIRST_EVENT);
@@ -47,7 +52,18 @@ impl Client<'_> {
             return self.send(&out.bytes).await;
         };
         // Without it a purge in the meantime is an error in the middle; with it the file stays.
-        let _kept = log.keep(file.number);
+        let mut kept = log.keep(file.number);
+        if kept.is_none() && older.contains(&file) {
+            match log.fetch(file.number).await {
+                Ok(fetched) => kept = Some(fetched),
+                Err(why) => {
+                    let message = format!("Error when executing command SHOW BINLOG EVENTS: {why}");
+                    out.push(&ErrorAnswer::new(code::SHOW_BINLOG_EVENTS, message).packet());
+                    return self.send(&out.bytes).await;
+                }
+            }
+        }
+        let _kept = kept;
         let result = ResultSet::begin(&mut out, self.deprecate_eof, COLUMNS.into_iter());
         let mut listing = Listing {
             offset: from,

@@ -270,7 +270,13 @@ pub(super) fn rotate(
 }
 
 /// Tells it that nothing has happened, and where it is.
-pub(super) fn heartbeat(version_2: bool, file: &str, offset: u64, server_id: u32) -> Vec<u8> {
+pub(super) fn heartbeat(
+    version_2: bool,
+    file: &str,
+    offset: u64,
+    server_id: u32,
+    checksum: ChecksumAlgorithm,
+) -> Vec<u8> {
     let origin = EventOrigin {
         timestamp: 0,
         server_id,
@@ -281,11 +287,7 @@ pub(super) fn heartbeat(version_2: bool, file: &str, offset: u64, server_id: u32
         file: file.as_bytes().into(),
         position: offset,
     };
-    finished(
-        heartbeat.encode(origin),
-        offset as u32,
-        ChecksumAlgorithm::Crc32,
-    )
+    finished(heartbeat.encode(origin), offset as u32, checksum)
 }
 
 fn finished(mut event: Vec<u8>, log_pos: u32, checksum: ChecksumAlgorithm) -> Vec<u8> {
@@ -350,7 +352,8 @@ mod tests {
             (false, EventType::Heartbeat, 7),
             (true, EventType::HeartbeatV2, far),
         ] {
-            let event = heartbeat(version_2, "binlog.000003", far, 9);
+            let checksum = ChecksumAlgorithm::Crc32;
+            let event = heartbeat(version_2, "binlog.000003", far, 9, checksum);
             let event = EventRef::new(&event).unwrap();
             let event = event.verified(ChecksumAlgorithm::Crc32).unwrap();
             assert_eq!(event.event_type(), event_type);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use binlog_format::gtid::GtidSet;
 
 use crate::answers::{ErrorAnswer, code};
-use crate::committed_files::{CommittedFiles, FileNumber, KeptFile, Position};
+use crate::committed_files::{CommittedFiles, FileNumber, KeptFile, LogFile, Position, ReadError};
 use crate::consumers::Registration;
 use crate::dump::feed::Rule;
 
@@ -127,11 +127,11 @@ fn name(bytes: &[u8]) -> Option<String> {
 /// The offset of the first event.
 pub(super) const FIRST_EVENT: u64 = 4;
 
-/// The begin of a dump. The file stays for as long as it is read.
+/// The begin of a dump. The file stays for as long as it is read; one that is not kept has to be fetched first.
 pub(super) struct Beginning {
     pub(super) at: Position,
     pub(super) rule: Rule,
-    pub(super) kept: KeptFile,
+    pub(super) kept: Option<KeptFile>,
 }
 
 /// Finds the begin; waits when the consumer is ahead of this log, which others may have longer.
@@ -144,22 +144,29 @@ pub(super) async fn find(
     match wanted {
         Wanted::From { file, offset } => {
             let rule = Rule::All { registered_as };
-            let (at, kept) = at_place(log, &file, offset)?;
+            let (at, kept) = at_place(log, &file, offset).await?;
             Ok(Beginning { at, rule, kept })
         }
         Wanted::Without {
             have,
             file: Some((file, offset)),
         } => {
-            let (at, kept) = at_place(log, &file, offset)?;
+            let (at, kept) = at_place(log, &file, offset).await?;
             let rule = Rule::Without(have);
             Ok(Beginning { at, rule, kept })
         }
         Wanted::Without { have, file: None } => {
             check_not_ahead(log, &have, patience).await?;
-            let purged = || lacks_purged(&have, &log.purged());
-            let file = log.begin_for(&have).ok_or_else(purged)?;
-            let kept = log.keep(file).ok_or_else(purged)?;
+            let here = log.begin_for(&have);
+            let here = here.and_then(|file| Some((file, log.keep(file)?)));
+            let (file, kept) = match here {
+                Some((file, kept)) => (file, Some(kept)),
+                None => {
+                    let older = log.older_begin_for(&have).await.map_err(refused)?;
+                    let purged = || lacks_purged(&have, &log.purged());
+                    (older.ok_or_else(purged)?, None)
+                }
+            };
             let offset = FIRST_EVENT;
             Ok(Beginning {
                 at: Position { file, offset },
@@ -211,27 +218,48 @@ fn errant(have: &GtidSet, log: &GtidSet) -> GtidSet {
     errant
 }
 
+/// What a consumer is told of a file that cannot be read. After what may pass it comes again.
+pub(super) fn refused(error: ReadError) -> ErrorAnswer {
+    match error {
+        ReadError::Failed(_) | ReadError::Unavailable(_) => {
+            ErrorAnswer::new(code::UNKNOWN, error.to_string())
+        }
+        ReadError::Gone | ReadError::Unusable(_) => ErrorAnswer::fatal(error.to_string()),
+    }
+}
+
 fn lacks_purged(have: &GtidSet, purged: &GtidSet) -> ErrorAnswer {
     ErrorAnswer::fatal(format!(
-        "Cannot replicate because the source purged required binary logs: {} are in no file of this member any more. \
-         Provision the replica from a backup, or attach it to a member whose log is longer",
+        "Cannot replicate because the source purged required binary logs: {} are in no file any more that this member has \
+         or can get. Provision the replica from a backup, or attach it to a member whose log is longer",
         shortened(&purged.difference(have))
     ))
 }
 
-fn at_place(
+/// The file of the name, or the first one of all where none is named. An older one is not kept yet.
+async fn at_place(
     log: &dyn CommittedFiles,
     name: &str,
     offset: u64,
-) -> Result<(Position, KeptFile), ErrorAnswer> {
-    let files = log.files();
-    let file = if name.is_empty() {
-        files.first()
-    } else {
-        files.iter().find(|file| file.name == name)
+) -> Result<(Position, Option<KeptFile>), ErrorAnswer> {
+    let here = log.files();
+    let named = |files: &[LogFile]| files.iter().find(|file| file.name == name).cloned();
+    let (file, older) = match named(&here) {
+        Some(file) => (Some(file), Vec::new()),
+        // No other name is one that a file ever had.
+        None if !name.is_empty() && log.number_of(name).is_none() => (None, Vec::new()),
+        None => {
+            let older = log.look_for_older_files().await.map_err(refused)?;
+            let file = match name {
+                "" => older.first().or(here.first()).cloned(),
+                _ => named(&older),
+            };
+            (file, older)
+        }
     };
     let gone = |file: Option<FileNumber>| {
-        let first = files.first().map_or("", |first| &first.name[..]);
+        let first = older.first().or(here.first());
+        let first = first.map_or("", |first| &first.name[..]);
         let what = match (file, log.number_of(name)) {
             (None, None) => "is not the name of one",
             _ => "was purged, or does not exist yet",
@@ -251,9 +279,10 @@ fn at_place(
             offset, file.bytes, file.name
         )));
     }
-    let kept = log
-        .keep(file.number)
-        .ok_or_else(|| gone(Some(file.number)))?;
+    let kept = log.keep(file.number);
+    if kept.is_none() && !older.contains(&file) {
+        return Err(gone(Some(file.number)));
+    }
     let file = file.number;
     Ok((Position { file, offset }, kept))
 }

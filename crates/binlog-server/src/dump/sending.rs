@@ -8,7 +8,7 @@ use binlog_format::event::{EventHeader, HEADER_LEN};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::answers::{ErrorAnswer, EventPackets, code, eof_packet};
+use crate::answers::{ErrorAnswer, EventPackets, eof_packet};
 use crate::committed_files::{CommittedFiles, KeptFile, Position, ReadError};
 use crate::consumers::{Attached, Attaching, DumpKind};
 use crate::dump::feed::{Feed, Rule};
@@ -78,7 +78,8 @@ struct Dump<'a, 'c> {
     committed: watch::Receiver<Position>,
     rule: Rule,
     at: Position,
-    kept: KeptFile,
+    /// None of a file that has to be fetched.
+    kept: Option<KeptFile>,
     name: String,
     heartbeat: Option<Duration>,
     heartbeat_v2: bool,
@@ -102,7 +103,8 @@ impl feed::Surroundings for Around<'_> {
     }
 
     fn heartbeat(&self, offset: u64) -> Vec<u8> {
-        feed::heartbeat(self.version_2, self.name, offset, self.server_id)
+        let (file, checksum) = (self.name, ChecksumAlgorithm::Crc32);
+        feed::heartbeat(self.version_2, file, offset, self.server_id, checksum)
     }
 }
 
@@ -162,12 +164,9 @@ impl Dump<'_, '_> {
                 return stop;
             }
             let next = self.at.file.next();
-            let Some(kept) = self.log().keep(next) else {
-                return ErrorAnswer::fatal(format!("{} was purged", self.log().name_of(next)))
-                    .into();
-            };
-            // Only now the file before it may go.
-            self.kept = kept;
+            // Only now the file before it may go. Where the next one has to be fetched, it has been fetched, too, and what it takes
+            // of the disk may be needed.
+            self.kept = self.log().keep(next);
             self.at = Position {
                 file: next,
                 offset: FIRST_EVENT,
@@ -188,6 +187,9 @@ impl Dump<'_, '_> {
         self.name = self.log().name_of(self.at.file);
         let rotate = feed::rotate(&self.name, self.at.offset, self.server_id(), self.checksum);
         self.out.event(&rotate);
+        if self.kept.is_none() {
+            self.fetch().await?;
+        }
         let behind_description = self.send_description().await?;
         let begin = self.at.offset.max(behind_description);
         let mut feed = Feed::at(begin);
@@ -274,12 +276,43 @@ impl Dump<'_, '_> {
             () = self.attached.replaced.cancelled() => return Err(replaced().into()),
             () = shared.stop.cancelled() => return Err(Ended::Stopping.into()),
         };
-        read.map_err(|error| match error {
-            ReadError::Gone => ErrorAnswer::fatal(format!("{} was purged", self.name)).into(),
-            error @ ReadError::Failed(_) => {
-                ErrorAnswer::new(code::UNKNOWN, error.to_string()).into()
+        read.map_err(|error| self.unread(error).into())
+    }
+
+    fn unread(&self, error: ReadError) -> ErrorAnswer {
+        match error {
+            ReadError::Gone => ErrorAnswer::fatal(format!("{} was purged", self.name)),
+            error => request::refused(error),
+        }
+    }
+
+    /// Waits until the file at hand is there. The consumer knows its name already, and hears heartbeats.
+    async fn fetch(&mut self) -> Result<(), Stop> {
+        self.attached.progress.reached(self.at);
+        self.flush().await?;
+        let (shared, file) = (self.client.shared, self.at.file);
+        let mut fetched = shared.log.fetch(file);
+        loop {
+            let beat_at = self.beat_at();
+            tokio::select! {
+                kept = &mut fetched => {
+                    self.kept = Some(kept.map_err(|error| self.unread(error))?);
+                    return Ok(());
+                }
+                () = until(beat_at) => {}
+                () = self.attached.replaced.cancelled() => return Err(replaced().into()),
+                () = shared.stop.cancelled() => return Err(Ended::Stopping.into()),
+                ended = self.client.stirs() => return Err(ended.into()),
             }
-        })
+            self.beat(self.at.offset);
+            self.flush().await?;
+        }
+    }
+
+    /// When the consumer is to hear something, whatever there is.
+    fn beat_at(&self) -> Option<Instant> {
+        self.heartbeat
+            .and_then(|period| self.last_sent.checked_add(period))
     }
 
     /// Everything committed was read: sends what waits, then waits for more or for the time of a heartbeat.
@@ -291,21 +324,13 @@ impl Dump<'_, '_> {
         if self.non_blocking {
             return Err(Stop::EndOfLog);
         }
-        let beat_at = self
-            .heartbeat
-            .and_then(|period| self.last_sent.checked_add(period));
-        let beat = async {
-            match beat_at {
-                Some(at) => tokio::time::sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
+        let beat_at = self.beat_at();
         let stop = self.client.shared.stop.clone();
         tokio::select! {
             changed = self.committed.changed() => {
                 return changed.map_err(|_| Ended::Stopping.into());
             }
-            () = beat => {}
+            () = until(beat_at) => {}
             () = self.attached.replaced.cancelled() => return Err(replaced().into()),
             () = stop.cancelled() => return Err(Ended::Stopping.into()),
             ended = self.client.stirs() => return Err(ended.into()),
@@ -332,7 +357,7 @@ impl Dump<'_, '_> {
 
     fn beat(&mut self, offset: u64) {
         let (version_2, server_id) = (self.heartbeat_v2, self.server_id());
-        let event = feed::heartbeat(version_2, &self.name, offset, server_id);
+        let event = feed::heartbeat(version_2, &self.name, offset, server_id, self.checksum);
         self.out.event(&event);
     }
 
@@ -361,6 +386,14 @@ impl Dump<'_, '_> {
             "{} cannot be read at {}: {why}",
             self.name, self.at.offset
         ))
+    }
+}
+
+/// For ever where there is no such moment.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -118,7 +118,8 @@ impl Client<'_> {
     }
 
     fn show_logs(&self, out: &mut Outgoing) {
-        let files = self.shared.log.files();
+        let mut files = self.shared.log.older_files();
+        files.extend(self.shared.log.files());
         let row = |file: &crate::committed_files::LogFile| {
             let name = Value::from(&file.name[..]);
             vec![name, Value::Number(file.bytes), Value::from("No")]
@@ -168,7 +169,9 @@ impl Client<'_> {
     }
 
     async fn purge_to(&self, name: String, out: &mut Outgoing) -> Result<(), ErrorAnswer> {
-        let files = self.shared.log.files();
+        let log = &self.shared.log;
+        // Those before one that is older are gone already, which is no mistake of whoever asks.
+        let files = [log.older_files(), log.files()].concat();
         if !files.iter().any(|file| file.name == name) {
             let message = format!("Target log {name} not found; SHOW BINARY LOGS lists the files");
             return Err(ErrorAnswer::new(code::UNKNOWN_FILE, message));

@@ -19,13 +19,13 @@ fn dump_options(have: &GtidSet, replica: u128) -> DumpOptions {
     }
 }
 
-async fn dump(served: &Served, have: &GtidSet) -> Result<ReplicationStream, DumpError> {
+pub(crate) async fn dump(served: &Served, have: &GtidSet) -> Result<ReplicationStream, DumpError> {
     let connection = served.connect().await.unwrap();
     ReplicationStream::start(connection, &dump_options(have, 99)).await
 }
 
 /// The code of a dump that is refused, at its begin or later.
-async fn refusal(served: &Served, have: &GtidSet) -> (u16, String) {
+pub(crate) async fn refusal(served: &Served, have: &GtidSet) -> (u16, String) {
     let mut stream = match dump(served, have).await {
         Ok(stream) => stream,
         Err(DumpError::Refused { error, .. }) => return (error.code, error.message),
@@ -42,7 +42,10 @@ async fn refusal(served: &Served, have: &GtidSet) -> (u16, String) {
 
 /// What a consumer sees: transactions and the names of files, until `last` comes. Every checksum is verified, and every
 /// event stands where its header says, as far as the gaps of what is left out allow.
-async fn seen_until(stream: &mut ReplicationStream, last: u64) -> (Vec<u64>, Vec<String>) {
+pub(crate) async fn seen_until(
+    stream: &mut ReplicationStream,
+    last: u64,
+) -> (Vec<u64>, Vec<String>) {
     let (mut numbers, mut files) = (Vec::new(), Vec::new());
     let mut position = 0;
     loop {

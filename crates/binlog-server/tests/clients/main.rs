@@ -4,4 +4,5 @@
 
 mod dumps;
 mod memory_log;
+mod older_files;
 mod sessions;

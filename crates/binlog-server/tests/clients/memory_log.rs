@@ -31,9 +31,41 @@ pub(crate) const PASSWORD: &str = "a password";
 pub(crate) const SOURCE: Uuid = Uuid::from_u128(0x3e11_fa47);
 const OWN: &[u8] = b"OWN!";
 
+/// What becomes of fetching a file from elsewhere.
+#[derive(Debug, Clone)]
+pub(crate) enum Fetching {
+    Works,
+    Takes(Duration),
+    Fails(ReadError),
+}
+
+/// How often each file that was fetched is kept.
+type Kept = Arc<Mutex<BTreeMap<u64, usize>>>;
+
+/// A fetched file, which can be read for as long as it lives.
+struct Fetched {
+    kept: Kept,
+    file: u64,
+}
+
+impl Drop for Fetched {
+    fn drop(&mut self) {
+        let mut kept = self.kept.lock().unwrap();
+        let times = kept.get_mut(&self.file).unwrap();
+        *times -= 1;
+        if *times == 0 {
+            kept.remove(&self.file);
+        }
+    }
+}
+
 /// A log in memory.
 pub(crate) struct MemoryLog {
     files: Mutex<BTreeMap<u64, Vec<u8>>>,
+    /// Files that can be fetched.
+    older: Mutex<BTreeMap<u64, Vec<u8>>>,
+    fetching: Mutex<(Fetching, usize)>,
+    kept: Kept,
     /// The GTIDs before each file, and all.
     gtids: Mutex<(BTreeMap<u64, GtidSet>, GtidSet)>,
     committed_gtids: Mutex<GtidSet>,
@@ -59,6 +91,9 @@ impl MemoryLog {
     pub(crate) fn new() -> Arc<Self> {
         let log = Self {
             files: Mutex::default(),
+            older: Mutex::default(),
+            fetching: Mutex::new((Fetching::Works, 0)),
+            kept: Kept::default(),
             gtids: Mutex::default(),
             committed_gtids: Mutex::default(),
             committed: watch::Sender::new(Position {
@@ -140,6 +175,59 @@ impl MemoryLog {
         self.files.lock().unwrap().pop_first();
     }
 
+    /// Removes the oldest file, which can be fetched from then on.
+    pub(crate) fn archive_one(&self) {
+        let (number, bytes) = self.files.lock().unwrap().pop_first().unwrap();
+        self.older.lock().unwrap().insert(number, bytes);
+    }
+
+    /// The oldest file that can be fetched is lost.
+    pub(crate) fn lose_oldest(&self) {
+        self.older.lock().unwrap().pop_first().unwrap();
+    }
+
+    pub(crate) fn fetch_by(&self, how: Fetching) {
+        self.fetching.lock().unwrap().0 = how;
+    }
+
+    /// How many files were fetched.
+    pub(crate) fn fetched(&self) -> usize {
+        self.fetching.lock().unwrap().1
+    }
+
+    /// The fetched files that somebody keeps.
+    pub(crate) fn kept(&self) -> Vec<u64> {
+        self.kept.lock().unwrap().keys().copied().collect()
+    }
+
+    fn first(&self) -> u64 {
+        let first = self.files.lock().unwrap().keys().next().copied();
+        let older = self.older.lock().unwrap().keys().next().copied();
+        older.or(first).unwrap()
+    }
+
+    fn listed(&self, files: &BTreeMap<u64, Vec<u8>>) -> Vec<LogFile> {
+        let end = *self.committed.borrow();
+        let listed = files.iter().filter(|(number, _)| **number <= end.file.0);
+        let listed = listed.map(|(number, bytes)| LogFile {
+            number: FileNumber(*number),
+            name: self.name_of(FileNumber(*number)),
+            bytes: if *number == end.file.0 {
+                end.offset
+            } else {
+                bytes.len() as u64
+            },
+        });
+        listed.collect()
+    }
+
+    fn last_within(&self, have: &GtidSet, files: &BTreeMap<u64, Vec<u8>>) -> Option<FileNumber> {
+        let before = &self.gtids.lock().unwrap().0;
+        let mut newest_first = files.keys().rev();
+        let found = newest_first.find(|file| have.contains_set(&before[*file]));
+        found.map(|file| FileNumber(*file))
+    }
+
     /// A file's bytes.
     pub(crate) fn bytes_of(&self, file: u64) -> Vec<u8> {
         self.files.lock().unwrap()[&file].clone()
@@ -154,19 +242,7 @@ impl MemoryLog {
 #[async_trait]
 impl CommittedFiles for MemoryLog {
     fn files(&self) -> Vec<LogFile> {
-        let end = *self.committed.borrow();
-        let files = self.files.lock().unwrap();
-        let listed = files.iter().filter(|(number, _)| **number <= end.file.0);
-        let listed = listed.map(|(number, bytes)| LogFile {
-            number: FileNumber(*number),
-            name: self.name_of(FileNumber(*number)),
-            bytes: if *number == end.file.0 {
-                end.offset
-            } else {
-                bytes.len() as u64
-            },
-        });
-        listed.collect()
+        self.listed(&self.files.lock().unwrap())
     }
 
     fn name_of(&self, file: FileNumber) -> String {
@@ -186,18 +262,12 @@ impl CommittedFiles for MemoryLog {
     }
 
     fn purged(&self) -> GtidSet {
-        let first = *self.files.lock().unwrap().keys().next().unwrap();
+        let first = self.first();
         self.gtids.lock().unwrap().0[&first].clone()
     }
 
     fn begin_for(&self, have: &GtidSet) -> Option<FileNumber> {
-        let files = self.files.lock().unwrap();
-        let before = &self.gtids.lock().unwrap().0;
-        let found = files
-            .keys()
-            .rev()
-            .find(|file| have.contains_set(&before[*file]));
-        found.map(|file| FileNumber(*file))
+        self.last_within(have, &self.files.lock().unwrap())
     }
 
     async fn catch_up(&self, patience: Duration) -> Result<(), String> {
@@ -219,11 +289,44 @@ impl CommittedFiles for MemoryLog {
     }
 
     async fn read(&self, from: Position, at_most: usize) -> Result<Bytes, ReadError> {
-        let files = self.files.lock().unwrap();
-        let bytes = files.get(&from.file.0).ok_or(ReadError::Gone)?;
+        let (files, older) = (self.files.lock().unwrap(), self.older.lock().unwrap());
+        let kept = self.kept.lock().unwrap().contains_key(&from.file.0);
+        let fetched = || older.get(&from.file.0).filter(|_| kept);
+        let here = files.get(&from.file.0).or_else(fetched);
+        let bytes = here.ok_or(ReadError::Gone)?;
         let begin = (from.offset as usize).min(bytes.len());
         let end = (begin + at_most).min(bytes.len());
         Ok(Bytes::copy_from_slice(&bytes[begin..end]))
+    }
+
+    fn older_files(&self) -> Vec<LogFile> {
+        self.listed(&self.older.lock().unwrap())
+    }
+
+    async fn look_for_older_files(&self) -> Result<Vec<LogFile>, ReadError> {
+        Ok(self.older_files())
+    }
+
+    async fn older_begin_for(&self, have: &GtidSet) -> Result<Option<FileNumber>, ReadError> {
+        Ok(self.last_within(have, &self.older.lock().unwrap()))
+    }
+
+    async fn fetch(&self, file: FileNumber) -> Result<KeptFile, ReadError> {
+        let how = self.fetching.lock().unwrap().0.clone();
+        match how {
+            Fetching::Works => {}
+            Fetching::Takes(time) => tokio::time::sleep(time).await,
+            Fetching::Fails(error) => return Err(error),
+        }
+        if !self.older.lock().unwrap().contains_key(&file.0) {
+            return Err(ReadError::Gone);
+        }
+        self.fetching.lock().unwrap().1 += 1;
+        *self.kept.lock().unwrap().entry(file.0).or_default() += 1;
+        Ok(Box::new(Fetched {
+            kept: self.kept.clone(),
+            file: file.0,
+        }))
     }
 
     fn server_version(&self) -> String {

@@ -245,6 +245,7 @@ impl ArchiveProgress {
             pruned_objects_total: progress.pruned,
             prune_failures_total: progress.prune_failures,
             prune_error: progress.prune_error.clone(),
+            ..ArchiveView::default()
         }
     }
 }

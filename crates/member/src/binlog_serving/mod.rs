@@ -1,6 +1,7 @@
 //! The member's binlog server: its log, as far as it is committed, for stock replicas and other consumers. It runs from
 //! the moment at which the member takes part to its end, whoever leads.
 
+mod older_log;
 mod served_log;
 
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use binlog_server::{
 use raft_types::{Incarnation, MemberId};
 use tokio::net::TcpListener;
 
-use crate::binlog_serving::served_log::ServedLog;
+use crate::binlog_serving::older_log::OlderLog;
+pub(crate) use crate::binlog_serving::served_log::ServedLog;
 use crate::error::MemberError;
 use crate::log_keeping;
 use crate::mysqld::usual_server_id;
@@ -39,7 +41,8 @@ pub(crate) fn prepare(
     let Some(options) = options(state) else {
         return Ok(None);
     };
-    let log = Arc::new(ServedLog::new(ring.clone()));
+    let older = OlderLog::of(&state.settings, ring);
+    let log = Arc::new(ServedLog::new(ring.clone(), older));
     let orders = Arc::new(Orders {
         ring: ring.clone(),
         state: state.clone(),

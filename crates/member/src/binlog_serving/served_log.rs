@@ -14,7 +14,9 @@ use raft_types::OpId;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::binlog_serving::older_log::OlderLog;
 use crate::ring_handle::RingHandle;
+use crate::status::ArchiveView;
 
 /// What is committed may be written here a moment later.
 const NOT_WRITTEN_YET: Duration = Duration::from_millis(1);
@@ -25,20 +27,43 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 pub(crate) struct ServedLog {
     ring: RingHandle,
+    /// What the archive has in front of it, where that is served.
+    older: Option<OlderLog>,
     committed: watch::Sender<Position>,
 }
 
 impl ServedLog {
-    pub(crate) fn new(ring: RingHandle) -> Self {
+    pub(crate) fn new(ring: RingHandle, older: Option<OlderLog>) -> Self {
         let now = place(ring.log.committed_end(*ring.member.committed().borrow()));
         Self {
             ring,
+            older,
             committed: watch::Sender::new(now),
         }
     }
 
-    /// Keeps the committed position up to date, for as long as it is polled and the member runs.
+    /// Keeps up to date what is told of the log, for as long as it is polled and the member runs.
     pub(crate) async fn follow(&self) {
+        let older = async {
+            match &self.older {
+                Some(older) => older.follow().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.follow_commits() => {}
+            () = older => {}
+        }
+    }
+
+    /// Adds what was served of the archive to a view of it.
+    pub(crate) fn tell(&self, view: &mut ArchiveView) {
+        if let Some(older) = &self.older {
+            older.tell(view);
+        }
+    }
+
+    async fn follow_commits(&self) {
         let mut marks = self.ring.member.committed();
         loop {
             let mark = *marks.borrow_and_update();
@@ -129,7 +154,8 @@ impl CommittedFiles for ServedLog {
     }
 
     fn purged(&self) -> GtidSet {
-        self.ring.log.purged_gtids()
+        let older = self.older.as_ref().and_then(OlderLog::purged);
+        older.unwrap_or_else(|| self.ring.log.purged_gtids())
     }
 
     fn begin_for(&self, have: &GtidSet) -> Option<FileNumber> {
@@ -159,15 +185,48 @@ impl CommittedFiles for ServedLog {
     }
 
     async fn read(&self, from: Position, at_most: usize) -> Result<Bytes, ReadError> {
+        let asked = from.file;
         let from = LogPlace {
-            file: number(from.file),
+            file: number(asked),
             offset: from.offset,
         };
-        let read = self.ring.log.read_file(from, at_most).await;
+        let mut read = self.ring.log.read_file(from, at_most).await;
+        if let Err(error) = &read
+            && error.kind() == io::ErrorKind::NotFound
+            && let Some(older) = &self.older
+            && let Some(fetched) = older.read(asked, from.offset, at_most).await
+        {
+            read = fetched;
+        }
         read.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => ReadError::Gone,
             _ => ReadError::Failed(error.to_string()),
         })
+    }
+
+    fn older_files(&self) -> Vec<LogFile> {
+        self.older.as_ref().map_or_else(Vec::new, OlderLog::files)
+    }
+
+    async fn look_for_older_files(&self) -> Result<Vec<LogFile>, ReadError> {
+        match &self.older {
+            Some(older) => older.look_for_files().await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    async fn older_begin_for(&self, have: &GtidSet) -> Result<Option<FileNumber>, ReadError> {
+        match &self.older {
+            Some(older) => older.begin_for(have).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn fetch(&self, file: FileNumber) -> Result<KeptFile, ReadError> {
+        match &self.older {
+            Some(older) => older.fetch(file).await,
+            None => Err(ReadError::Gone),
+        }
     }
 
     fn server_version(&self) -> String {

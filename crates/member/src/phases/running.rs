@@ -159,6 +159,7 @@ async fn begin(
     };
     let (told, demotion) = watch::channel(None);
     let management = look_after_mysqld(base, &ring, told)?;
+    let served_log = serving.as_ref().map(|ready| ready.log.clone());
     let consumers = serving.map(|ready| {
         let viewer = binlog_serving::viewer(ready.server.consumers(), ready.log.clone());
         tracing::info!(address = %ready.server.address(), "serving the binlog");
@@ -174,6 +175,7 @@ async fn begin(
         network,
         management: management.clone(),
         consumers,
+        served_log,
         demotion,
     })));
     look_after(base, &ring);

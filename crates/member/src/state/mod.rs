@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use transport::GrpcNetworkFactory;
 
 use crate::archiving::ArchiveProgress;
+use crate::binlog_serving::ServedLog;
 use crate::credentials::Credentials;
 use crate::error::MemberError;
 use crate::hooks::HookFigures;
@@ -64,6 +65,8 @@ pub(crate) struct Parts {
     pub(crate) management: Option<Arc<MysqldManagement>>,
     /// None without a binlog server.
     pub(crate) consumers: Option<ConsumerSource>,
+    /// The log as its consumers have it; none without a binlog server.
+    pub(crate) served_log: Option<Arc<ServedLog>>,
     /// What it does about a mysqld that should be the primary and cannot be it.
     pub(crate) demotion: watch::Receiver<Option<String>>,
 }
@@ -147,7 +150,11 @@ impl MemberState {
 
     fn archive_view(&self) -> Option<ArchiveView> {
         let settings = self.settings.archive.as_ref()?;
-        Some(self.archive.view(settings))
+        let mut view = self.archive.view(settings);
+        if let Some(served) = self.parts().and_then(|parts| parts.served_log.clone()) {
+            served.tell(&mut view);
+        }
+        Some(view)
     }
 
     /// What of the log is kept because it is not archived yet; none where this member does not archive.

@@ -440,6 +440,25 @@ pub struct ArchiveView {
     /// Why nothing is deleted at present, if something should be.
     #[serde(default)]
     pub prune_error: Option<String>,
+    /// The first file that the archive has in front of this member's log and that its binlog server can serve; none where the archive
+    /// adds nothing to the log.
+    #[serde(default)]
+    pub serves_from: Option<String>,
+    /// Files that were fetched for consumers of the binlog server since the process started.
+    #[serde(default)]
+    pub served_files_total: u64,
+    /// Bytes of them.
+    #[serde(default)]
+    pub served_bytes_total: u64,
+    /// How often the archive could not be looked at, or a file not be fetched, for consumers.
+    #[serde(default)]
+    pub serve_failures_total: u64,
+    /// Why that was, until it succeeds again.
+    #[serde(default)]
+    pub serve_error: Option<String>,
+    /// Bytes that such files take on this member's disk at present.
+    #[serde(default)]
+    pub serve_disk_bytes: u64,
 }
 
 /// How the hooks did since the member began.

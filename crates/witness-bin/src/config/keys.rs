@@ -744,6 +744,23 @@ pub const KEYS: &[Key] = &[
         "File with public keys of age, one a line (`age1…`): what is archived is encrypted for them, and a member cannot read it. `witness archive keygen` makes a pair. Read again at each interval; as long as it cannot be, nothing is archived. Empty: nothing is encrypted.",
     ),
     key(
+        "archive.serve_bytes",
+        Kind::Bytes {
+            min: 0,
+            max: u64::MAX,
+        },
+        Value("\"4GiB\""),
+        "",
+        "Files that this member has purged are fetched from the archive for consumers of its binlog server, and take no more than this of the data directory's disk together. At least as much as the largest file of the log; a file for each consumer that reads old ones at the same time. `0`: what is purged is not served.",
+    ),
+    key(
+        "archive.identity_file",
+        Kind::File,
+        Value("\"\""),
+        "\"/etc/witness/archive.identity\"",
+        "File with secret keys of age (`AGE-SECRET-KEY-1…`), which only its owner may read (mode 0600): with them, encrypted files of the archive are served to consumers of the binlog server, and nothing else is done. Whoever takes over a member that has it can read the archive. Read again at each look at the archive. Empty: encrypted files are not served.",
+    ),
+    key(
         "archive.keep",
         Kind::Duration {
             min: 0,

@@ -49,6 +49,8 @@ pub(super) fn archive_settings(values: &Values) -> Option<Option<ArchiveSettings
     }
     let file = values.text("archive.options_file")?;
     let recipients = values.text("archive.recipients_file")?;
+    let identity = values.text("archive.identity_file")?;
+    let serve = values.number("archive.serve_bytes")?;
     let rate = values.number("archive.bytes_per_second")?;
     let keep = values.duration("archive.keep")?;
     let bases = usize::try_from(values.number("archive.keep_base_backups")?).ok()?;
@@ -60,6 +62,8 @@ pub(super) fn archive_settings(values: &Values) -> Option<Option<ArchiveSettings
         bytes_per_second: Some(rate).filter(|rate| *rate != 0),
         hold_bytes: values.number("archive.hold_bytes")?,
         recipients_file: (!recipients.is_empty()).then(|| recipients.into()),
+        identity_file: (!identity.is_empty()).then(|| identity.into()),
+        serve_bytes: Some(serve).filter(|bytes| *bytes != 0),
         prune: values.bool("archive.prune")?,
         keep: Some(keep).filter(|keep| !keep.is_zero()),
         keep_base_backups: Some(bases).filter(|bases| *bases != 0),

@@ -283,7 +283,29 @@ fn archive(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), E
         "Bytes that it put into the archive",
         archive.bytes_total,
     )?;
+    writer.counter(
+        "archive_served",
+        Some(&Unit::Bytes),
+        "Bytes of files that it fetched from the archive for consumers of the binlog server",
+        archive.served_bytes_total,
+    )?;
+    writer.gauge(
+        "archive_serve_disk",
+        Some(&Unit::Bytes),
+        "What such files take of its disk at present",
+        archive.serve_disk_bytes as f64,
+    )?;
     for (name, help, value) in [
+        (
+            "archive_served_files",
+            "Files of the log that it fetched from the archive for consumers of the binlog server",
+            archive.served_files_total,
+        ),
+        (
+            "archive_serve_failures",
+            "How often it could not look at the archive, or fetch a file, for consumers",
+            archive.serve_failures_total,
+        ),
         (
             "archived_pieces",
             "Pieces of the log that it put into the archive",

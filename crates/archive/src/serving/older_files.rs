@@ -1,0 +1,258 @@
+//! Which files of the log an archive can serve in front of those that a member still has. Pure, over a listing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use binlog_store::FileNumber;
+
+use crate::chain::Run;
+use crate::name::PieceName;
+use crate::storage::Listing;
+
+/// A file of the log that the archive has from its first byte to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchivedFile {
+    /// Which file.
+    pub number: FileNumber,
+    /// Its size in bytes, as it is on a member's disk.
+    pub bytes: u64,
+    /// Each begins where the one before it ends; at least one.
+    pub(super) pieces: Vec<PieceName>,
+}
+
+impl ArchivedFile {
+    /// The file of these pieces, if they are all of one.
+    fn of(pieces: Vec<PieceName>) -> Option<Self> {
+        let (first, last) = (pieces.first()?, pieces.last()?);
+        let adjoin = pieces
+            .windows(2)
+            .all(|pair| pair[0].goes_on() == pair[1].begins());
+        (first.start == 0 && last.closed && adjoin).then(|| Self {
+            number: last.file,
+            bytes: last.end,
+            pieces: pieces.clone(),
+        })
+    }
+}
+
+/// What the files that can be served have in front of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stops {
+    /// Nothing: the archive, or the log, begins there.
+    Begins,
+    /// This file is not in the archive, or not all of it.
+    Gap(FileNumber),
+    /// This file is encrypted, and nothing is there to decrypt it with.
+    Encrypted(FileNumber),
+    /// What the archive says of this file cannot be relied on.
+    Damaged(FileNumber),
+    /// This file is of another history than the member's log, which goes on behind another entry.
+    OtherHistory(FileNumber),
+}
+
+/// The files that can be served, which go on without a gap up to the first one that the member has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OlderFiles {
+    files: BTreeMap<FileNumber, ArchivedFile>,
+    stops: Stops,
+}
+
+impl OlderFiles {
+    /// None.
+    pub(super) fn none(stops: Stops) -> Self {
+        let files = BTreeMap::new();
+        Self { files, stops }
+    }
+
+    /// Those before `kept`, by what a listing says of the archive and by the runs of its newest history. What is encrypted counts
+    /// where it can be decrypted.
+    #[must_use]
+    pub fn before(kept: FileNumber, runs: &[Run], listing: &Listing, decrypts: bool) -> Self {
+        let mut of_files: BTreeMap<FileNumber, Vec<PieceName>> = BTreeMap::new();
+        for piece in runs.iter().flat_map(|run| &run.pieces) {
+            of_files.entry(piece.file).or_default().push(*piece);
+        }
+        let of_object = |name: &String| {
+            let piece = PieceName::of_object(name)?;
+            Some((piece, piece.object() != *name))
+        };
+        let objects: BTreeSet<(PieceName, bool)> = listing.keys().filter_map(of_object).collect();
+        // Which of two objects counts, the manifest says: where one of them is encrypted, it may be that one.
+        let is_encrypted = |piece: &PieceName| objects.contains(&(*piece, true));
+        let is_there =
+            |piece: &PieceName| is_encrypted(piece) || objects.contains(&(*piece, false));
+
+        let mut older = Self::none(Stops::Begins);
+        let mut next = kept;
+        while let Some(number) = FileNumber::new(next.get() - 1) {
+            let begins = of_files.range(..=number).next().is_none();
+            let pieces = of_files.remove(&number).unwrap_or_default();
+            let whole = ArchivedFile::of(pieces).filter(|file| file.pieces.iter().all(is_there));
+            let Some(file) = whole else {
+                // Where it has nothing of this one and nothing before it, the archive begins behind it.
+                if !begins {
+                    older.stops = Stops::Gap(number);
+                }
+                break;
+            };
+            if !decrypts && file.pieces.iter().any(is_encrypted) {
+                older.stops = Stops::Encrypted(number);
+                break;
+            }
+            older.files.insert(number, file);
+            next = number;
+        }
+        older
+    }
+
+    /// Leaves out the first file, which is not what it should be.
+    pub(super) fn begin_behind_the_first(&mut self) {
+        if let Some((number, _)) = self.files.pop_first() {
+            self.stops = Stops::Damaged(number);
+        }
+    }
+
+    /// What they have in front of them.
+    #[must_use]
+    pub fn stops(&self) -> Stops {
+        self.stops
+    }
+
+    /// All of them, oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &ArchivedFile> {
+        self.files.values()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn get(&self, number: FileNumber) -> Option<&ArchivedFile> {
+        self.files.get(&number)
+    }
+
+    /// The piece in front of a file, where that is one of these, too.
+    pub(super) fn piece_before(&self, number: FileNumber) -> Option<PieceName> {
+        let before = self.get(FileNumber::new(number.get() - 1)?)?;
+        before.pieces.last().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::chain::Pieces;
+    use crate::chain::tests::{number, piece};
+    use crate::name::Begin;
+    use crate::storage::Listed;
+
+    /// A listing of pieces as `1/7:0-90!`, each with its object; behind `e` it is encrypted, behind `-` there is none.
+    fn listing(text: &str) -> Listing {
+        let mut listing = Listing::new();
+        let listed = Listed {
+            bytes: 1,
+            written: SystemTime::UNIX_EPOCH,
+        };
+        for word in text.split_whitespace() {
+            let piece = piece(word.trim_start_matches(['e', '-']));
+            listing.insert(piece.manifest(), listed);
+            match word.chars().next() {
+                Some('e') => listing.insert(piece.encrypted_object(7), listed),
+                Some('-') => None,
+                _ => listing.insert(piece.object(), listed),
+            };
+        }
+        listing
+    }
+
+    fn older(listing: &Listing, kept: u64, decrypts: bool) -> (Vec<u64>, Stops) {
+        let pieces = Pieces::of_names(listing.keys());
+        let runs = (pieces.newest()).map_or_else(Vec::new, |newest| pieces.history(newest));
+        let older = OlderFiles::before(number(kept), &runs, listing, decrypts);
+        let files = older.iter().map(|file| file.number.get()).collect();
+        (files, older.stops())
+    }
+
+    #[test]
+    fn whole_files_without_a_gap_up_to_the_members_own_are_served() {
+        let all = "1/1:0-90! 1/2:0-50 1/2:50-80! 1/3:0-70! 1/4:0-10";
+        for (text, kept, files, stops) in [
+            (all, 4, &[1, 2, 3][..], Stops::Begins),
+            (all, 3, &[1, 2], Stops::Begins),
+            (all, 1, &[], Stops::Begins),
+            // The fifth is not archived to its end, and the sixth not at all.
+            (all, 5, &[], Stops::Gap(number(4))),
+            (all, 6, &[], Stops::Gap(number(5))),
+            ("", 3, &[], Stops::Begins),
+            ("1/5:0-90! 1/6:0-90!", 7, &[5, 6], Stops::Begins),
+            (
+                "1/1:0-9! 1/3:0-9! 1/4:0-9!",
+                5,
+                &[3, 4],
+                Stops::Gap(number(2)),
+            ),
+            (
+                "1/1:0-9! 1/2:0-5 1/2:6-9! 1/3:0-9!",
+                4,
+                &[3],
+                Stops::Gap(number(2)),
+            ),
+            ("1/1:0-9! 1/2:4-9! 1/3:0-9!", 4, &[3], Stops::Gap(number(2))),
+            // A manifest whose object is lost.
+            (
+                "1/1:0-9! -1/2:0-9! 1/3:0-9!",
+                4,
+                &[3],
+                Stops::Gap(number(2)),
+            ),
+        ] {
+            let found = older(&listing(text), kept, false);
+            assert_eq!(found, (files.to_vec(), stops), "{text} before {kept}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_decrypt_is_not_there() {
+        let mixed = listing("1/1:0-9! e1/2:0-9! 1/3:0-9! 1/4:0-5 e1/4:5-9! 1/5:0-9!");
+        let encrypted = |file| Stops::Encrypted(number(file));
+        assert_eq!(older(&mixed, 6, false), (vec![5], encrypted(4)));
+        assert_eq!(older(&mixed, 4, false), (vec![3], encrypted(2)));
+        assert_eq!(older(&mixed, 6, true), (vec![1, 2, 3, 4, 5], Stops::Begins));
+    }
+
+    #[test]
+    fn what_was_pruned_is_where_the_archive_begins() {
+        let mut listing = listing("1/1:0-9! 1/2:0-9! 1/3:0-9!");
+        let begin = Begin {
+            timeline: crate::name::Timeline::FIRST,
+            file: number(2),
+        };
+        let listed = *listing.values().next().unwrap();
+        listing.insert(begin.name(), listed);
+        listing.retain(|name, _| !name.contains("binlog.000001/"));
+        assert_eq!(older(&listing, 4, false), (vec![2, 3], Stops::Begins));
+    }
+
+    #[test]
+    fn a_later_history_replaces_the_files_of_the_one_before() {
+        let listing = listing("1/1:0-9! 1/2:0-9! 1/3:0-9! 2/2:0-7! 2/3:0-7!");
+        let pieces = Pieces::of_names(listing.keys());
+        let runs = pieces.history(pieces.newest().unwrap());
+        let older = OlderFiles::before(number(4), &runs, &listing, false);
+        let of = |file| older.get(number(file)).map(|file| file.bytes);
+        assert_eq!((of(1), of(2), of(3)), (Some(9), Some(7), Some(7)));
+        assert_eq!(older.piece_before(number(3)), Some(piece("2/2:0-7!")));
+        assert_eq!(older.piece_before(number(1)), None);
+    }
+}
