@@ -5,27 +5,42 @@
 //! `getrandom`. A process in which that symbol is this one does the same thing for the same seed. Only the simulator
 //! links it: in anything that makes keys it would be a catastrophe. What is written into logs with the time of day is so the same
 //! for the same seed, too; the monotonic clock stays the system's.
+//!
+//! The sequence is that of the one thread that began it. A thread that only waits for a disk, as those of tokio and sled, has its hash
+//! maps too, and makes them whenever the machine gets to it: what it draws is from another sequence, and moves nothing here.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::ClockId;
 
 static STATE: AtomicU64 = AtomicU64::new(0);
+/// The sequence of all other threads.
+static OF_OTHERS: AtomicU64 = AtomicU64::new(0);
 /// Nanoseconds since [`BEGINNING`].
 static TIME_OF_DAY: AtomicU64 = AtomicU64::new(0);
 /// When every simulation begins, in seconds since the epoch.
 const BEGINNING: i64 = 1_780_000_000;
 
-/// Begins the sequence of a seed. To be called before anything draws: what was drawn before stays as it is.
-pub fn seed(seed: u64) {
-    STATE.store(seed, Ordering::SeqCst);
+thread_local! {
+    /// This thread has begun the sequence of a seed.
+    static IS_SEEDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The next number of the sequence (SplitMix64).
+/// Begins the sequence of a seed for this thread, the only one that draws from it. To be called before anything draws: what was drawn
+/// before stays as it is.
+pub fn seed(seed: u64) {
+    STATE.store(seed, Ordering::SeqCst);
+    OF_OTHERS.store(!seed, Ordering::SeqCst);
+    IS_SEEDED.set(true);
+}
+
+/// The next number of this thread's sequence (SplitMix64).
 fn next() -> u64 {
     let step = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut mixed = STATE.fetch_add(step, Ordering::SeqCst).wrapping_add(step);
+    let state = if IS_SEEDED.get() { &STATE } else { &OF_OTHERS };
+    let mut mixed = state.fetch_add(step, Ordering::SeqCst).wrapping_add(step);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
@@ -111,6 +126,18 @@ mod tests {
     use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
     use super::*;
+
+    #[test]
+    fn what_other_threads_draw_does_not_move_the_sequence() {
+        let three = || [next(), next(), next()];
+        seed(7);
+        let expected = three();
+        seed(7);
+        let first = next();
+        let others = std::thread::spawn(three).join().unwrap();
+        assert_eq!([first, next(), next()], expected);
+        assert!(others.iter().all(|other| !expected.contains(other)));
+    }
 
     #[test]
     fn the_time_of_day_is_the_one_that_was_set_and_the_monotonic_clock_goes_on() {
