@@ -173,6 +173,11 @@ impl Patience {
         (self.silent, self.unanswered, self.due) = (now, now, more);
     }
 
+    /// What the member has to answer is not at the proxies yet: its time begins when it is.
+    pub(crate) fn is_on_its_way(&mut self, now: Instant) {
+        self.unanswered = now;
+    }
+
     /// What is to be held against the proxy.
     pub(crate) fn over(&self, now: Instant) -> Option<Failure> {
         let since = |then: Instant| now.saturating_duration_since(then);

@@ -361,7 +361,13 @@ impl Session {
                     continue;
                 }
                 _ = self.looks.tick() => {
-                    match self.under_way.lock().1.over(Instant::now()) {
+                    let (now, mut under_way) = (Instant::now(), self.under_way.lock());
+                    let oldest = under_way.0.oldest();
+                    let lacks = |index| self.proxies.iter().any(|proxy| self.route_table.lacks(*proxy, index));
+                    if oldest.is_some_and(lacks) {
+                        under_way.1.is_on_its_way(now);
+                    }
+                    match under_way.1.over(now) {
                         None => continue,
                         Some(failure) => return Err(failure),
                     }

@@ -177,6 +177,13 @@ impl Outstanding {
         self.bytes
     }
 
+    /// The first entry that is not answered; none where no entry is under way.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        let requests = self.requests.iter().map(|stripped| &stripped.request);
+        let mut with_entries = requests.filter(|request| !request.is_empty());
+        with_entries.next().map(ProxyRequest::first_index)
+    }
+
     /// Takes an answer in, and with it every request that it covers.
     pub(crate) fn answered(&mut self, answered: &Answered) -> Result<(), NotAsked> {
         let mut asked = self.requests.iter().map(|stripped| &stripped.request);
@@ -332,6 +339,9 @@ pub trait ProxyService: Send + Sync + 'static {
         onward: Vec<MemberId>,
         requests: BoxStream<'static, ProxyRequest>,
     ) -> BoxStream<'static, ProxyAnswer>;
+
+    /// A part of an entry that is larger than a message came in from a leader: sessions that wait for it wait on.
+    fn part_arrives(&self);
 }
 
 #[cfg(test)]

@@ -90,6 +90,8 @@ struct Current {
     next: u64,
     wants_report: bool,
     deadline: Instant,
+    /// The parts that had come in when the deadline was set.
+    parts: u64,
 }
 
 /// What the log has of a request.
@@ -163,6 +165,7 @@ impl Reconstitution {
             next: request.first_index(),
             wants_report: request.wants_report,
             deadline: Instant::now() + self.wait,
+            parts: self.route_table.parts(),
             request,
         });
         Some(())
@@ -198,10 +201,14 @@ impl Reconstitution {
                 Found::Purged => return Some(self.give_up(op_id, true)),
                 Found::Unreadable => return Some(self.give_up(op_id, false)),
                 Found::NotYet => {
-                    let deadline = current.deadline;
-                    let grown = timeout_at(deadline, self.appended.changed()).await;
-                    if !matches!(grown, Ok(Ok(()))) {
-                        return Some(self.give_up(op_id, false));
+                    match timeout_at(current.deadline, self.appended.changed()).await {
+                        Ok(Ok(())) => {}
+                        // A large entry takes its time, and would take no less beside its second copy.
+                        Err(_) if current.parts != self.route_table.parts() => {
+                            current.parts = self.route_table.parts();
+                            current.deadline = Instant::now() + self.wait;
+                        }
+                        Err(_) | Ok(Err(_)) => return Some(self.give_up(op_id, false)),
                     }
                 }
             }

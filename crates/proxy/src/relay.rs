@@ -166,6 +166,10 @@ where
     F: RaftNetworkFactory<TypeConfig, Network: ReportingNetwork> + Clone,
     C: ProxyCalls,
 {
+    fn part_arrives(&self) {
+        self.route_table.part_arrives();
+    }
+
     fn serve(
         &self,
         onward: Vec<MemberId>,

@@ -5,6 +5,7 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ struct Shared {
     /// Something happened after which other routes may be better.
     happened: watch::Sender<()>,
     traffic: Traffic,
+    /// Moves with every part of an entry that comes in.
+    parts: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -92,6 +95,7 @@ impl RouteTable {
             state: Mutex::default(),
             happened: watch::Sender::default(),
             traffic: Traffic::default(),
+            parts: AtomicU64::new(0),
         }))
     }
 
@@ -227,6 +231,26 @@ impl RouteTable {
         if first {
             self.happened(state);
         }
+    }
+
+    /// Whether a member has not acknowledged the entry with this index yet.
+    pub(crate) fn lacks(&self, member: MemberId, index: u64) -> bool {
+        let state = self.lock();
+        let known = state.members.get(&member);
+        known
+            .and_then(|known| known.held)
+            .is_none_or(|held| held <= index)
+    }
+
+    /// A part of an entry that is larger than a message came in from a leader.
+    pub(crate) fn part_arrives(&self) {
+        // It orders nothing: whoever reads a number that is old waits once more.
+        self.0.parts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Another number when parts of entries came in meanwhile.
+    pub(crate) fn parts(&self) -> u64 {
+        self.0.parts.load(Ordering::Relaxed)
     }
 
     /// A member answered a heartbeat.

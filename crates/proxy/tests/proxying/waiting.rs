@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
+use futures::{FutureExt, StreamExt, stream};
 use openraft::raft::StreamAppendError;
 use proxy::{ProxyAnswer, ProxyOptions, ProxyRequest};
 use raft_types::{MemberId, OpId, Vote};
@@ -123,6 +123,39 @@ async fn what_does_not_come_in_time_is_left_to_the_leader() {
     let received = ring.members.received(MemberId(3));
     assert_eq!(received[0].from, LEADER);
     assert_eq!(ring.route(3), [] as [u64; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_that_comes_in_in_parts_is_waited_for_while_they_come() {
+    let mut ring = Ring::with_proxy(1, 3).await;
+    let relay = ring.lines.relay(MemberId(2));
+    ring.log(1).push(TERM, 3);
+    let mut stream = ring.stream(3).await;
+    stream.send(0..3);
+    assert_eq!(stream.matching().await, Some(2));
+    let begun = Instant::now();
+    stream.send(3..5);
+    // Longer than a member may leave unanswered what its proxy has.
+    for _ in 0..12 {
+        assert!(stream.matching().now_or_never().is_none());
+        tokio::time::sleep(ring.options.wait * 4 / 5).await;
+        relay.part_arrives();
+    }
+    assert!(begun.elapsed() > ring.options.wait * 6);
+    ring.log(2).push(TERM, 2);
+    assert_eq!(stream.matching().await, Some(4));
+    assert!(ring.fallbacks().is_empty());
+
+    // The parts of the next one stop coming.
+    stream.send(5..6);
+    tokio::time::sleep(ring.options.wait * 4 / 5).await;
+    relay.part_arrives();
+    let begun = Instant::now();
+    assert_eq!(stream.matching().await, Some(4));
+    let over = stream.answer().await.unwrap().unwrap_err();
+    assert!(over.to_string().contains("entry 7.5"), "{over}");
+    assert!(begun.elapsed() < ring.options.silence() * 2);
+    assert_eq!(ring.fallbacks(), [(2, "lacks_entries", 1)]);
 }
 
 #[tokio::test(start_paused = true)]

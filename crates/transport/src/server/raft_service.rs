@@ -10,7 +10,6 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, stream};
 use openraft::raft::{AppendEntriesRequest, VoteResponse};
 use raft_types::{MemberId, TypeConfig};
-use spilling_bytes::SpillFolder;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -190,7 +189,7 @@ impl RaftService {
         parts: Parts,
     ) -> BoxStream<'static, Result<schema::AppendAnswer, Status>> {
         let (wanted, end) = (Wanted::default(), EndReason::default());
-        let requests = Requests::new(parts, self.local.spill(), wanted.clone(), end.clone());
+        let requests = Requests::new(parts, self.local.clone(), wanted.clone(), end.clone());
         let local = self.local.clone();
         let answers = inbound.append(requests).map(move |answer| {
             let result = answer.map_err(fault_status)?;
@@ -280,13 +279,15 @@ pub(crate) struct Requests {
     wants_report: bool,
     wanted: Wanted,
     end: EndReason,
+    local: Arc<LocalMember>,
 }
 
 impl Requests {
-    pub(crate) fn new(parts: Parts, spill: SpillFolder, wanted: Wanted, end: EndReason) -> Self {
+    fn new(parts: Parts, local: Arc<LocalMember>, wanted: Wanted, end: EndReason) -> Self {
         Self {
             parts: Some(parts),
-            assembly: Assembly::spilling(spill),
+            assembly: Assembly::spilling(local.spill()),
+            local,
             wants_report: false,
             wanted,
             end,
@@ -313,7 +314,11 @@ impl Stream for Requests {
                     this.wanted.push(this.wants_report);
                     return Poll::Ready(Some(request));
                 }
-                Ok(None) => {}
+                Ok(None) => {
+                    if let Some(proxy) = this.local.proxy() {
+                        proxy.part_arrives();
+                    }
+                }
                 Err(error) => {
                     tracing::warn!(%error, "a leader's stream of entries is refused");
                     this.end.set(Status::data_loss(error.to_string()));

@@ -38,6 +38,8 @@ impl Echo {
 }
 
 impl ProxyService for Echo {
+    fn part_arrives(&self) {}
+
     fn serve(
         &self,
         onward: Vec<MemberId>,
