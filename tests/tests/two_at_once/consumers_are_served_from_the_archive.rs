@@ -21,6 +21,7 @@ const SOON: Duration = Duration::from_secs(60);
 const A_WHILE: Duration = Duration::from_secs(120);
 /// The one that is read from.
 const WITNESS: usize = 1;
+const OTHER_WITNESS: usize = 2;
 const BY_GTIDS: &str = "SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 0, GET_SOURCE_PUBLIC_KEY = 1";
 
 fn remote(scene: &Scene, more: &[&str], file: &str) -> Finished {
@@ -57,8 +58,8 @@ fn whole_file(archive: &Path, name: &str) -> Option<PathBuf> {
     whole.next()
 }
 
-fn status(scene: &Scene) -> serde_json::Value {
-    scene.ring.status(WITNESS).unwrap()["archive"].clone()
+fn status(scene: &Scene, member: usize) -> serde_json::Value {
+    scene.ring.status(member).unwrap()["archive"].clone()
 }
 
 #[test]
@@ -85,7 +86,7 @@ fn who_was_away_goes_on_and_damage_is_named() {
     scene
         .ring
         .eventually("the first files are in the archive alone", A_WHILE, || {
-            !copy_before.exists() && status(&scene)["serves_from"] == first[..]
+            !copy_before.exists() && status(&scene, WITNESS)["serves_from"] == first[..]
         })
         .unwrap();
     let kept = own_files(&scene)[0].clone();
@@ -108,7 +109,7 @@ fn who_was_away_goes_on_and_damage_is_named() {
     let insert = "INSERT INTO acked.rows SELECT MAX(id) + 1, 0, 'live' FROM acked.rows";
     primary.sql(insert).unwrap();
     replica.equals(&primary, &["acked"], SOON).unwrap();
-    let served = status(&scene);
+    let served = status(&scene, WITNESS);
     assert!(
         served["served_files_total"].as_u64().unwrap() >= 1,
         "{served}"
@@ -140,19 +141,27 @@ fn who_was_away_goes_on_and_damage_is_named() {
 
 /// At the other witness, which has fetched nothing yet.
 fn damage_is_named(scene: &Scene, archive: &Path, first: &str) {
-    let second = first.replace("000001", "000002");
-    let there = || whole_file(archive, &second);
+    // The first file has no transactions, and the second one creates the table.
+    let damaged = first.replace("000001", "000003");
+    let there = || whole_file(archive, &damaged);
     let object = scene
         .ring
         .eventually("it is archived as a whole", A_WHILE, there);
     let object = object.unwrap();
+    // Each member purges in its own time.
+    scene
+        .ring
+        .eventually("it is in the archive alone", A_WHILE, || {
+            status(scene, OTHER_WITNESS)["serves_from"] == *first
+        })
+        .unwrap();
     let sound = fs::read(&object).unwrap();
-    let mut damaged = sound.clone();
-    damaged[sound.len() / 2] ^= 1;
-    fs::write(&object, &damaged).unwrap();
+    let mut wrong = sound.clone();
+    wrong[sound.len() / 2] ^= 1;
+    fs::write(&object, &wrong).unwrap();
 
     let tree = MysqlTree::require();
-    let source = scene.ring.binlog_server(2);
+    let source = scene.ring.binlog_server(OTHER_WITNESS);
     let replica = Mysqld::launch_with(&tree, MysqldOptions::with_server_id(78)).unwrap();
     let client = replica.client();
     client
@@ -164,16 +173,23 @@ fn damage_is_named(scene: &Scene, archive: &Path, first: &str) {
         ))
         .unwrap();
     let query = "SELECT last_error_message FROM performance_schema.replication_connection_status";
-    scene
-        .ring
-        .eventually("the replica is told what is damaged", SOON, || {
-            let told = client.value(query).unwrap();
-            told.contains("1236") && told.contains("damaged") && told.contains(&second)
-        })
-        .unwrap();
+    let told = scene.ring.eventually("the replica is told why", SOON, || {
+        let told = client.value(query).unwrap();
+        (!told.is_empty()).then_some(told)
+    });
+    let told = told.unwrap();
+    assert!(
+        told.contains("1236") && told.contains("damaged") && told.contains(&damaged),
+        "{told}"
+    );
     // What came before it has arrived.
     let primary = scene.server.client();
-    assert!(client.value("SELECT COUNT(*) FROM acked.rows").is_ok());
+    scene
+        .ring
+        .eventually("the files before it are applied", SOON, || {
+            client.value("SELECT COUNT(*) FROM acked.rows").is_ok()
+        })
+        .unwrap();
     let insert = "INSERT INTO acked.rows SELECT MAX(id) + 1, 0, 'live' FROM acked.rows";
     primary.sql(insert).unwrap();
 
