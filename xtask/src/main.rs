@@ -39,7 +39,7 @@ struct Arguments {
 enum Task {
     /// Find a mysqld ($MYSQLD, then PATH), else unpack Debian's into .mysql/
     Mysql(mysql::Options),
-    /// Run everything: format, lints, all tests with a real mysqld, documentation
+    /// Run everything: format, lints and documentation, all tests with a real mysqld, the simulator, packages and containers
     Test(test::Options),
     /// Run seeds of the simulated ring
     Sim(sim::Options),
@@ -72,6 +72,9 @@ enum Task {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = test::as_rustc() {
+        return code;
+    }
     let done = match Arguments::parse().task {
         Task::Mysql(options) => mysql::run(&options),
         Task::Test(options) => test::run(&options),

@@ -3,7 +3,7 @@
 //! The first step that fails ends it. `.ci/run` calls it on a machine that has nothing but Rust and Debian. Which tests are run
 //! once more before the step of the tests has failed, [`crate::second_chance`] says.
 
-mod linting_compiler;
+mod checking_compiler;
 mod programs;
 mod scratch_folder;
 mod steps;
@@ -15,11 +15,12 @@ use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 
 use crate::second_chance::Failure;
 use crate::sim::{Build, Seeds};
+pub(crate) use crate::test::checking_compiler::as_rustc;
 pub(crate) use crate::test::steps::BROKEN;
 use crate::test::steps::{Action, Plan, Step};
 use crate::{containers, kept_seeds, mysql, nemesis, packages, sim};
@@ -190,6 +191,7 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 fn perform(action: &Action, again: bool) -> Result<Vec<Failure>> {
     match action {
         Action::Tests => return programs::run_most(again),
+        Action::QuickTests => programs::run_quick()?,
         Action::TestsAlone => return programs::run_alone(again),
         Action::Programs => programs::build()?,
         Action::Mysql => {
@@ -222,17 +224,10 @@ fn perform(action: &Action, again: bool) -> Result<Vec<Failure>> {
         Action::Nemesis => nemesis::run_short()?,
         Action::Packages => packages::run_short(&sim::program(Build::Dev, "witness"))?,
         Action::Containers => containers::run_short(&sim::program(Build::Dev, "witness"))?,
-        Action::Cargo {
-            arguments,
-            variables,
-        } => {
-            let status = cargo(arguments)
-                .envs(variables.iter().copied())
-                .status()
-                .context("cannot run cargo")?;
-            if !status.success() {
-                bail!("cargo {} ended with {status}", arguments.join(" "));
-            }
+        Action::Format => {
+            let status = cargo(&["fmt", "--all", "--check"]).status();
+            let status = status.context("cannot run cargo")?;
+            ensure!(status.success(), "cargo fmt ended with {status}");
         }
     }
     Ok(Vec::new())

@@ -7,9 +7,10 @@ use std::process::{Command, ExitStatus, Stdio};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Deserialize;
 use testkit::cluster::BUILT_VARIABLE;
+use testkit::mysql_tree::QUICK_VARIABLE;
 
 use super::cargo;
-use super::linting_compiler::LintingCompiler;
+use super::checking_compiler::CheckingCompiler;
 use super::scratch_folder::ScratchFolder;
 use crate::second_chance::{Failure, second_chances};
 
@@ -18,15 +19,29 @@ use crate::second_chance::{Failure, second_chances};
 const BESIDE_OTHERS: [&str; 3] = ["two_at_once", "beside_a_mysqld", "facts_of_mysqld"];
 /// The program of the whole-system tests that do not: they measure a time or the memory, or must not see an election because something else runs.
 const ALONE: &str = "one_at_a_time";
+/// The package of the whole-system tests, which all use a mysqld.
+const WHOLE_SYSTEM: &str = "witness-tests";
 
-/// Compiles and lints everything, also what only later steps run, and the benches, which nothing runs: alone it would be compiled
-/// anew, with other features.
+/// Compiles, lints and documents everything, also what only later steps run, and the benches, which nothing runs: alone it would be
+/// compiled anew, with other features.
 pub(super) fn build() -> Result<()> {
     let all = ["--tests", "--benches", "--examples", "--bin", "nemesis"];
     let mut command = cargo(&[&["build", "--workspace"][..], &all].concat());
-    LintingCompiler::find()?.used_by(&mut command);
+    CheckingCompiler::find()?.used_by(&mut command);
     let status = command.status().context("cannot run cargo")?;
     ensure!(status.success(), "cargo build ended with {status}");
+    Ok(())
+}
+
+/// Runs what uses no mysqld.
+pub(super) fn run_quick() -> Result<()> {
+    let mut command = cargo(&["test", "--workspace", "--no-fail-fast"]);
+    command.args(["--exclude", WHOLE_SYSTEM, "--", "--skip", "mysqld"]);
+    // A test that uses a mysqld and does not say so in its name fails.
+    command.env(QUICK_VARIABLE, "1");
+    CheckingCompiler::find()?.used_by(&mut command);
+    let status = command.status().context("cannot run cargo")?;
+    ensure!(status.success(), "cargo test ended with {status}");
     Ok(())
 }
 
@@ -72,7 +87,7 @@ fn judged(runs: &[(ExitStatus, String)], again: bool) -> Result<Vec<Failure>> {
         eprintln!("── once more, by itself: {} ──", failure.name);
         let mut alone = cargo(&failure.once_more());
         alone.env(BUILT_VARIABLE, "1");
-        LintingCompiler::find()?.used_by(&mut alone);
+        CheckingCompiler::find()?.used_by(&mut alone);
         let (status, printed) = heard(&mut alone, "")?;
         if !status.success() || !printed.contains("test result: ok. 1 passed") {
             bail!("tests failed; {} failed once more", failure.name);
@@ -91,7 +106,7 @@ fn run_programs(
     arguments.extend(which);
     let mut command = cargo(&arguments);
     command.env(BUILT_VARIABLE, "1");
-    LintingCompiler::find()?.used_by(&mut command);
+    CheckingCompiler::find()?.used_by(&mut command);
     if let Some(folder) = folder {
         folder.used_by(&mut command);
     }

@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use testkit::mysql_tree::QUICK_VARIABLE;
-
 /// How many seeds of the simulator a change has to pass.
 const SEEDS: u64 = 60;
 /// Within how many something broken has to be found.
@@ -47,9 +45,6 @@ pub(crate) const BROKEN: [(&str, u64, &str); 28] = [
     ("broken conversion", 1, "release-in-words"),
 ];
 
-/// The package of the whole-system tests, which all use a mysqld.
-const WHOLE_SYSTEM: &str = "witness-tests";
-
 /// All steps, in two lanes: those of one run one after the other, beside those of the other one.
 pub(super) struct Plan {
     /// What has to have the machine, and leaves much of it idle, because it waits for processes, clocks and disks.
@@ -61,15 +56,14 @@ pub(super) struct Plan {
 /// What a step does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Runs cargo with these arguments and variables.
-    Cargo {
-        arguments: Vec<&'static str>,
-        variables: Vec<(&'static str, &'static str)>,
-    },
-    /// Compiles and lints everything.
+    /// Looks whether all is formatted.
+    Format,
+    /// Compiles, lints and documents everything.
     Programs,
     /// Runs the tests, but for those that must run alone.
     Tests,
+    /// Runs the tests that use no mysqld.
+    QuickTests,
     /// Runs the tests that must run alone.
     TestsAlone,
     /// Finds or unpacks a mysqld.
@@ -104,50 +98,26 @@ pub(super) struct Step {
 impl Plan {
     /// Everything; `quick` leaves out what uses a mysqld or a container.
     pub(super) fn new(quick: bool) -> Self {
-        let format = cargo("format", &["fmt", "--all", "--check"]);
-        let lints = cargo(
-            "lints",
-            &[
-                "clippy",
-                "--workspace",
-                "--all-targets",
-                "--",
-                "-D",
-                "warnings",
-            ],
-        );
-        let documentation = Action::Cargo {
-            arguments: vec![
-                "doc",
-                "--workspace",
-                "--no-deps",
-                "--document-private-items",
-            ],
-            variables: vec![("RUSTDOCFLAGS", "-D warnings")],
-        };
-        let documentation = Step::new("documentation", documentation);
-        let simulated = simulated().into_iter().map(|step| step.behind("tests"));
-        if quick {
-            Self {
-                waiting: vec![format, lints, quick_tests()],
-                computing: simulated.chain([documentation]).collect(),
-            }
+        let format = Step::new("format", Action::Format);
+        let programs = Step::new("programs", Action::Programs);
+        let computing = simulated().into_iter().map(|step| step.behind("tests"));
+        let waiting = if quick {
+            vec![format, programs, Step::new("tests", Action::QuickTests)]
         } else {
-            Self {
-                waiting: vec![
-                    format,
-                    Step::new("mysql", Action::Mysql),
-                    Step::new("programs", Action::Programs),
-                    Step::new("tests", Action::Tests),
-                    Step::new("tests alone", Action::TestsAlone),
-                    Step::new("nemesis", Action::Nemesis),
-                    Step::new("packages", Action::Packages),
-                    Step::new("containers", Action::Containers),
-                ],
-                computing: simulated
-                    .chain([documentation.behind("tests alone")])
-                    .collect(),
-            }
+            vec![
+                format,
+                Step::new("mysql", Action::Mysql),
+                programs,
+                Step::new("tests", Action::Tests),
+                Step::new("tests alone", Action::TestsAlone),
+                Step::new("nemesis", Action::Nemesis),
+                Step::new("packages", Action::Packages),
+                Step::new("containers", Action::Containers),
+            ]
+        };
+        Self {
+            waiting,
+            computing: computing.collect(),
         }
     }
 
@@ -199,32 +169,6 @@ impl Step {
             ..self
         }
     }
-}
-
-fn cargo(name: &'static str, arguments: &[&'static str]) -> Step {
-    let action = Action::Cargo {
-        arguments: arguments.to_vec(),
-        variables: Vec::new(),
-    };
-    Step::new(name, action)
-}
-
-fn quick_tests() -> Step {
-    let action = Action::Cargo {
-        arguments: vec![
-            "test",
-            "--workspace",
-            "--no-fail-fast",
-            "--exclude",
-            WHOLE_SYSTEM,
-            "--",
-            "--skip",
-            "mysqld",
-        ],
-        // A test that uses a mysqld and does not say so in its name fails.
-        variables: vec![(QUICK_VARIABLE, "1")],
-    };
-    Step::new("tests", action)
 }
 
 /// What the simulator plays.
@@ -351,8 +295,7 @@ mod tests {
                 "broken pause",
                 "broken connections",
                 "broken format",
-                "broken conversion",
-                "documentation"
+                "broken conversion"
             ]
         );
     }
@@ -382,19 +325,9 @@ mod tests {
     #[test]
     fn quick_leaves_out_the_mysqld_and_only_that() {
         let (quick, full) = (Plan::new(true), Plan::new(false));
-        assert_eq!(names(&quick.waiting), ["format", "lints", "tests"]);
+        assert_eq!(names(&quick.waiting), ["format", "programs", "tests"]);
+        assert_eq!(quick.waiting[2].action, Action::QuickTests);
         assert_eq!(names(&quick.computing), names(&full.computing));
-        let Action::Cargo {
-            arguments,
-            variables,
-        } = &quick.waiting[2].action
-        else {
-            panic!("the tests run under cargo")
-        };
-        assert!(
-            arguments.ends_with(&["--skip", "mysqld"])
-                && variables.contains(&(QUICK_VARIABLE, "1"))
-        );
     }
 
     #[test]
@@ -403,11 +336,9 @@ mod tests {
         let plan = from("packages").unwrap();
         assert_eq!(names(&plan.waiting), ["packages", "containers"]);
         assert_eq!(plan.computing, Plan::new(false).computing);
-        let plan = from("documentation").unwrap();
-        assert_eq!(names(&plan.computing), ["documentation"]);
-        assert_eq!(names(&plan.waiting), ["nemesis", "packages", "containers"]);
         let plan = from("kept seeds").unwrap();
         assert_eq!(names(&plan.waiting)[0], "tests alone");
+        assert_eq!(names(&plan.computing)[0], "kept seeds");
         assert!(!plan.has("programs") && !plan.has("tests"));
         let all = from("nothing").err().unwrap();
         assert_eq!(all, Plan::new(false).names());

@@ -138,7 +138,7 @@ async fn interval(
 }
 
 /// How far the archive is, as this member has seen it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ArchiveProgress(Mutex<Progress>);
 
 #[derive(Debug, Default)]
@@ -156,6 +156,21 @@ struct Progress {
     pruned: u64,
     prune_failures: u64,
     prune_error: Option<String>,
+}
+
+/// Before the first look.
+impl Default for ArchiveProgress {
+    fn default() -> Self {
+        let beginning = LogPlace {
+            file: FileNumber::FIRST,
+            offset: 0,
+        };
+        Self(Mutex::new(Progress {
+            // The least of all members' is the ring's: who does not know must not say that nothing is missing.
+            lacks: Some((Instant::now(), beginning)),
+            ..Progress::default()
+        }))
+    }
 }
 
 impl ArchiveProgress {
@@ -247,5 +262,40 @@ impl ArchiveProgress {
             prune_error: progress.prune_error.clone(),
             ..ArchiveView::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod progress_tests {
+    use super::*;
+
+    fn lag(progress: &ArchiveProgress) -> Option<Duration> {
+        let lacks = progress.lock().lacks;
+        lacks.map(|(since, _)| since.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_not_looked_does_not_say_that_nothing_is_missing() {
+        let second = Duration::from_secs(1);
+        let place = |offset| LogPlace {
+            file: FileNumber::FIRST,
+            offset,
+        };
+        let progress = ArchiveProgress::default();
+        sleep(second).await;
+        assert_eq!(lag(&progress), Some(second));
+        // The archive is empty, and others are in front.
+        progress.reaches(false, None, place(500));
+        sleep(second).await;
+        assert_eq!(lag(&progress), Some(second * 2));
+
+        progress.reaches(false, Some(place(500)), place(500));
+        assert_eq!(lag(&progress), None);
+        progress.reaches(false, Some(place(500)), place(700));
+        sleep(second).await;
+        progress.reaches(true, Some(place(600)), place(800));
+        assert_eq!(lag(&progress), Some(second));
+        progress.reaches(true, Some(place(700)), place(900));
+        assert_eq!(lag(&progress), Some(Duration::ZERO));
     }
 }

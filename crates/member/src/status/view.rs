@@ -413,7 +413,7 @@ pub struct ArchiveView {
     pub archives: bool,
     /// Up to where the archive has the log, as in `binlog.000007:1234`; none before that is known.
     pub archived: Option<String>,
-    /// How long something has been committed that the archive lacks, as far as this member has looked.
+    /// How long something has been committed that the archive lacks, as far as this member has looked; since its start, before it has.
     pub lag_seconds: f64,
     /// Pieces that this member has archived since its process started.
     pub pieces_total: u64,

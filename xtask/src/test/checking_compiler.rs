@@ -1,0 +1,215 @@
+//! The compiler that checks what it compiles, for the packages of this workspace: clippy's driver in the place of rustc, and rustdoc
+//! behind it. The lints cost next to nothing then, and the documentation is made from what was compiled, where runs of their own
+//! would check everything once more, the dependencies too.
+//!
+//! cargo calls it in the place of rustc (`RUSTC_WORKSPACE_WRAPPER`). It is this very program under another name.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+use testkit::figures::target_folder;
+
+/// The name under which this program is called in the place of rustc.
+const NAME: &str = "checking-compiler";
+/// Tells it where clippy's driver is, beside which rustdoc is.
+const DRIVER_VARIABLE: &str = "WITNESS_CLIPPY_DRIVER";
+/// Options of rustc that have a value behind them and mean nothing to documentation.
+const FOR_PROGRAMS: [&str; 2] = ["-C", "--out-dir"];
+
+/// The compiler, as cargo calls it.
+#[derive(Clone, Debug)]
+pub(super) struct CheckingCompiler {
+    program: PathBuf,
+    driver: PathBuf,
+}
+
+impl CheckingCompiler {
+    /// That of the toolchain of this run.
+    ///
+    /// # Errors
+    /// When it has no clippy, or this program cannot be copied into the target folder.
+    pub(super) fn find() -> Result<Self> {
+        let mut rustc = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+        let said = rustc.args(["--print", "sysroot"]).output();
+        let said = said.context("cannot run rustc")?;
+        let sysroot = String::from_utf8(said.stdout).context("rustc's sysroot")?;
+        let driver = PathBuf::from(sysroot.trim_end()).join("bin/clippy-driver");
+        for (program, component) in [(&driver, "clippy"), (&rustdoc_beside(&driver), "rust-docs")] {
+            ensure!(
+                program.is_file(),
+                "{} is missing: install it with `rustup component add {component}`",
+                program.display()
+            );
+        }
+        Ok(Self {
+            program: program()?,
+            driver,
+        })
+    }
+
+    /// Has a cargo compile with it, any warning being an error. Whatever is compiled with another compiler is compiled anew, so
+    /// that all cargos of a run need it.
+    pub(super) fn used_by(&self, cargo: &mut Command) {
+        cargo.env("RUSTC_WORKSPACE_WRAPPER", &self.program);
+        cargo.env(DRIVER_VARIABLE, &self.driver);
+        // As `cargo clippy -- -D warnings` hands it on.
+        let arguments = ["-D", "warnings"];
+        cargo.env(
+            "CLIPPY_ARGS",
+            arguments
+                .map(|one| format!("{one}__CLIPPY_HACKERY__"))
+                .concat(),
+        );
+    }
+}
+
+/// A copy of this program: cargo compiles it once more, and takes away where it was meanwhile.
+fn program() -> Result<PathBuf> {
+    let folder = target_folder();
+    let program = folder.join(NAME);
+    let own = env::current_exe().context("cannot tell where this program is")?;
+    let is_there = || -> Option<bool> {
+        let (own, copy) = (fs::metadata(&own).ok()?, fs::metadata(&program).ok()?);
+        Some(own.len() == copy.len() && own.modified().ok()? <= copy.modified().ok()?)
+    };
+    if is_there() != Some(true) {
+        let new = folder.join(format!("{NAME}.{}", std::process::id()));
+        let copied = fs::create_dir_all(&folder).and_then(|()| fs::copy(&own, &new));
+        copied
+            .and_then(|_| fs::rename(&new, &program))
+            .with_context(|| format!("cannot copy this program to {}", program.display()))?;
+    }
+    Ok(program)
+}
+
+fn rustdoc_beside(driver: &Path) -> PathBuf {
+    driver.with_file_name("rustdoc")
+}
+
+/// Where cargo calls this program in the place of rustc: compiles, lints and documents. How that ended.
+pub(crate) fn as_rustc() -> Option<ExitCode> {
+    let mut arguments = env::args_os();
+    let own = PathBuf::from(arguments.next()?);
+    (own.file_name() == Some(OsStr::new(NAME))).then(|| {
+        let driver = PathBuf::from(env::var_os(DRIVER_VARIABLE).unwrap_or_default());
+        let arguments: Vec<OsString> = arguments.collect();
+        let mut compiling = Command::new(&driver);
+        compiling.args(&arguments);
+        let mut documenting = Command::new(rustdoc_beside(&driver));
+        let beside = |main: &Path| main.with_file_name("lib.rs").is_file();
+        let documented = documentation_of(&arguments, &target_folder().join("doc"), beside);
+        documenting.args(documented.iter().flatten());
+        let mut steps = vec![compiling];
+        steps.extend(documented.map(|_| documenting));
+        for mut step in steps {
+            match step.status() {
+                Ok(status) if status.success() => {}
+                Ok(status) => {
+                    let code = status.code().and_then(|code| u8::try_from(code).ok());
+                    return code.map_or(ExitCode::FAILURE, ExitCode::from);
+                }
+                Err(error) => {
+                    eprintln!(
+                        "error: cannot run {}: {error}",
+                        step.get_program().display()
+                    );
+                    return ExitCode::FAILURE;
+                }
+            }
+        }
+        ExitCode::SUCCESS
+    })
+}
+
+/// What rustdoc is called with where cargo calls a compiler with this; none for what is not documented: tests, examples and scripts of
+/// builds, and the program beside a library, as `cargo doc` has it.
+fn documentation_of(
+    rustc: &[OsString],
+    folder: &Path,
+    is_beside_a_library: impl Fn(&Path) -> bool,
+) -> Option<Vec<OsString>> {
+    // The first one is the compiler that cargo would have called.
+    let arguments = rustc.get(1..)?;
+    let value_of = |option: &str| {
+        let place = arguments.iter().position(|argument| argument == option);
+        arguments.get(place? + 1)
+    };
+    let source = arguments
+        .iter()
+        .map(Path::new)
+        .find(|argument| argument.extension().is_some_and(|end| end == "rs"))?;
+    let is_for = |folder: &str| source.iter().any(|part| part == folder);
+    let is_a_program = value_of("--crate-type").is_some_and(|kind| kind == "bin");
+    if value_of("--crate-name")? == "build_script_build"
+        || arguments.iter().any(|argument| argument == "--test")
+        || is_for("examples")
+        || is_for("benches") && is_a_program
+        || is_a_program && is_beside_a_library(source)
+    {
+        return None;
+    }
+    let mut documenting: Vec<OsString> = Vec::new();
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        if FOR_PROGRAMS.iter().any(|option| argument == option) {
+            rest.next();
+        } else if !argument.to_string_lossy().starts_with("--emit=") {
+            documenting.push(argument.clone());
+        }
+    }
+    let how = ["--document-private-items", "-D", "warnings", "--out-dir"];
+    documenting.extend(how.map(OsString::from));
+    documenting.push(folder.into());
+    Some(documenting)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn documented(compiled: &str) -> Option<String> {
+        let arguments: Vec<OsString> = compiled.split(' ').map(OsString::from).collect();
+        let beside = |source: &Path| source == "both/src/main.rs";
+        let said = documentation_of(&arguments, Path::new("doc"), beside)?;
+        let words = said.iter().map(|word| word.to_str().unwrap());
+        Some(words.collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn a_crate_is_documented_as_it_is_compiled() {
+        assert_eq!(
+            documented(
+                "rustc --crate-name a --edition=2024 crates/a/src/lib.rs --crate-type lib \
+                 --emit=dep-info,metadata,link -C opt-level=1 --cfg feature=\"f\" -C metadata=1 --out-dir deps \
+                 -L dependency=deps --extern b=deps/libb.rmeta"
+            )
+            .unwrap(),
+            "--crate-name a --edition=2024 crates/a/src/lib.rs --crate-type lib --cfg feature=\"f\" -L dependency=deps \
+             --extern b=deps/libb.rmeta --document-private-items -D warnings --out-dir doc"
+        );
+    }
+
+    #[test]
+    fn what_cargo_doc_leaves_out_is_left_out() {
+        for compiled in [
+            "rustc -vV",
+            "rustc - --crate-name ___ --print=file-names",
+            "rustc --crate-name a --crate-type lib crates/a/src/lib.rs --test",
+            "rustc --crate-name e crates/a/examples/e.rs --crate-type bin",
+            "rustc --crate-name build_script_build crates/a/build.rs --crate-type bin",
+            "rustc --crate-name both both/src/main.rs --crate-type bin",
+        ] {
+            assert_eq!(documented(compiled), None, "{compiled}");
+        }
+        for compiled in [
+            "rustc --crate-name alone alone/src/main.rs --crate-type bin",
+            "rustc --crate-name witness_benches benches/src/lib.rs --crate-type lib",
+        ] {
+            assert!(documented(compiled).is_some(), "{compiled}");
+        }
+    }
+}
