@@ -42,7 +42,7 @@ const LEAST_URGENT: i32 = 19;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Leave out the tests that use a mysqld: the whole-system ones, and those with `mysqld` in their name
+    /// Leave out the tests that use a mysqld: the programs of tests that all do, and those with `mysqld` in their name
     #[arg(long)]
     quick: bool,
     /// Run no test a second time: what fails once has failed

@@ -19,14 +19,16 @@ use crate::second_chance::{Failure, second_chances};
 const BESIDE_OTHERS: [&str; 3] = ["two_at_once", "beside_a_mysqld", "facts_of_mysqld"];
 /// The program of the whole-system tests that do not: they measure a time or the memory, or must not see an election because something else runs.
 const ALONE: &str = "one_at_a_time";
-/// The package of the whole-system tests, which all use a mysqld.
-const WHOLE_SYSTEM: &str = "witness-tests";
+/// Other programs whose tests use a mysqld. A test elsewhere that does has `mysqld` in its name.
+const WITH_MYSQLD: [&str; 2] = ["mysql_target", "tail_trim"];
 
 /// Compiles, lints and documents everything, also what only later steps run, and the benches, which nothing runs: alone it would be
 /// compiled anew, with other features.
 pub(super) fn build() -> Result<()> {
-    let all = ["--tests", "--benches", "--examples", "--bin", "nemesis"];
-    let mut command = cargo(&[&["build", "--workspace"][..], &all].concat());
+    let all = ["--tests", "--benches", "--examples"];
+    // Programs that no test starts.
+    let programs = ["--bin", "nemesis", "--bin", "xtask"];
+    let mut command = cargo(&[&["build", "--workspace"][..], &all, &programs].concat());
     CheckingCompiler::find()?.used_by(&mut command);
     let status = command.status().context("cannot run cargo")?;
     ensure!(status.success(), "cargo build ended with {status}");
@@ -35,10 +37,15 @@ pub(super) fn build() -> Result<()> {
 
 /// Runs what uses no mysqld.
 pub(super) fn run_quick() -> Result<()> {
-    let mut command = cargo(&["test", "--workspace", "--no-fail-fast"]);
-    command.args(["--exclude", WHOLE_SYSTEM, "--", "--skip", "mysqld"]);
-    // A test that uses a mysqld and does not say so in its name fails.
-    command.env(QUICK_VARIABLE, "1");
+    let others = other_programs()?;
+    let others = others
+        .iter()
+        .filter(|name| !WITH_MYSQLD.contains(&name.as_str()));
+    let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--lib", "--bins"]);
+    command.args(others.flat_map(|name| ["--test", name]));
+    command.args(["--", "--skip", "mysqld"]);
+    // A test of these that uses a mysqld and does not say so in its name fails.
+    command.env(QUICK_VARIABLE, "1").env(BUILT_VARIABLE, "1");
     CheckingCompiler::find()?.used_by(&mut command);
     let status = command.status().context("cannot run cargo")?;
     ensure!(status.success(), "cargo test ended with {status}");

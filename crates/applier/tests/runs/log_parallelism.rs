@@ -49,7 +49,7 @@ fn statements() -> String {
 }
 
 #[test]
-fn rows_wait_for_the_hot_row_only_and_transactions_as_a_whole() {
+fn in_a_log_of_mysqld_rows_wait_for_the_hot_row_only_and_transactions_as_a_whole() {
     let tree = MysqlTree::require();
     let server = Mysqld::launch(&tree).unwrap();
     let client = server.client();
@@ -99,7 +99,7 @@ fn rows_wait_for_the_hot_row_only_and_transactions_as_a_whole() {
 }
 
 #[test]
-fn tables_whose_primary_key_is_missing_or_not_logged_are_named() {
+fn in_a_log_of_mysqld_tables_whose_primary_key_is_missing_or_not_logged_are_named() {
     let tree = MysqlTree::require();
     let server = Mysqld::launch(&tree).unwrap();
     let client = server.client();

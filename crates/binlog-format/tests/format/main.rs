@@ -8,5 +8,5 @@ mod golden;
 mod golden_events;
 mod malformed_bytes;
 mod properties;
-mod row_images;
+mod row_images_of_mysqld;
 mod synthesis;
