@@ -67,18 +67,19 @@ impl CheckingCompiler {
     }
 }
 
-/// A copy of this program: cargo compiles it once more, and takes away where it was meanwhile.
+/// A copy of this program: cargo compiles it once more, and puts another one where it was.
 fn program() -> Result<PathBuf> {
     let folder = target_folder();
     let program = folder.join(NAME);
-    let own = env::current_exe().context("cannot tell where this program is")?;
+    // It can be read when it has no name any more.
+    let own = Path::new("/proc/self/exe");
     let is_there = || -> Option<bool> {
-        let (own, copy) = (fs::metadata(&own).ok()?, fs::metadata(&program).ok()?);
+        let (own, copy) = (fs::metadata(own).ok()?, fs::metadata(&program).ok()?);
         Some(own.len() == copy.len() && own.modified().ok()? <= copy.modified().ok()?)
     };
     if is_there() != Some(true) {
         let new = folder.join(format!("{NAME}.{}", std::process::id()));
-        let copied = fs::create_dir_all(&folder).and_then(|()| fs::copy(&own, &new));
+        let copied = fs::create_dir_all(&folder).and_then(|()| fs::copy(own, &new));
         copied
             .and_then(|_| fs::rename(&new, &program))
             .with_context(|| format!("cannot copy this program to {}", program.display()))?;
