@@ -126,8 +126,8 @@ pub(crate) fn as_rustc() -> Option<ExitCode> {
     })
 }
 
-/// What rustdoc is called with where cargo calls a compiler with this; none for what is not documented: tests, examples and scripts of
-/// builds, and the program beside a library, as `cargo doc` has it.
+/// What rustdoc is called with where cargo calls a compiler with this; none for what is not documented: tests, examples, benches and
+/// scripts of builds, and the program beside a library, as `cargo doc` has it.
 fn documentation_of(
     rustc: &[OsString],
     folder: &Path,
@@ -143,12 +143,9 @@ fn documentation_of(
         .iter()
         .map(Path::new)
         .find(|argument| argument.extension().is_some_and(|end| end == "rs"))?;
-    let is_for = |folder: &str| source.iter().any(|part| part == folder);
     let is_a_program = value_of("--crate-type").is_some_and(|kind| kind == "bin");
-    if value_of("--crate-name")? == "build_script_build"
+    if !source.iter().any(|folder| folder == "src")
         || arguments.iter().any(|argument| argument == "--test")
-        || is_for("examples")
-        || is_for("benches") && is_a_program
         || is_a_program && is_beside_a_library(source)
     {
         return None;
@@ -201,6 +198,7 @@ mod tests {
             "rustc - --crate-name ___ --print=file-names",
             "rustc --crate-name a --crate-type lib crates/a/src/lib.rs --test",
             "rustc --crate-name e crates/a/examples/e.rs --crate-type bin",
+            "rustc --crate-name append benches/benches/append.rs --cfg test",
             "rustc --crate-name build_script_build crates/a/build.rs --crate-type bin",
             "rustc --crate-name both both/src/main.rs --crate-type bin",
         ] {
