@@ -9,6 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use testkit::figures::target_folder;
@@ -69,6 +70,9 @@ impl CheckingCompiler {
 
 /// A copy of this program: cargo compiles it once more, and puts another one where it was.
 fn program() -> Result<PathBuf> {
+    static TURN: Mutex<()> = Mutex::new(());
+    // Cargos are run beside each other, and need it at the same moment.
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = target_folder();
     let program = folder.join(NAME);
     // It can be read when it has no name any more.
