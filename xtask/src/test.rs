@@ -192,6 +192,7 @@ fn perform(action: &Action, again: bool) -> Result<Vec<Failure>> {
     match action {
         Action::Tests => return programs::run_most(again),
         Action::QuickTests => programs::run_quick()?,
+        Action::ComputingTests => return programs::run_computing(again),
         Action::TestsAlone => return programs::run_alone(again),
         Action::Programs => programs::build()?,
         Action::Mysql => {

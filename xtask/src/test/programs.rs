@@ -19,6 +19,14 @@ use crate::second_chance::{Failure, second_chances};
 const BESIDE_OTHERS: [&str; 3] = ["two_at_once", "beside_a_mysqld", "facts_of_mysqld"];
 /// The program of the whole-system tests that do not: they measure a time or the memory, or must not see an election because something else runs.
 const ALONE: &str = "one_at_a_time";
+/// Programs whose tests do nothing but compute, for minutes, and look at no clock.
+const COMPUTING: [&str; 5] = [
+    "a_seed_is_reproducible",
+    "exhaustive",
+    "full_disks_come_back",
+    "proxying_outlives_failovers",
+    "traces_are_the_models",
+];
 /// Other programs whose tests use a mysqld. A test elsewhere that does has `mysqld` in its name.
 const WITH_MYSQLD: [&str; 2] = ["mysql_target", "tail_trim"];
 
@@ -52,7 +60,7 @@ pub(super) fn run_quick() -> Result<()> {
     Ok(())
 }
 
-/// Runs all tests but those that run alone, and of those that failed the ones that get a second chance once more, each by itself. A
+/// Runs all tests but those that run alone and those that only compute, and of those that failed the ones that get a second chance once more, each by itself. A
 /// long step tells all that fails, not the first thing only.
 pub(super) fn run_most(again: bool) -> Result<Vec<Failure>> {
     let others = other_programs()?;
@@ -70,6 +78,12 @@ pub(super) fn run_most(again: bool) -> Result<Vec<Failure>> {
     let beside = beside.map_err(|_| anyhow!("running tests beside others panicked"))??;
     let [most, examples] = rest?;
     judged(&[beside, most, examples], again)
+}
+
+/// As [`run_most`], those that only compute.
+pub(super) fn run_computing(again: bool) -> Result<Vec<Failure>> {
+    let programs = COMPUTING.map(|name| ["--test", name]).concat();
+    judged(&[run_programs(&programs, None, "")?], again)
 }
 
 /// As [`run_most`], those that run alone: on the disk, as they measure.
@@ -120,7 +134,7 @@ fn run_programs(
     heard(&mut command, prefix)
 }
 
-/// The programs of tests but for those that run beside them or behind them.
+/// The programs of tests but for those that run beside them or behind them, or only compute.
 fn other_programs() -> Result<Vec<String>> {
     let arguments = ["metadata", "--no-deps", "--format-version", "1"];
     let said = cargo(&arguments).output().context("cannot run cargo")?;
@@ -131,7 +145,7 @@ fn other_programs() -> Result<Vec<String>> {
         .flat_map(|package| package.targets);
     let programs = targets.filter(|target| target.kind == ["test"]);
     let names: BTreeSet<String> = programs.map(|target| target.name).collect();
-    let by_themselves = BESIDE_OTHERS.into_iter().chain([ALONE]);
+    let by_themselves = BESIDE_OTHERS.into_iter().chain(COMPUTING).chain([ALONE]);
     for name in by_themselves.clone() {
         ensure!(names.contains(name), "there are no tests `{name}`");
     }

@@ -60,10 +60,12 @@ pub(super) enum Action {
     Format,
     /// Compiles, lints and documents everything.
     Programs,
-    /// Runs the tests, but for those that must run alone.
+    /// Runs the tests, but for those that must run alone and those that only compute.
     Tests,
     /// Runs the tests that use no mysqld.
     QuickTests,
+    /// Runs the tests that only compute.
+    ComputingTests,
     /// Runs the tests that must run alone.
     TestsAlone,
     /// Finds or unpacks a mysqld.
@@ -101,6 +103,10 @@ impl Plan {
         let format = Step::new("format", Action::Format);
         let programs = Step::new("programs", Action::Programs);
         let computing = simulated().into_iter().map(|step| step.behind("tests"));
+        let tests_that_compute = Step::new("computing tests", Action::ComputingTests);
+        // The tests that run alone take cargo's lock, too.
+        let behind = if quick { "tests" } else { "tests alone" };
+        let tests_that_compute = tests_that_compute.behind(behind);
         let waiting = if quick {
             vec![format, programs, Step::new("tests", Action::QuickTests)]
         } else {
@@ -117,7 +123,7 @@ impl Plan {
         };
         Self {
             waiting,
-            computing: computing.collect(),
+            computing: computing.chain([tests_that_compute]).collect(),
         }
     }
 
@@ -295,7 +301,8 @@ mod tests {
                 "broken pause",
                 "broken connections",
                 "broken format",
-                "broken conversion"
+                "broken conversion",
+                "computing tests"
             ]
         );
     }
