@@ -28,6 +28,8 @@ fn expected(words: &[&str]) -> Option<i32> {
         ["status", "--watch"] => None,
         // There are no regions of these names here.
         ["quorum", "set", ..] => None,
+        // This ring is not archived; another test runs these, as the page about the archive has them.
+        ["archive", ..] => None,
         // The ring needs it, and a majority answers.
         ["quorum", "fix", ..] => Some(REFUSED),
         _ => Some(0),

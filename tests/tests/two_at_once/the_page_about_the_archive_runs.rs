@@ -50,6 +50,7 @@ fn leads_there() -> Result<()> {
         ("/var/tmp/orders", "orders"),
         ("/etc/witness/archive.toml", "archive.toml"),
         ("/etc/witness/archive-recipients.txt", "recipients.txt"),
+        ("/etc/witness/archive.identity", "orders-archive.identity"),
     ] {
         page.replace(example, folder(name));
     }
@@ -194,7 +195,7 @@ fn set_up(page: &mut Page, storage: &ObjectStorage, home: &Path) -> Result<Clust
     })
 }
 
-/// The page's two further keys are understood, with a key that its command has made.
+/// The page's further keys are understood, with a key that its command has made.
 fn encrypts_for_a_new_key(page: &mut Page, shell: &Shell, config: &Path) -> Result<Recipients> {
     let said = shell.run(&page.take("sh", "keygen")?, SOON)?;
     let recipient = said
@@ -206,7 +207,9 @@ fn encrypts_for_a_new_key(page: &mut Page, shell: &Shell, config: &Path) -> Resu
     let file = recipients.split('"').nth(1).context("a file's name")?;
     fs::write(file, format!("{recipient}\n"))?;
     let text = fs::read_to_string(config)?;
-    let text = text.replace("[archive]\n", &format!("[archive]\n{recipients}\n"));
+    let identity = page.take("toml", "identity_file")?;
+    let keys = format!("[archive]\n{recipients}\n{identity}\n");
+    let text = text.replace("[archive]\n", &keys);
     let with_keys = home.join("encrypted.toml");
     fs::write(&with_keys, text)?;
     let check = format!("witness config check --config {}", with_keys.display());
