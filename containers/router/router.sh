@@ -22,7 +22,11 @@ with_netem() {
 with_a_program() {
     [ -n "${DELAY:-}" ] || return 1
     $DELAY late "$1us" &
-    until ip link show late >/dev/null 2>&1; do sleep 0.1; done
+    until ip link show late >/dev/null 2>&1; do
+        # The program may have ended.
+        kill -0 $! 2>/dev/null || return 1
+        sleep 0.1
+    done
     ip link set late txqueuelen 10000 up
     ip route add default dev late table 100
     for device in $regions; do

@@ -100,7 +100,7 @@ impl World {
                 use_again(&leading, lost, &new, forgets, &record).await;
             }
             let id = replacement.new;
-            let outcome = leading.add_member(id, new, "anna").await;
+            let outcome = leading.add_member(id, new, None, "anna").await;
             record.note(&format!(
                 "member {} adds {id} in the place of {lost}: {outcome:?}",
                 leading.id()
@@ -161,7 +161,10 @@ async fn use_again(
             let change = leading.engine().change_membership(nodes, true);
             matches!(tokio::time::timeout(PATIENCE, change).await, Ok(Ok(_)))
         }
-        false => leading.add_member(used, new.clone(), "anna").await.is_ok(),
+        false => leading
+            .add_member(used, new.clone(), None, "anna")
+            .await
+            .is_ok(),
     };
     if taken {
         let (member, by) = (used, leading.id());

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::World;
 use super::slot::Slot;
 use crate::event::Event;
-use crate::member::Process;
+use crate::member::{Process, RealTransport};
 use crate::operations::Operation;
 use crate::scenario::Scenario;
 
@@ -104,9 +104,11 @@ impl World {
 
     pub(super) fn add(&mut self, member: MemberId) {
         let now = self.now;
+        let mut speaks = None;
         if let Some(slot) = self.slots.get_mut(&member) {
             slot.absent = false;
             slot.start(&self.queue, &self.record, now);
+            speaks = slot.setup.transport.as_ref().map(RealTransport::runs);
         }
         let shape = self.shape.members.get(&member);
         let (Some(leader), Some(shape)) = (self.leader_process(), shape) else {
@@ -114,7 +116,7 @@ impl World {
         };
         let (record, new) = (self.record.clone(), shape.record.clone());
         leader.spawn(|leading| async move {
-            let outcome = leading.add_member(member, new, "anna").await;
+            let outcome = leading.add_member(member, new, speaks, "anna").await;
             record.note(&format!(
                 "member {} adds {member}: {outcome:?}",
                 leading.id()

@@ -13,7 +13,7 @@ use testkit::bounded_run::Finished;
 use testkit::cluster::http_get;
 use testkit::documentation::shell_blocks;
 use testkit::ports::free_addresses;
-use testkit::wait::{Patience, eventually};
+use testkit::wait::{Patience, eventually, try_eventually};
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
@@ -345,14 +345,15 @@ impl<'e> Stack<'e> {
         Ok(names)
     }
 
-    /// How the regions are apart.
+    /// How the regions are apart; waits until the router says so: members answer before it has laid its routes.
     fn distance(&self) -> Result<String> {
-        let words = self.engine.docker(&["logs", &self.container("router")?])?;
-        words
-            .lines()
-            .last()
-            .map(str::to_owned)
-            .context("the router says nothing")
+        let router = self.container("router")?;
+        let patience = Patience::every(LOOK, COMMAND_LIMIT);
+        try_eventually("the router says how far the regions are", patience, || {
+            let words = self.engine.docker(&["logs", &router])?;
+            Ok(words.lines().last().map(str::to_owned))
+        })
+        .with_context(|| self.last_words())
     }
 
     fn container(&self, service: &str) -> Result<String> {

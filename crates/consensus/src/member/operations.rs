@@ -193,7 +193,8 @@ impl Member {
         members::check_remove(&view, id, &core.rules(), core.timers.lease)
     }
 
-    /// Takes a member in. It receives the log, and its vote when it is caught up and its region's turn comes.
+    /// Takes a member in. It receives the log, and its vote when it is caught up and its region's turn comes. `speaks` are the formats
+    /// of its program; one of which nobody knows them is taken in, and keeps out of what it does not read.
     ///
     /// # Errors
     /// [`ReconfigurationError`].
@@ -201,9 +202,10 @@ impl Member {
         &self,
         id: MemberId,
         record: MemberRecord,
+        speaks: Option<FormatRange>,
         by: &str,
     ) -> Result<OpId, ReconfigurationError> {
-        members::add(&self.0.core, id, record, by).await
+        members::add(&self.0.core, id, record, speaks, by).await
     }
 
     /// Changes what the log says of a member, but for what makes it this one. With `dry_run`, only says what would be.

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use raft_types::{MemberId, MemberKind, MemberRecord, OpId, Region};
+use raft_types::{FormatRange, MemberId, MemberKind, MemberRecord, OpId, Region};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::formats;
 use crate::history;
 use crate::history::noting::entry_now;
 use crate::history::{HistoryEvent, Named};
@@ -271,15 +272,20 @@ fn without(sets: &VoterSets, id: MemberId) -> VoterSets {
     kept.filter(|set| !set.is_empty()).collect()
 }
 
-/// Takes a member in, without a vote at first.
+/// Takes a member in, without a vote at first. What it speaks is held against the format of the membership that it is added to: the
+/// format may have risen since it was asked.
 pub(crate) async fn add(
     core: &MemberCore,
     id: MemberId,
     record: MemberRecord,
+    speaks: Option<FormatRange>,
     by: &str,
 ) -> Result<OpId, ReconfigurationError> {
     change(core, by, |view, members| {
         check_add(view, id, &record)?;
+        let checked =
+            speaks.map(|speaks| formats::check_newcomer(formats::of(members.values()), speaks));
+        checked.transpose().map_err(ReconfigurationError::Format)?;
         let member = Named::of(id, &record);
         members.insert(id, record);
         Ok((view.voter_sets.clone(), HistoryEvent::Added { member }))

@@ -184,13 +184,18 @@ async fn a_member_of_the_earlier_version_takes_no_entries_of_a_ring_that_went_on
         "{words}"
     );
 
-    // Taken in all the same, it keeps out of what it does not read.
+    // It was asked before the rise, and is taken in behind it.
     let newcomer = MemberId(4);
     let newcomers_record = record(newcomer, "home", Witness);
+    let speaks = Some("1".parse().unwrap());
+    let late = leading.add_member(newcomer, newcomers_record.clone(), speaks, "anna");
+    assert_eq!(late.await.unwrap_err().to_string(), words);
+
+    // Taken in all the same, it keeps out of what it does not read.
     ring.records.insert(newcomer, newcomers_record.clone());
     ring.disks.insert(newcomer, MemoryDisk::default());
     ring.start(newcomer).await;
-    let added = leading.add_member(newcomer, newcomers_record, "anna");
+    let added = leading.add_member(newcomer, newcomers_record, None, "anna");
     within("the joining", added).await.unwrap();
     let refused = within("the refusal", async {
         loop {

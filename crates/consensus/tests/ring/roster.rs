@@ -26,12 +26,12 @@ async fn a_member_joins_gets_its_vote_and_leaves_again() {
     let member = ring.member(leader).clone();
     within(
         "the joining",
-        member.add_member(newcomer, newcomers_record.clone(), "anna"),
+        member.add_member(newcomer, newcomers_record.clone(), None, "anna"),
     )
     .await
     .unwrap();
     let again = member
-        .add_member(newcomer, newcomers_record, "anna")
+        .add_member(newcomer, newcomers_record, None, "anna")
         .await
         .unwrap_err();
     assert!(
@@ -67,7 +67,9 @@ async fn a_member_joins_gets_its_vote_and_leaves_again() {
     }
     // Its number is not given again, whoever is asked.
     let wiped = record(newcomer, "a", MemberKind::Witness);
-    let used = member.add_member(newcomer, wiped.clone(), "anna").await;
+    let used = member
+        .add_member(newcomer, wiped.clone(), None, "anna")
+        .await;
     let used = used.unwrap_err().to_string();
     assert!(used.contains("a member 7 was in the ring before"), "{used}");
     let other = ring.member(MemberId(5));

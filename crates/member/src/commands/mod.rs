@@ -13,7 +13,7 @@ use consensus::{
     HistoryEvent, Member, Party, PromotionPhase, PromotionProgress, PromotionRefusal, RepairPlan,
     ScheduledSwitchover,
 };
-use raft_types::{MemberId, MemberKind, MemberRecord, OpId};
+use raft_types::{FormatRange, MemberId, MemberKind, MemberRecord, OpId};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use transport::{AdminClient, AdminError, CommandSource, Right, TransportConfig};
@@ -378,7 +378,9 @@ impl Work {
             OperatorCommand::AddMember { member: id, record } => {
                 let member = self.ring()?.member;
                 may_be_added(&member, id, &record)?;
-                self.speaks_the_ring_s_format(&member, &record).await?;
+                if let Some(speaks) = self.formats_of(&record).await {
+                    member.check_new_member_speaks(speaks)?;
+                }
             }
             OperatorCommand::RemoveMember { member: id } => {
                 self.ring()?.member.check_removal(id)?;
@@ -473,21 +475,14 @@ impl Work {
     }
 
     /// Asks a newcomer which formats its program speaks. One that cannot be asked does not get its ring either, which says why.
-    async fn speaks_the_ring_s_format(
-        &self,
-        member: &Member,
-        record: &MemberRecord,
-    ) -> Result<(), Refusal> {
+    async fn formats_of(&self, record: &MemberRecord) -> Option<FormatRange> {
         let client = AdminClient::new(
             &record.address,
             self.member.state.credentials.tls.as_ref(),
             self.member.transport,
         );
-        let Ok(client) = client else { return Ok(()) };
-        match client.identify().await {
-            Ok(introduction) => Ok(member.check_new_member_speaks(introduction.speaks)?),
-            Err(_) => Ok(()),
-        }
+        let introduction = client.ok()?.identify().await;
+        Some(introduction.ok()?.speaks)
     }
 
     /// Gives the newcomer its ring, then takes it in. What would be refused afterwards is refused before.
@@ -499,7 +494,10 @@ impl Work {
         by: &str,
     ) -> Result<OpId, Refusal> {
         may_be_added(member, id, &record)?;
-        self.speaks_the_ring_s_format(member, &record).await?;
+        let speaks = self.formats_of(&record).await;
+        if let Some(speaks) = speaks {
+            member.check_new_member_speaks(speaks)?;
+        }
         let party = Party {
             member: id,
             incarnation: record.incarnation,
@@ -520,7 +518,7 @@ impl Work {
         };
         let adopted = self.events.phase("adopt", adopting).await;
         adopted.map_err(|error| not_adopted(&error))?;
-        let adding = member.add_member(id, record, by);
+        let adding = member.add_member(id, record, speaks, by);
         Ok(self.events.phase("add", adding).await?)
     }
 }

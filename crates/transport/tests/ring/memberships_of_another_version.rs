@@ -59,7 +59,8 @@ async fn all_logs_have_its_bytes_and_what_follows_keeps_its_fields() {
     let newcomers = record(newcomer, MemberKind::Witness, address);
     let added = within(
         "the joining",
-        ring.member(leader).add_member(newcomer, newcomers, "anna"),
+        ring.member(leader)
+            .add_member(newcomer, newcomers, None, "anna"),
     )
     .await;
     ring.committed_everywhere(added.unwrap()).await;

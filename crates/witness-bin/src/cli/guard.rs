@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::log_filter::start_log;
-use crate::cli::run::StopSignals;
+use crate::cli::signals::StopSignals;
 use crate::terminal::Failure;
 
 /// Words that were not taken yet. The member says one at a time, and a guard that acts hears them behind it.

@@ -22,6 +22,7 @@ mod reprovision;
 mod run;
 mod service_manager;
 mod session;
+mod signals;
 mod status;
 mod switchover;
 mod tls;

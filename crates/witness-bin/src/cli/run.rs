@@ -15,6 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::log_filter::start_log;
 use crate::cli::service_manager::ServiceManager;
+use crate::cli::signals::StopSignals;
 use crate::http::{Histograms, serve_member};
 use crate::reload::Reloading;
 use crate::terminal::{Exit, Failure};
@@ -245,29 +246,6 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
         _ => (Exit::Error, ""),
     };
     Failure::new(exit, error.to_string(), advice)
-}
-
-/// SIGTERM and SIGINT, by which an operator or a supervisor ends a command that goes on.
-pub(super) struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignals {
-    pub(super) fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    /// The name of the next one.
-    pub(super) async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-        }
-    }
 }
 
 /// As many file descriptors as the package's service gives, where the system allows that: the ports' connections alone may take more

@@ -27,7 +27,7 @@ use crate::cli::apply::page::Page;
 use crate::cli::apply::screen::{Report, Screen};
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::log_filter::start_log;
-use crate::cli::run::StopSignals;
+use crate::cli::signals::StopSignals;
 use crate::config::{LoggingSettings, bytes_of, duration_of};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
@@ -202,16 +202,8 @@ impl ApplyArgs {
         let shows = self.origin.ends().then(|| read.clone());
         let screen = Screen::new(format, progress.clone(), shows);
         let showing = tokio::spawn(screen.run(stop.clone()));
-        let mut signals = StopSignals::new()?;
-        let asked = stop.clone();
-        let listening = tokio::spawn(async move {
-            let name = signals.next().await;
-            tracing::warn!("{name}: ending cleanly");
-            asked.cancel();
-            // The second signal of an operator who does not want to wait: nothing is lost by that either.
-            signals.next().await;
-            std::process::exit(i32::from(Exit::Error as u8));
-        });
+        let tell = |name: &str| tracing::warn!("{name}: ending cleanly");
+        let listening = tokio::spawn(StopSignals::new()?.cancel(stop.clone(), tell));
         let began = Instant::now();
         let ended = apply(source, backend, options, handle).await;
         let took = began.elapsed();

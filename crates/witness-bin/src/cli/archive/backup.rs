@@ -7,16 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use archive::base_backup::{
-    BASE_VERSION, BaseError, BaseForm, BaseManifest, BaseName, Packed, UploadOptions, assert_whole,
-    finish, free_name, list, remove_unfinished, survey, upload,
+    BASE_VERSION, BaseForm, BaseManifest, BaseName, Packed, UploadOptions, assert_whole, finish,
+    free_name, list, remove_unfinished, survey, upload,
 };
-use archive::encryption::Recipients;
-use archive::reading::ArchivedLog;
-use archive::storage::{Storage, StorageSettings};
 use binlog_format::gtid::GtidSet;
 use member::connect_options;
-use member::settings::{ArchiveSettings, MysqlSettings};
-use member::status::MemberView;
+use member::settings::MysqlSettings;
 use mysqld_controller::tail_trim::lock_data;
 use raft_types::{MemberId, RingId};
 use serde::{Deserialize, Serialize};
@@ -26,13 +22,11 @@ use uuid::Uuid;
 
 use crate::cli::archive::bases::ListedBase;
 use crate::cli::archive::conditions::{Wanted, belongs_to_the_ring, is_due, may_copy, refused};
-use crate::cli::archive::copying::{Alone, Copied, Copying, remove, stopped};
-use crate::cli::archive::place::{no_archive, unreachable};
-use crate::cli::archive::register::{gtids, now};
-use crate::cli::config_args::ConfigArgs;
-use crate::cli::run::StopSignals;
-use crate::config::{Config, duration_of};
-use crate::operator::Asker;
+use crate::cli::archive::copying::{Alone, Copied, Copying, remove};
+use crate::cli::archive::own_archive::{OwnArchive, base_failure, gtids, now};
+use crate::cli::archive::place::unreachable;
+use crate::cli::signals::StopSignals;
+use crate::config::duration_of;
 use crate::terminal::{Exit, Failure, Format, bytes_bar, print_json, print_text};
 
 /// Arguments of `witness archive backup`.
@@ -65,92 +59,6 @@ pub(crate) struct BackupArgs {
 const ANSWERS: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The archive of a configured member.
-pub(super) struct Archive {
-    pub(super) storage: Storage,
-    pub(super) member: MemberId,
-    settings: ArchiveSettings,
-    /// For whom what is put into it is encrypted.
-    recipients: Option<Recipients>,
-    config: Config,
-}
-
-impl Archive {
-    /// Reads the configuration; the storage is not asked yet.
-    ///
-    /// # Errors
-    /// Exit 2 where the configuration is wrong or names no archive.
-    pub(super) fn open(config: Option<PathBuf>) -> Result<Self, Failure> {
-        let (config, _) = ConfigArgs::of_file(config).load()?;
-        let settings = config.member.archive.clone().ok_or_else(no_archive)?;
-        let file = settings.options_file.as_deref();
-        let reached =
-            StorageSettings::with_options_of(settings.url.clone(), file, settings.call_limit);
-        let storage = reached.and_then(|reached| Storage::open(&reached));
-        let recipients = settings.recipients_file.as_deref();
-        let recipients = recipients.map(Recipients::of_file).transpose();
-        let recipients =
-            recipients.map_err(|error| Failure::new(Exit::Usage, error.to_string(), ""))?;
-        Ok(Self {
-            recipients,
-            storage: storage.map_err(|error| unreachable(&error))?,
-            member: config.member.own.id,
-            settings,
-            config,
-        })
-    }
-
-    /// What this host's member says of itself.
-    async fn view(&self) -> Result<MemberView, Failure> {
-        let asker = Asker::new(&self.config.member);
-        let asker = asker.map_err(|error| Failure::error(error.to_string()))?;
-        let own = &self.config.member.own;
-        asker.ask(own).await.map_err(|error| {
-            refused(
-                format!(
-                    "member `{}` does not say what its mysqld is: {error}",
-                    own.name
-                ),
-                "start it: a backup of data that are not the ring's would be of no use",
-            )
-        })
-    }
-
-    /// The ring whose archive it is: as the member says, or else what is in the archive.
-    ///
-    /// # Errors
-    /// Exit 4 where neither says.
-    pub(super) async fn ring(&self) -> Result<RingId, Failure> {
-        if let Ok(view) = self.view().await
-            && let Some(ring) = view.ring.id
-        {
-            return Ok(ring);
-        }
-        let log = ArchivedLog::look(self.storage.clone(), None).await;
-        if let Some(mut log) = log.map_err(|error| unreachable(&error))? {
-            let first = log
-                .runs()
-                .first()
-                .and_then(|run| run.pieces.first())
-                .copied();
-            if let Some(piece) = first
-                && let Ok(manifest) = log.manifest(piece).await
-            {
-                return Ok(manifest.ring);
-            }
-        }
-        let known = survey(&self.storage, None).await;
-        let known = known.map_err(|error| unreachable(&error))?;
-        let base = known.bases.last().map(|base| base.ring);
-        base.ok_or_else(|| {
-            refused(
-                "neither the member of this host nor the archive says which ring it is",
-                "start the member",
-            )
-        })
-    }
-}
-
 /// What is known of data before they are in the archive.
 struct Data {
     directory: PathBuf,
@@ -177,7 +85,7 @@ struct Document {
 /// # Errors
 /// Exit 2 where the configuration or a path is wrong, 4 where it is refused, 1 where mysqld, the disk or the storage fails.
 pub(super) async fn backup(args: &BackupArgs, format: Format) -> Result<(), Failure> {
-    let archive = Archive::open(args.config.clone())?;
+    let archive = OwnArchive::open(args.config.clone())?;
     let known = survey(&archive.storage, None).await;
     let known = known.map_err(|error| unreachable(&error))?;
     let newest = known.bases.last();
@@ -192,7 +100,9 @@ pub(super) async fn backup(args: &BackupArgs, format: Format) -> Result<(), Fail
         say(format, &format!("removed {name}, which was not finished"));
     }
     let stop = CancellationToken::new();
-    let listening = tokio::spawn(stop_at_a_signal(StopSignals::new()?, stop.clone()));
+    // What a second signal leaves, the next backup removes.
+    let tell = |name: &str| drop(writeln!(io::stderr(), "witness: {name}: ending cleanly"));
+    let listening = tokio::spawn(StopSignals::new()?.cancel(stop.clone(), tell));
     let taken = match &args.data_directory {
         Some(directory) => {
             let gtids = args.gtids.clone().unwrap_or_default();
@@ -221,18 +131,9 @@ fn say(format: Format, what: &str) {
     }
 }
 
-async fn stop_at_a_signal(mut signals: StopSignals, stop: CancellationToken) {
-    let name = signals.next().await;
-    drop(writeln!(io::stderr(), "witness: {name}: ending cleanly"));
-    stop.cancel();
-    // The second signal of an operator who does not want to wait: the next backup removes what is left.
-    signals.next().await;
-    std::process::exit(i32::from(Exit::Error as u8));
-}
-
 /// Of the mysqld beside this member, which goes on.
 async fn of_running(
-    archive: &Archive,
+    archive: &OwnArchive,
     args: &BackupArgs,
     stop: &CancellationToken,
     format: Format,
@@ -282,7 +183,7 @@ async fn of_running(
     Ok(base)
 }
 
-fn copying(archive: &Archive, args: &BackupArgs) -> Result<Copying, Failure> {
+fn copying(archive: &OwnArchive, args: &BackupArgs) -> Result<Copying, Failure> {
     let configured = archive.settings.copy_directory.as_ref();
     let directory = args.copy_directory.as_ref().or(configured);
     let directory = directory.ok_or_else(|| {
@@ -309,13 +210,13 @@ fn copying(archive: &Archive, args: &BackupArgs) -> Result<Copying, Failure> {
     Ok(copying)
 }
 
-async fn name_of(archive: &Archive, began_at: u64) -> Result<BaseName, Failure> {
+async fn name_of(archive: &OwnArchive, began_at: u64) -> Result<BaseName, Failure> {
     let name = free_name(&archive.storage, began_at, archive.member).await;
     name.map_err(|error| unreachable(&error))
 }
 
 /// Whether what was copied is still the ring's: the member may be starting again just now.
-async fn sound_still(archive: &Archive) -> Result<(), Failure> {
+async fn sound_still(archive: &OwnArchive) -> Result<(), Failure> {
     let deadline = Instant::now() + ANSWERS;
     loop {
         match archive.view().await {
@@ -328,7 +229,7 @@ async fn sound_still(archive: &Archive) -> Result<(), Failure> {
 
 /// Of a server that does not run.
 async fn of_stopped(
-    archive: &Archive,
+    archive: &OwnArchive,
     directory: &Path,
     gtids: GtidSet,
     stop: &CancellationToken,
@@ -366,7 +267,7 @@ async fn of_stopped(
 
 /// Puts the data into the archive, and then the manifest.
 async fn store(
-    archive: &Archive,
+    archive: &OwnArchive,
     name: BaseName,
     data: Data,
     stop: &CancellationToken,
@@ -420,16 +321,6 @@ fn manifest(name: BaseName, member: MemberId, data: Data, packed: Packed) -> Bas
         unpacked_bytes: packed.unpacked_bytes,
         files: packed.files,
         taken_by: member,
-    }
-}
-
-/// How a command ends with it.
-pub(super) fn base_failure(error: &BaseError) -> Failure {
-    match error {
-        BaseError::Stopped => stopped(),
-        BaseError::Unfit { .. } => refused(error.to_string(), ""),
-        error if error.is_damage() => Failure::new(Exit::Corrupt, error.to_string(), ""),
-        error => Failure::error(error.to_string()),
     }
 }
 

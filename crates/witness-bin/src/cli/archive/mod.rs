@@ -9,6 +9,7 @@ mod drill;
 mod faults;
 mod keygen;
 mod listing;
+mod own_archive;
 mod place;
 mod progress;
 mod prune;

@@ -1,7 +1,6 @@
 //! `witness archive register`: an operator's own backup gets a manifest, so that the log behind it is kept and a restore finds it.
 
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use archive::base_backup::{BASE_VERSION, BaseForm, BaseManifest, finish, free_name};
 use binlog_format::gtid::GtidSet;
@@ -9,8 +8,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use url::Url;
 
-use crate::cli::archive::backup::{Archive, base_failure};
 use crate::cli::archive::bases::ListedBase;
+use crate::cli::archive::own_archive::{OwnArchive, base_failure, gtids, now};
 use crate::cli::archive::place::unreachable;
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
@@ -46,27 +45,12 @@ fn words(text: &str) -> Result<String, String> {
     }
 }
 
-/// GTIDs of a backup.
-pub(super) fn gtids(text: &str) -> Result<GtidSet, String> {
-    match text.parse::<GtidSet>() {
-        Ok(gtids) if !gtids.is_empty() => Ok(gtids),
-        Ok(_) => Err("it is an empty set".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
 /// Seconds since 1970.
 fn moment(text: &str) -> Result<u64, String> {
     let time = OffsetDateTime::parse(text, &Rfc3339);
     let seconds = time.ok().map(OffsetDateTime::unix_timestamp);
     let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
     seconds.ok_or_else(|| format!("`{text}` is no time such as 2026-11-26T04:00:00Z"))
-}
-
-/// Seconds since 1970, now.
-pub(super) fn now() -> u64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
-    since_1970.unwrap_or_default().as_secs()
 }
 
 /// Registers a backup.
@@ -91,7 +75,7 @@ pub(super) async fn register(args: &RegisterArgs, format: Format) -> Result<(), 
             "give the time of the backup in UTC, or with its offset",
         ));
     }
-    let archive = Archive::open(args.config.clone())?;
+    let archive = OwnArchive::open(args.config.clone())?;
     let ring = archive.ring().await?;
     let name = free_name(&archive.storage, taken_at, archive.member);
     let name = name.await.map_err(|error| unreachable(&error))?;

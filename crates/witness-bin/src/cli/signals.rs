@@ -1,0 +1,38 @@
+//! The signals by which an operator or a supervisor ends a command that goes on.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::terminal::Exit;
+
+/// SIGTERM and SIGINT.
+pub(super) struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    pub(super) fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// The name of the next one.
+    pub(super) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+
+    /// At the first one cancels what is under way, once somebody is told its name. The second one, of an operator who does not want
+    /// to wait, ends the program: only for what may be ended at any time.
+    pub(super) async fn cancel(mut self, what: CancellationToken, tell: impl FnOnce(&str)) {
+        tell(self.next().await);
+        what.cancel();
+        self.next().await;
+        std::process::exit(i32::from(Exit::Error as u8));
+    }
+}
