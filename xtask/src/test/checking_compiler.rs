@@ -104,13 +104,14 @@ pub(crate) fn as_rustc() -> Option<ExitCode> {
         let arguments: Vec<OsString> = arguments.collect();
         let mut compiling = Command::new(&driver);
         compiling.args(&arguments);
-        let mut documenting = Command::new(rustdoc_beside(&driver));
         let beside = |main: &Path| main.with_file_name("lib.rs").is_file();
         let documented = documentation_of(&arguments, &target_folder().join("doc"), beside);
-        documenting.args(documented.iter().flatten());
-        let mut steps = vec![compiling];
-        steps.extend(documented.map(|_| documenting));
-        for mut step in steps {
+        let documenting = documented.map(|arguments| {
+            let mut documenting = Command::new(rustdoc_beside(&driver));
+            documenting.args(arguments);
+            documenting
+        });
+        for mut step in [compiling].into_iter().chain(documenting) {
             match step.status() {
                 Ok(status) if status.success() => {}
                 Ok(status) => {

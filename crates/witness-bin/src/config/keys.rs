@@ -250,7 +250,7 @@ pub const KEYS: &[Key] = &[
         },
         Value("\"500ms\""),
         "",
-        "How long a proxy waits for an entry that has not arrived yet before it reports it missing. Longer than the slowest round trip between regions. The leader stops using a silent proxy after 1.2 times this.",
+        "How long a proxy waits for an entry, or for the next part of a large one, that has not arrived yet before it reports it missing. Longer than the slowest round trip between regions. The leader stops using a silent proxy after 1.2 times this.",
     ),
     key(
         "regions.proxy_max_hops",
