@@ -14,9 +14,9 @@ use super::checking_compiler::CheckingCompiler;
 use super::scratch_folder::ScratchFolder;
 use crate::second_chance::{Failure, second_chances};
 
-/// The program of the whole-system tests that get along with whatever else runs: what they wait for has tens of seconds. All others
-/// together take as long.
-const BESIDE_OTHERS: &str = "two_at_once";
+/// The program of the whole-system tests that get along with whatever else runs: what they wait for has tens of seconds. With another
+/// one, so that all others together take as long.
+const BESIDE_OTHERS: [&str; 2] = ["two_at_once", "facts_of_mysqld"];
 /// The program of the whole-system tests that do not: they measure a time or the memory, or must not see an election because something else runs.
 const ALONE: &str = "one_at_a_time";
 /// Programs whose tests do nothing but compute, for longest, and look at no clock for less than a second.
@@ -73,7 +73,7 @@ pub(super) fn run_most(again: bool) -> Result<Vec<Failure>> {
     most.extend(others.iter().flat_map(|name| ["--test", name]));
     // Most of what takes long waits, for processes, clocks and disks, and does so beside the others.
     let (beside, rest) = std::thread::scope(|scope| {
-        let beside = ["--test", BESIDE_OTHERS];
+        let beside = BESIDE_OTHERS.map(|name| ["--test", name]).concat();
         let beside = scope.spawn(move || run_programs(&beside, Some(folder), "│ "));
         let most = run_programs(&most, Some(folder), "");
         let rest = most.and_then(|most| Ok([most, run_programs(&["--doc"], None, "")?]));
@@ -150,7 +150,7 @@ fn other_programs() -> Result<Vec<String>> {
         .flat_map(|package| package.targets);
     let programs = targets.filter(|target| target.kind == ["test"]);
     let names: BTreeSet<String> = programs.map(|target| target.name).collect();
-    let by_themselves = COMPUTING.into_iter().chain([BESIDE_OTHERS, ALONE]);
+    let by_themselves = BESIDE_OTHERS.into_iter().chain(COMPUTING).chain([ALONE]);
     for name in by_themselves.clone() {
         ensure!(names.contains(name), "there are no tests `{name}`");
     }
