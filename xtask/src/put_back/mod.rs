@@ -311,7 +311,6 @@ fn end_of_test(tested: Tested) -> End {
         Tested::Passed => End::NotFound { seeds: 0 },
         Tested::DoesNotCompile(words) => End::NotTried(format!("it does not compile: {words}")),
         Tested::NoSuchTest => End::NotTried("there is no test of this name".to_owned()),
-        Tested::DidNotEnd => End::NotTried("the test did not end in time".to_owned()),
     }
 }
 

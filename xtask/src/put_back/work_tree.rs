@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -13,7 +14,7 @@ use crate::previous_build::git_in;
 
 /// A cold build on a small machine.
 const BUILD_LIMIT: Duration = Duration::from_secs(3600);
-/// No test that finds a fault takes longer. One that does may hang for the fault, or for a machine that has more to do.
+/// Many times what any test that finds a fault takes without it.
 const TEST_LIMIT: Duration = Duration::from_secs(300);
 
 pub(crate) struct WorkTree {
@@ -27,11 +28,10 @@ pub(crate) enum Tested {
     /// What it did not compile for.
     DoesNotCompile(String),
     Passed,
+    /// Or it did not come to its end in time, which some faults are about.
     Failed,
     /// No test has this name.
     NoSuchTest,
-    /// It did not come to its end in time.
-    DidNotEnd,
 }
 
 impl WorkTree {
@@ -109,13 +109,10 @@ impl WorkTree {
             return Ok((Tested::DoesNotCompile(words), Duration::ZERO));
         }
         let began = Instant::now();
-        let tested = match self.run_cargo(&words, TEST_LIMIT) {
-            Ok(finished) => {
-                let printed = String::from_utf8_lossy(&finished.stdout);
-                judged(finished.status.success(), &printed)
-            }
-            Err(_) => Tested::DidNotEnd,
-        };
+        // A test that does not end has noticed the fault, and must not go on for itself behind cargo's end.
+        let finished = run(with_all_that_it_starts(&self.cargo_of(&words), TEST_LIMIT))?;
+        let printed = String::from_utf8_lossy(&finished.stdout);
+        let tested = judged(finished.status.success(), &printed);
         Ok((tested, began.elapsed()))
     }
 
@@ -125,7 +122,7 @@ impl WorkTree {
 
     /// Whether cargo did it, or the first error that it printed.
     fn cargo(&self, arguments: &[&str]) -> Result<Result<(), String>> {
-        let finished = self.run_cargo(arguments, BUILD_LIMIT)?;
+        let finished = run(self.cargo_of(arguments))?;
         if finished.status.success() {
             return Ok(Ok(()));
         }
@@ -137,7 +134,7 @@ impl WorkTree {
         }
     }
 
-    fn run_cargo(&self, arguments: &[&str], limit: Duration) -> Result<bounded_run::Finished> {
+    fn cargo_of(&self, arguments: &[&str]) -> Command {
         let mut cargo = cargo();
         cargo
             .args(arguments)
@@ -145,8 +142,29 @@ impl WorkTree {
             // Two builds differ by a few lines.
             .env("CARGO_INCREMENTAL", "1")
             .current_dir(&self.sources);
-        bounded_run::run("cargo", cargo, Vec::new(), limit)
+        cargo
     }
+}
+
+fn run(cargo: Command) -> Result<bounded_run::Finished> {
+    bounded_run::run("cargo", cargo, Vec::new(), BUILD_LIMIT)
+}
+
+/// The same command, which is killed behind `limit` with all that it has started.
+fn with_all_that_it_starts(command: &Command, limit: Duration) -> Command {
+    let mut killed = Command::new("timeout");
+    killed.arg("--signal=KILL").arg(limit.as_secs().to_string());
+    killed.arg(command.get_program()).args(command.get_args());
+    for (variable, value) in command.get_envs() {
+        match value {
+            Some(value) => killed.env(variable, value),
+            None => killed.env_remove(variable),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        killed.current_dir(folder);
+    }
+    killed
 }
 
 /// What a run of tests means that has compiled.
@@ -170,5 +188,18 @@ mod tests {
         assert_eq!(judged(true, two_programs), Tested::Passed);
         assert_eq!(judged(false, two_programs), Tested::Failed);
         assert_eq!(judged(false, ""), Tested::NoSuchTest);
+    }
+
+    #[test]
+    fn what_does_not_end_is_killed_with_all_that_it_started() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 600 & echo $!; wait"]);
+        let killed = run(with_all_that_it_starts(&shell, Duration::from_secs(1))).unwrap();
+        assert!(!killed.status.success());
+        let started = String::from_utf8(killed.stdout).unwrap();
+        let is_there = || Path::new("/proc").join(started.trim()).join("exe").exists();
+        // Its parent is gone, and whoever has it now may take a moment.
+        let gone = || !is_there();
+        testkit::wait::eventually("it is gone", Duration::from_secs(5), gone).unwrap();
     }
 }
