@@ -155,6 +155,8 @@ fn readers_see_whole_logs_while_tails_are_taken_back() {
         data_dir: dir.path().to_path_buf(),
         writer: WriterMode::Thread,
         cache_bytes: 3_000,
+        // A read takes several pieces.
+        read_batch_bytes: 2_000,
         durability: binlog_store::Durability::Os,
         ..options()
     };

@@ -250,7 +250,7 @@ mod tests {
     const OWN: MemberId = MemberId(1);
     const TERM: Term = Term(7);
 
-    /// Follows whoever asks, after a while.
+    /// Follows whoever asks, a while after each request.
     struct Follower(Duration);
 
     impl NetStreamAppend<TypeConfig> for Follower {
@@ -263,8 +263,9 @@ mod tests {
             S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
         {
             async move {
-                requests.next().await;
-                tokio::time::sleep(self.0).await;
+                while requests.next().await.is_some() {
+                    tokio::time::sleep(self.0).await;
+                }
                 Ok(stream::iter([Ok(Ok(None))]).boxed())
             }
             .boxed()
@@ -272,6 +273,16 @@ mod tests {
     }
 
     async fn ask(contacts: &Contacts, target: MemberId, takes: Duration, heartbeat: bool) {
+        ask_often(contacts, target, takes, heartbeat, 1).await;
+    }
+
+    async fn ask_often(
+        contacts: &Contacts,
+        target: MemberId,
+        takes: Duration,
+        heartbeat: bool,
+        times: usize,
+    ) {
         let mut client = LeaseClient {
             inner: Follower(takes),
             heartbeats_to: heartbeat.then(|| (target, Incarnation::default(), contacts.clone())),
@@ -282,7 +293,7 @@ mod tests {
             entries: Vec::new(),
             leader_commit: None,
         };
-        let requests = stream::iter([request]);
+        let requests = stream::iter(vec![request; times]);
         let option = RPCOption::new(Duration::from_secs(1));
         let answers = client.stream_append(requests, option).await;
         let answers: Vec<_> = answers.expect("the follower answers").collect().await;
@@ -307,6 +318,16 @@ mod tests {
         assert!(age.is_some_and(|age| age >= takes), "{age:?}");
         // Another leadership begins without contacts.
         assert_eq!(contacts.quorum_age(OWN, Term(8), &ring), None);
+    }
+
+    /// An answer to an early request may come when a later one was sent already.
+    #[tokio::test]
+    async fn of_several_requests_the_first_ones_time_counts() {
+        let contacts = Contacts::default();
+        let takes = Duration::from_millis(50);
+        ask_often(&contacts, MemberId(2), takes, true, 2).await;
+        let age = contacts.quorum_age(OWN, TERM, &sets(&[&[1, 2, 3]]));
+        assert!(age.is_some_and(|age| age >= 2 * takes), "{age:?}");
     }
 
     #[tokio::test]
