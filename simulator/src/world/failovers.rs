@@ -165,12 +165,17 @@ impl World {
     pub(super) fn failovers(&mut self) {
         self.wait_for_leader(None);
         self.wait_for_proxies();
+        let lease = self.shape.timers.lease;
+        let mut killed = None;
         for _ in 0..2 {
             let Some((leader, term)) = self.serving() else {
                 return;
             };
-            let near = self.heirs_are_near(leader);
+            // Whoever was started a moment ago may have granted somebody a lease before, and votes for nobody until it is over.
+            let all_vote = killed.is_none_or(|at| self.now - at > DOWN + 2 * lease);
+            let near = all_vote && self.heirs_are_near(leader);
             self.kill(leader);
+            killed = Some(self.now);
             if near {
                 self.followed_at_once(term);
             }
