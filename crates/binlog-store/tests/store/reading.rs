@@ -155,8 +155,6 @@ fn readers_see_whole_logs_while_tails_are_taken_back() {
         data_dir: dir.path().to_path_buf(),
         writer: WriterMode::Thread,
         cache_bytes: 3_000,
-        // A read takes several pieces.
-        read_batch_bytes: 2_000,
         durability: binlog_store::Durability::Os,
         ..options()
     };
@@ -214,6 +212,52 @@ fn readers_see_whole_logs_while_tails_are_taken_back() {
     for reader in readers {
         assert!(runtime.block_on(reader).unwrap() > 10);
     }
+}
+
+#[test]
+fn a_tail_that_is_taken_back_between_two_pieces_of_a_read_is_not_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let meta = SledMeta::open(&dir.path().join("meta")).unwrap();
+    let options = StoreOptions {
+        data_dir: dir.path().to_path_buf(),
+        writer: WriterMode::Thread,
+        cache_bytes: 1,
+        read_batch_bytes: 2_000,
+        durability: binlog_store::Durability::Os,
+        ..options()
+    };
+    let (mut store, _) =
+        BinlogStore::open(options, Arc::new(DiskFileSystem), Arc::new(meta)).unwrap();
+    let transactions = |term, indices: std::ops::Range<u64>| -> Vec<Entry> {
+        let of_term = |index| transaction(id(term, index), 1_500);
+        indices.map(of_term).collect()
+    };
+    save_vote(&mut store, 1).unwrap();
+    append(&mut store, transactions(1, 0..20)).unwrap();
+    let mut reader = store.reader();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let mut pieces = 0;
+    let found = runtime.block_on(async {
+        let mut reading = std::pin::pin!(reader.try_get_log_entries(0..20));
+        std::future::poll_fn(|context| {
+            let polled = reading.as_mut().poll(context);
+            pieces += u32::from(polled.is_pending());
+            if pieces == 3 && polled.is_pending() {
+                let first = store.op_id_at(0);
+                truncate(&mut store, first).unwrap();
+                save_vote(&mut store, 2).unwrap();
+                append(&mut store, transactions(2, 1..20)).unwrap();
+            }
+            polled
+        })
+        .await
+    });
+    assert!(pieces > 3, "it was read in {pieces} pieces");
+    let wanted = [transactions(1, 0..1), transactions(2, 1..20)].concat();
+    assert!(found.unwrap() == wanted);
 }
 
 /// Entries of one read are of one log that there was: behind the entry that a term's leader kept,
