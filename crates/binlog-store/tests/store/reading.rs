@@ -216,8 +216,15 @@ fn readers_see_whole_logs_while_tails_are_taken_back() {
 
 #[test]
 fn a_tail_that_is_taken_back_between_two_pieces_of_a_read_is_not_in_it() {
+    // Where the disk answers at once, the read waits nowhere, and nothing can come between its pieces.
+    let taken_back = (0..100).filter(|_| tail_is_taken_back_between_two_pieces());
+    assert_eq!(taken_back.take(5).count(), 5);
+}
+
+/// Whether it was; if so, what was read is that of the log behind it.
+fn tail_is_taken_back_between_two_pieces() -> bool {
     let dir = tempfile::tempdir().unwrap();
-    let meta = SledMeta::open(&dir.path().join("meta")).unwrap();
+    let meta = Arc::new(SledMeta::open(&dir.path().join("meta")).unwrap());
     let options = StoreOptions {
         data_dir: dir.path().to_path_buf(),
         writer: WriterMode::Thread,
@@ -226,26 +233,29 @@ fn a_tail_that_is_taken_back_between_two_pieces_of_a_read_is_not_in_it() {
         durability: binlog_store::Durability::Os,
         ..options()
     };
-    let (mut store, _) =
-        BinlogStore::open(options, Arc::new(DiskFileSystem), Arc::new(meta)).unwrap();
+    let open = || BinlogStore::open(options.clone(), Arc::new(DiskFileSystem), meta.clone());
+    let (mut store, _) = open().unwrap();
     let transactions = |term, indices: std::ops::Range<u64>| -> Vec<Entry> {
         let of_term = |index| transaction(id(term, index), 1_500);
         indices.map(of_term).collect()
     };
     save_vote(&mut store, 1).unwrap();
     append(&mut store, transactions(1, 0..20)).unwrap();
+    // What was just written is in memory still.
+    drop(store);
+    let (mut store, _) = open().unwrap();
     let mut reader = store.reader();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    let mut pieces = 0;
+    let mut waits = 0;
     let found = runtime.block_on(async {
         let mut reading = std::pin::pin!(reader.try_get_log_entries(0..20));
         std::future::poll_fn(|context| {
             let polled = reading.as_mut().poll(context);
-            pieces += u32::from(polled.is_pending());
-            if pieces == 3 && polled.is_pending() {
+            waits += u32::from(polled.is_pending());
+            if waits == 3 && polled.is_pending() {
                 let first = store.op_id_at(0);
                 truncate(&mut store, first).unwrap();
                 save_vote(&mut store, 2).unwrap();
@@ -255,9 +265,11 @@ fn a_tail_that_is_taken_back_between_two_pieces_of_a_read_is_not_in_it() {
         })
         .await
     });
-    assert!(pieces > 3, "it was read in {pieces} pieces");
-    let wanted = [transactions(1, 0..1), transactions(2, 1..20)].concat();
-    assert!(found.unwrap() == wanted);
+    if waits >= 3 {
+        let wanted = [transactions(1, 0..1), transactions(2, 1..20)].concat();
+        assert!(found.unwrap() == wanted);
+    }
+    waits >= 3
 }
 
 /// Entries of one read are of one log that there was: behind the entry that a term's leader kept,
