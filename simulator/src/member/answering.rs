@@ -73,11 +73,11 @@ impl Answering {
     /// Answers; nobody may hear it any more.
     pub(super) async fn answer(self, question: Question) {
         match question {
-            Question::Identify(answer) => drop(answer.send(Introduction {
-                identity: self.directory.book.identity(),
-                log_is_empty: Some(self.takes_part.is_none()),
-                speaks: self.directory.book.speaks(),
-            })),
+            Question::Identify(answer) => {
+                if let Some(introduction) = self.introduction().await {
+                    drop(answer.send(introduction));
+                }
+            }
             Question::Adopt {
                 ring,
                 to,
@@ -91,6 +91,20 @@ impl Answering {
             }
             Question::Promote(to, answer) => drop(answer.send(self.promote(to).await)),
         }
+    }
+
+    /// None where the member's engine has ended: nobody answers then.
+    async fn introduction(&self) -> Option<Introduction> {
+        let log_is_empty = match &self.takes_part {
+            // It has no log yet, and opens none while it answers.
+            None => true,
+            Some((member, _)) => member.inbound().is_pristine().await.ok()?,
+        };
+        Some(Introduction {
+            identity: self.directory.book.identity(),
+            log_is_empty: Some(log_is_empty),
+            speaks: self.directory.book.speaks(),
+        })
     }
 
     fn adopt(&self, ring: RingId, to: Party, origin: &LogOrigin) -> Result<(), String> {

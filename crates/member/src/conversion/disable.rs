@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::conversion::course::{Course, Work};
 use crate::conversion::scene::{Everybody, acts, look_of, seen};
 use crate::conversion::write_pause::WritePause;
-use crate::conversion::{Conversion, ConversionFailure, MemberSaid, StockReplica};
+use crate::conversion::{Conversion, ConversionFailure, FailureKind, MemberSaid, StockReplica};
 use crate::protocol::{MysqldAnswer, MysqldOrder, ReplicateFrom};
 use crate::settings::PasswordSource;
 
@@ -87,6 +87,7 @@ impl Work for Detaching<'_> {
     ) -> BoxFuture<'a, Result<(), ConversionFailure>> {
         async move {
             match step {
+                DetachStep::ManageAgain(name) => self.manage_again(name).await,
                 DetachStep::StopManaging(name) => self.let_go(name).await,
                 DetachStep::Release => self.release().await,
                 DetachStep::Replicate(place) => match self.conversion.stock_replica(place) {
@@ -104,6 +105,13 @@ impl Work for Detaching<'_> {
 }
 
 impl Detaching<'_> {
+    /// It gets from the ring what the primary's binlog does not hold any more; letting it go waits for that.
+    async fn manage_again(&self, name: &str) -> Result<(), ConversionFailure> {
+        let (conversion, place) = (self.conversion, self.everybody.place(name)?);
+        conversion.order(place, MysqldOrder::Manage).await?;
+        conversion.until_said(place, MemberSaid::follows).await
+    }
+
     /// A follower is let go once it follows and has what the primary has now, so that it lacks little meanwhile, and has nothing that
     /// the primary has not.
     async fn let_go(&self, name: &str) -> Result<(), ConversionFailure> {
@@ -122,11 +130,34 @@ impl Detaching<'_> {
     /// The one step that clients notice.
     async fn release(&mut self) -> Result<(), ConversionFailure> {
         let (conversion, own) = (self.conversion, &self.everybody.own_place);
+        self.nobody_lacks_what_is_purged().await?;
         let watch = WritePause::watch(&conversion.connect).await;
         let watch = watch.map_err(|error| ConversionFailure::error(error.to_string()))?;
         let order = conversion.order(own, MysqldOrder::ReleasePrimary);
         order.await?;
         self.pause = watch.end().await;
+        Ok(())
+    }
+
+    /// Followers that were let go can replicate from the primary. Where the ring had another leader since, the primary has purged what
+    /// came meanwhile; the plan of the next run has them managed again.
+    async fn nobody_lacks_what_is_purged(&self) -> Result<(), ConversionFailure> {
+        let (conversion, own) = (self.conversion, &self.everybody.own_place);
+        let look = seen(&own.name, conversion.look(own).await?)?;
+        let purged = look.purged().unwrap_or_default();
+        for (place, _) in &self.everybody.others {
+            let lacks = purged.difference(&conversion.executed(place).await?);
+            if !lacks.is_empty() {
+                return Err(ConversionFailure::new(
+                    FailureKind::Refused,
+                    format!(
+                        "`{}` lacks {lacks}, which the primary has purged since",
+                        place.name
+                    ),
+                    "run disable-raft again: it manages that server again, until it has caught up",
+                ));
+            }
+        }
         Ok(())
     }
 
@@ -204,7 +235,7 @@ fn host_of(address: &str) -> Result<String, ConversionFailure> {
     let host = address.rsplit_once(':').map(|(host, _)| host);
     let host = host.filter(|host| !host.is_empty()).ok_or_else(|| {
         ConversionFailure::new(
-            crate::conversion::FailureKind::Usage,
+            FailureKind::Usage,
             format!("`{address}` is no HOST:PORT"),
             "for example 10.0.0.7:3306",
         )

@@ -8,6 +8,10 @@
 //! The followers' members release their mysqlds first: one that still managed and came to lead would open its server beside the plain primary.
 //! They replicate last: a replica gets what waits for its ACK too, and while the ring has the primary that may be cut off it.
 //!
+//! A release of the primary may fail, and the ring may have another leader for a while. The primary's server follows meanwhile, and purges
+//! that time from its binlog when it leads again. A follower that was released before lacks it, and can get it from the ring alone: its
+//! member manages it again first.
+//!
 //! A follower that was released looks as a primary that was drained and not opened yet: nobody manages it, and it is closed. It has no
 //! more than what it had applied by then, so that the ring may have acknowledged what it lacks. So nobody is released as the primary
 //! beside a server that is managed, takes writes, or has more.
@@ -49,6 +53,8 @@ pub struct DetachScene {
 /// A step out of a ring, in the order in which they are done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DetachStep {
+    /// This follower's member acts on it again, so that it gets what the primary has purged.
+    ManageAgain(String),
     /// This follower's member stops to act on it.
     StopManaging(String),
     /// The primary's member stops to act on it: what is under way is acknowledged first, and clients write on without the ring.
@@ -60,6 +66,10 @@ pub enum DetachStep {
 impl fmt::Display for DetachStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::ManageAgain(name) => write!(
+                f,
+                "manage the mysqld of {name} again (it lacks what the primary has purged)"
+            ),
             Self::StopManaging(name) => write!(f, "stop managing the mysqld of {name}"),
             Self::Release => f.write_str("release the primary (writes pause)"),
             Self::Replicate(name) => write!(f, "{name} replicates from the primary"),
@@ -106,12 +116,14 @@ pub fn plan_detach(scene: &DetachScene) -> Result<Vec<Planned<DetachStep>>, Vec<
     }
     let purged = look.purged().unwrap_or_default();
     let members = scene.others.iter();
-    let members = members.map(|server| (server.name.as_str(), &server.look));
+    // What a member's server lacks, the ring has, as long as the primary is in it.
+    let members = members.map(|server| (server.name.as_str(), &server.look, primary.managed));
     let stock = scene.stock.iter();
-    let stock = stock.map(|(address, look)| (address.as_str(), look));
-    for (place, seen) in members.chain(stock) {
+    let stock = stock.map(|(address, look)| (address.as_str(), look, false));
+    for (place, seen, gets_it_from_the_ring) in members.chain(stock) {
         match seen {
             Err(cause) => obstacles.push(unreachable(place, cause)),
+            Ok(_) if gets_it_from_the_ring => {}
             Ok(seen) => obstacles.extend(cannot_replicate(place, seen, &purged)),
         }
     }
@@ -121,9 +133,14 @@ pub fn plan_detach(scene: &DetachScene) -> Result<Vec<Planned<DetachStep>>, Vec<
     let mut steps = Vec::new();
     let mut plan = |step, done| steps.push(Planned { step, done });
     for server in &scene.others {
+        let lacks = server.look.as_ref().map(|seen| lacking(seen, &purged));
+        let is_short = !server.managed && lacks.is_ok_and(|lacks| !lacks.is_empty());
+        if is_short {
+            plan(DetachStep::ManageAgain(server.name.clone()), false);
+        }
         plan(
             DetachStep::StopManaging(server.name.clone()),
-            !server.managed,
+            !server.managed && !is_short,
         );
     }
     let released = !primary.managed && look.writable && !look.waits_for_acks;
@@ -192,18 +209,23 @@ fn not_the_primary(scene: &DetachScene, look: &ServerLook) -> Vec<Obstacle> {
     found
 }
 
+/// What a server lacks of these transactions.
+fn lacking(look: &ServerLook, of: &GtidSet) -> GtidSet {
+    match look.executed() {
+        Ok(executed) => of.difference(&executed),
+        Err(_) => of.clone(),
+    }
+}
+
 /// What the primary's binlog does not hold any more, no replica can get from it.
 fn cannot_replicate(place: &str, look: &ServerLook, purged: &GtidSet) -> Option<Obstacle> {
-    let missing = match look.executed() {
-        Ok(executed) => purged.difference(&executed),
-        Err(_) => purged.clone(),
-    };
+    let missing = lacking(look, purged);
     if missing.is_empty() {
         return None;
     }
     Some(Obstacle::new(
         place,
         format!("it lacks {missing}, which the primary has purged from its binlog"),
-        "wait until it has caught up with the ring; if it cannot, rebuild it from the primary",
+        "if it replicates from the ring, wait until it has caught up; otherwise rebuild it from the primary",
     ))
 }

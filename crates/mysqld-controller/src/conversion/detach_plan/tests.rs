@@ -101,6 +101,25 @@ fn a_follower_that_was_released_is_not_released_as_the_primary() {
     }
 }
 
+/// The primary's server followed another leader between two runs, and has purged what came meanwhile; the ring still has it.
+#[test]
+fn a_follower_that_lacks_what_the_primary_has_purged_is_managed_again() {
+    let mut scene = scene();
+    scene.others[0].managed = false;
+    look(&mut scene.primary).purged = format!("{PRIMARY}:1-90");
+    assert_eq!(to_do(&scene), ["Release", "Replicate(\"db-2\")"]);
+    look(&mut scene.primary).purged = format!("{PRIMARY}:1-95");
+    let again = [
+        "ManageAgain(\"db-2\")",
+        "StopManaging(\"db-2\")",
+        "Release",
+        "Replicate(\"db-2\")",
+    ];
+    assert_eq!(to_do(&scene), again);
+    scene.others[0].managed = true;
+    assert_eq!(to_do(&scene), again[1..], "letting it go waits for it");
+}
+
 #[test]
 fn every_obstacle_has_its_own_words() {
     type Change = fn(&mut DetachScene);
@@ -129,7 +148,11 @@ fn every_obstacle_has_its_own_words() {
             "db-2: its mysqld cannot be examined: refused",
         ),
         (
-            |scene| look(&mut scene.primary).purged = format!("{PRIMARY}:1-95"),
+            |scene| {
+                scene.primary.managed = false;
+                scene.others[0].managed = false;
+                look(&mut scene.primary).purged = format!("{PRIMARY}:1-95");
+            },
             "db-2: it lacks aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:91-95, which the primary has purged",
         ),
         (
