@@ -80,9 +80,12 @@ fn main() -> ExitCode {
             .init();
     }
     panics::note_all();
+    member::remove_folders();
     // A thread of its own draws its randomness anew, after the seed is set.
     let run = std::thread::spawn(move || run(&arguments));
-    match run.join() {
+    let run = run.join();
+    member::remove_folders();
+    match run {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(_) => {

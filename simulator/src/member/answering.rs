@@ -75,7 +75,7 @@ impl Answering {
         match question {
             Question::Identify(answer) => {
                 if let Some(introduction) = self.introduction().await {
-                    drop(answer.send(introduction));
+                    let _ = answer.send(introduction);
                 }
             }
             Question::Adopt {

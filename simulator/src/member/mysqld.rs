@@ -1,10 +1,10 @@
 //! The mysqld beside a database member: a model of the server, which lives on when the member is killed, and the product's own
 //! code that looks after it, which does not.
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use std::{fs, io};
 
 use binlog_format::gtid::GtidSet;
 use binlog_store::VerifyAtStart;
@@ -398,9 +398,23 @@ pub(crate) fn without_folder_names(words: &str) -> String {
 
 /// Nobody waits for a disk in a simulation: what a loss of power leaves of the files, the model decides.
 fn in_memory() -> io::Result<TempDir> {
+    let own = folder_of_this_process();
+    fs::create_dir_all(&own)?;
     let mut folder = tempfile::Builder::new();
-    folder.prefix(FOLDER).rand_bytes(DRAWN);
-    folder.tempdir_in("/dev/shm").or_else(|_| folder.tempdir())
+    folder.prefix(FOLDER).rand_bytes(DRAWN).tempdir_in(own)
+}
+
+/// Each process has its own: names are drawn from the seed, and one that is taken already would cost another draw.
+fn folder_of_this_process() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    let parent = Some(memory).filter(|memory| memory.is_dir());
+    let parent = parent.unwrap_or_else(std::env::temp_dir);
+    parent.join(format!("{FOLDER}{:0DRAWN$x}", std::process::id()))
+}
+
+/// Removes the folders of all hosts: something may still hold them when a run ends, and a process that was killed leaves its own.
+pub(crate) fn remove_folders() {
+    drop(fs::remove_dir_all(folder_of_this_process()));
 }
 
 /// Connections of the member to its server.

@@ -31,7 +31,7 @@ use crate::reconfiguration::promotion::{
 use crate::reconfiguration::scheduled_switchover::ScheduledSwitchover;
 use crate::reconfiguration::updates::{Amendment, RecordChange, RulesChange};
 use crate::reconfiguration::{members, pause, promotion, scheduled_switchover, updates};
-use crate::repair::forced_membership::{ForceError, force_membership};
+use crate::repair::forced_membership::{ForceError, first_term, force_membership};
 use crate::repair::plan;
 use crate::repair::plan::{MemberEvidence, RepairPlan, RepairRefusal};
 use crate::transfer::leadership_transfer::{TransferError, TransferOutcome};
@@ -472,12 +472,9 @@ pub enum BootstrapError {
     Stopped(#[from] Fault),
 }
 
-/// The term under which a ring's first membership is written; its first leader has the next one.
-const FIRST_TERM: u64 = 1;
-
 impl Member {
     /// Initialises the ring: all its members, and the voter sets that the policy wants with the leader in this member's
-    /// region. Once in a ring's life, on one member.
+    /// region. Once in a ring's life, on one member; again where that was stopped before the entry was on its disk.
     ///
     /// # Errors
     /// [`BootstrapError`]; the log is unchanged then.
@@ -498,9 +495,8 @@ impl Member {
                 policy: rules.policy.clone(),
             });
         }
-        if self.raft().is_initialized().await.map_err(Fault::from)? {
-            return Err(BootstrapError::NotPristine);
-        }
+        let term = first_term(self.raft()).await?;
+        let term = term.ok_or(BootstrapError::NotPristine)?;
         // The sets are of members of the list, and none is empty.
         let mut members = members;
         policy::write(&mut members, rules);
@@ -509,12 +505,12 @@ impl Member {
             members: members.len(),
         };
         let made = HistoryEntry {
-            term: Term(FIRST_TERM),
+            term: Term(term),
             ..entry_now(&self.0.core, "", event)
         };
         history::append(&mut members, &[made]);
         let membership = Membership::new(sets, members).map_err(|_| PolicyGap::NoVotersAtAll)?;
-        match force_membership(self.raft(), membership, None, FIRST_TERM).await {
+        match force_membership(self.raft(), membership, None, term).await {
             Ok(_) => Ok(()),
             Err(ForceError::Changed) => Err(BootstrapError::NotPristine),
             Err(ForceError::Stopped(fault)) => Err(fault.into()),

@@ -33,7 +33,7 @@ pub(crate) async fn force_membership(
         leader_id: CommittedLeaderId::new(term),
         index,
     };
-    let vote = <Vote as RaftVote>::from_leader_id(LeaderId::new(term, NOBODY), true);
+    let vote = vote_in(term);
     let request = AppendEntriesRequest::<TypeConfig> {
         vote,
         prev_log_id: last.map(LogId::from),
@@ -50,6 +50,29 @@ pub(crate) async fn force_membership(
     }
     raft.trigger().elect(false).await.map_err(Fault::from)?;
     Ok(OpId::from(log_id))
+}
+
+/// The term in which a ring's first membership may be imposed here: the first one, or the one after those in which that was begun and
+/// stopped. The vote is on the disk before the entry, so that a member that was stopped in between has an empty log. It has told nobody of
+/// the entry, but its writer may have had it: another one has to have a term of its own. `None` where the log has entries, or the member
+/// has voted.
+///
+/// # Errors
+/// The engine has stopped.
+pub(crate) async fn first_term(raft: &Engine) -> Result<Option<u64>, Fault> {
+    if !raft.is_initialized().await? {
+        return Ok(Some(1));
+    }
+    let (last, vote) = raft
+        .with_raft_state(|state| (state.log_ids.last().copied(), *state.vote_ref()))
+        .await?;
+    let term = vote.leader_id().term();
+    let is_begun = last.is_none() && vote == vote_in(term);
+    Ok(is_begun.then_some(term + 1))
+}
+
+fn vote_in(term: u64) -> Vote {
+    <Vote as RaftVote>::from_leader_id(LeaderId::new(term, NOBODY), true)
 }
 
 /// Why a membership was not imposed.

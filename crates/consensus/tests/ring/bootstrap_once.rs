@@ -4,8 +4,12 @@ use std::collections::BTreeSet;
 
 use consensus::BootstrapError;
 use consensus::quorum::QuorumPolicy;
+use futures::StreamExt;
+use openraft::impls::leader_id_std::LeaderId;
+use openraft::raft::AppendEntriesRequest;
+use openraft::vote::{RaftLeaderId, RaftVote};
 use raft_types::MemberKind::Database;
-use raft_types::{MemberId, Region};
+use raft_types::{MemberId, Region, TypeConfig, Vote};
 
 use crate::support::ring::Ring;
 
@@ -44,6 +48,32 @@ async fn a_founder_that_votes_and_is_in_the_list_makes_a_ring() {
         "{refused:?}"
     );
     assert!(founder.inbound().is_pristine().await.unwrap());
+}
+
+/// It has the vote on its disk, and not yet the first entry.
+#[tokio::test]
+async fn a_founder_that_was_stopped_in_the_middle_makes_the_ring() {
+    let ring = Ring::started(&[Database; 3]).await;
+    let founder = ring.member(MemberId(1)).clone();
+    let nobody = LeaderId::new(1, MemberId(u64::MAX));
+    let begun = AppendEntriesRequest::<TypeConfig> {
+        vote: <Vote as RaftVote>::from_leader_id(nobody, true),
+        prev_log_id: None,
+        leader_commit: None,
+        entries: Vec::new(),
+    };
+    let requests = futures::stream::iter([begun]);
+    let answers: Vec<_> = founder.inbound().append(requests).collect().await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    assert!(!founder.inbound().is_pristine().await.unwrap());
+
+    founder.bootstrap(ring.records.clone()).await.unwrap();
+    ring.commit("first").await;
+    let again = founder.bootstrap(ring.records.clone()).await;
+    assert!(
+        matches!(again, Err(BootstrapError::NotPristine)),
+        "{again:?}"
+    );
 }
 
 #[tokio::test]

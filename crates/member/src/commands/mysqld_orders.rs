@@ -158,6 +158,7 @@ impl<'a> OrderedMysqld<'a> {
                 done(steps::leave_source(&self.connect).await)?;
             }
             MysqldOrder::Manage => told(self.management()?.manage().await)?,
+            MysqldOrder::TakeOver => told(self.management()?.take_over().await)?,
             MysqldOrder::ReleaseFollower => told(self.management()?.release_follower().await)?,
             MysqldOrder::ReleasePrimary => told(self.management()?.release_primary().await)?,
             MysqldOrder::Replicate(from) => {
@@ -178,6 +179,7 @@ impl<'a> OrderedMysqld<'a> {
 
     async fn answer(&self, seen: bool) -> Result<MysqldAnswer, Refusal> {
         let note = self.note().is_set().map_err(|error| unknown(&error))?;
+        let was_primary = note && self.note().is_of_the_primary().unwrap_or(false);
         let (look, unseen) = match seen {
             false => (None, None),
             true => match look(&self.connect, &self.requirements()).await {
@@ -195,6 +197,7 @@ impl<'a> OrderedMysqld<'a> {
             origin: self.book.origin().gtids().to_owned(),
             unmanaged: note,
             managed: self.is_managed(),
+            was_primary,
             now_ms: u64::try_from(now).unwrap_or(u64::MAX),
             look,
             unseen,

@@ -56,6 +56,8 @@ fn scene(
         look: answer.clone().and_then(look_of),
         unmanaged: answer.as_ref().is_ok_and(|answer| answer.unmanaged),
         managed: answer.as_ref().is_ok_and(|answer| answer.managed),
+        was_primary: answer.as_ref().is_ok_and(|answer| answer.was_primary),
+        follows: everybody.follows(name),
     };
     let others = everybody.others.iter();
     let own = &everybody.own;
@@ -207,11 +209,36 @@ impl Enabling<'_> {
         let own = &self.everybody.own_place;
         let watch = WritePause::watch(&conversion.connect).await;
         let watch = watch.map_err(|error| ConversionFailure::error(error.to_string()))?;
-        conversion.order(own, MysqldOrder::Manage).await?;
+        self.lead().await?;
+        conversion.order(own, MysqldOrder::TakeOver).await?;
+        self.taken_over().await?;
         let primary = conversion.until_said(own, |said| said.primary.clone());
         primary.await?;
         self.pause = watch.end().await;
         Ok(())
+    }
+
+    /// Waits until the ring has all that the primary has: until then its member may give it back.
+    async fn taken_over(&self) -> Result<(), ConversionFailure> {
+        let (conversion, own) = (self.conversion, &self.everybody.own_place);
+        loop {
+            let answer = conversion.look(own).await?;
+            if !answer.unmanaged {
+                return Ok(());
+            }
+            if !answer.managed {
+                return Err(ConversionFailure::new(
+                    FailureKind::Refused,
+                    format!(
+                        "`{}` gave its mysqld back before the ring had all of its transactions",
+                        own.name
+                    ),
+                    "nothing is lost, and clients write on without the ring; see the member's log for the reason",
+                ));
+            }
+            let why = "the ring does not have all of its transactions yet";
+            conversion.wait(&own.name, why).await?;
+        }
     }
 
     async fn leave_source(&self, name: &str) -> Result<(), ConversionFailure> {

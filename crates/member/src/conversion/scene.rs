@@ -227,6 +227,13 @@ impl Everybody {
         answer.is_some_and(|(_, answer)| answer.as_ref().is_ok_and(acts))
     }
 
+    /// Whether the ring's log is applied to the mysqld of a member.
+    pub(super) fn follows(&self, name: &str) -> bool {
+        let mut members = self.ring.members.iter();
+        let member = members.find(|(place, _)| place.name == name);
+        member.is_some_and(|(_, said)| said.as_ref().is_ok_and(|said| said.follows().is_ok()))
+    }
+
     /// Whether the member of this host leads.
     pub(super) fn leads(&self) -> bool {
         self.ring.leader == Some(self.own_place.id)

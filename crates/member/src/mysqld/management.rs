@@ -8,6 +8,8 @@
 //!             release of a follower: ended, released, then noted
 //! ```
 //!
+//! A primary is taken over in two steps: [`super::takeover`].
+//!
 //! A member that is killed in between finds out what it is to be. The primary's note comes before it is opened, which only its member
 //! may do then: of the others, nobody had all that the ring has. A follower's comes last: whoever finds it knows that its mysqld is
 //! closed; without it the member goes on acting.
@@ -16,13 +18,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
-use consensus::{Database, DatabaseState, Writer};
+use consensus::{Database, DatabaseState, Term, Writer};
 use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
 use mysqld_controller::ReplicationSource;
 use mysqld_controller::conversion::{ServerLook, look, steps};
 use mysqld_controller::events::EventScheduler;
 use mysqld_controller::ingest::CommitObserver;
+use mysqld_controller::ring::Ring;
 use mysqld_controller::settings::Requirements;
 use mysqld_controller::supervisor::ExternalServer;
 use spilling_bytes::SpillFolder;
@@ -33,6 +36,7 @@ use super::automatic_demotion::DemotionTask;
 use super::connection::supervisor_options;
 use super::guard_line::GuardCommand;
 use super::primary_health::PrimaryHealth;
+use super::takeover::{self, Next, Progress};
 use super::tasks::{Child, Known, MysqldTasks, manages_events, mode_words};
 use super::writer::PrimaryWriter;
 use crate::data_directory::UnmanagedNote;
@@ -46,6 +50,8 @@ use crate::status::MysqlView;
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// How long a mysqld that is restarted may take to end and to start.
 const RESTART_LIMIT: Duration = Duration::from_secs(15 * 60);
+/// How long the ring's word on what is committed is waited for.
+const RING_LIMIT: Duration = Duration::from_secs(1);
 /// Between two looks at them.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
@@ -246,6 +252,10 @@ impl MysqldManagement {
                 "restart it with whatever runs it; where it is the primary, switch over first";
             return Err(refused(why, advice));
         };
+        if self.note.is_set().unwrap_or(true) {
+            let advice = "wait until `witness enable-raft` has ended";
+            return Err(refused("its takeover is not complete", advice));
+        }
         let Ok(_alone) = provisioner.busy.try_lock() else {
             return Err(Refusal::new(
                 RefusalKind::Busy,
@@ -301,6 +311,107 @@ impl MysqldManagement {
         Ok(())
     }
 
+    /// Acts from now on on the primary, whose binlog is not cut before the ring has all that it has; it is given back if that does not
+    /// come about. Returns once it has begun: the note is there for as long as it is not complete. Acting already, it changes nothing.
+    ///
+    /// # Errors
+    /// In words: the member does not lead, or its mysqld is not the primary; nothing was done then.
+    pub(crate) async fn take_over(self: &Arc<Self>) -> Result<(), String> {
+        let _turn = self.turn.lock().await;
+        if self.is_managed() {
+            return Ok(());
+        }
+        let Some(term) = self.ring.member.leadership_now().serving_term() else {
+            return Err("this member does not lead".to_owned());
+        };
+        let seen = look(&self.connect, &self.requirements).await;
+        let seen = seen.map_err(|error| error.to_string())?;
+        let drained = self.note.is_of_the_primary();
+        may_be_opened(&seen, drained.map_err(|error| not_read(&error))?)?;
+        written(self.note.set_at_the_primary())?;
+        tracing::info!("the member begins to take the primary over");
+        self.start();
+        if let Some(writer) = self.writer() {
+            tokio::spawn(self.clone().watch_takeover(writer, term));
+        }
+        Ok(())
+    }
+
+    /// Until the takeover is complete or given back, or something else has ended it.
+    async fn watch_takeover(self: Arc<Self>, of: Arc<PrimaryWriter>, term: Term) {
+        let goes_on = || {
+            self.writer()
+                .is_some_and(|writer| Arc::ptr_eq(&writer, &of))
+        };
+        let mut answered = Instant::now();
+        // What the ring has to have: what the primary had in its binlog when commits had begun to wait. There is always more on its way.
+        let mut wanted: Option<GtidSet> = None;
+        loop {
+            tokio::time::sleep(takeover::LOOK).await;
+            if !goes_on() {
+                return;
+            }
+            let mut progress = Progress {
+                leads: self.ring.member.leadership_now().serving_term() == Some(term),
+                ..Progress::default()
+            };
+            match look(&self.connect, &self.requirements).await {
+                Ok(seen) => {
+                    answered = Instant::now();
+                    let waits = seen.writable && seen.waits_for_acks && self.is_protected();
+                    wanted = wanted.or_else(|| seen.written().ok()).filter(|_| waits);
+                    progress.ring_has_all = match &wanted {
+                        Some(wanted) => self.ring_has(wanted).await,
+                        None => false,
+                    };
+                }
+                Err(_) => progress.silent_for = answered.elapsed(),
+            }
+            let _turn = self.turn.lock().await;
+            if !goes_on() {
+                return;
+            }
+            match takeover::next(progress) {
+                Next::Wait => {}
+                Next::Taken => match self.note.clear() {
+                    Ok(()) => {
+                        tracing::info!("the primary is taken over");
+                        return;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the note `hands-off` cannot be removed; tried again");
+                    }
+                },
+                Next::GiveBack(why) => {
+                    tracing::warn!(
+                        "the takeover is given up, and clients write on without the ring: {why}"
+                    );
+                    self.stop_acting().await;
+                    if let Err(cause) = self.open_without_the_ring().await {
+                        tracing::warn!(
+                            "mysqld is not opened again: {cause}; `witness enable-raft` and `witness disable-raft` go on"
+                        );
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn is_protected(&self) -> bool {
+        let view = self.view();
+        view.protected && view.ingesting
+    }
+
+    async fn ring_has(&self, wanted: &GtidSet) -> bool {
+        let settled = tokio::time::timeout(RING_LIMIT, self.ring.settled()).await;
+        settled.is_ok_and(|settled| settled.is_ok_and(|set| set.contains_set(wanted)))
+    }
+
+    fn writer(&self) -> Option<Arc<PrimaryWriter>> {
+        self.lock().as_ref().map(|managed| managed.writer.clone())
+    }
+
     /// Stops to act on the primary, and lets it go on without the ring: it is closed, what waits is acknowledged, then commits
     /// wait for nobody and it is opened. Done already, it changes nothing.
     ///
@@ -308,8 +419,7 @@ impl MysqldManagement {
     /// In words. Before the note is written, the primary goes on in the ring; after it, the same order goes on.
     pub(crate) async fn release_primary(&self) -> Result<(), String> {
         let _turn = self.turn.lock().await;
-        let writer = self.lock().as_ref().map(|managed| managed.writer.clone());
-        if let Some(writer) = writer {
+        if let Some(writer) = self.writer() {
             if self.ring.member.leadership_now().serving_term().is_none() {
                 return Err("this member does not lead".to_owned());
             }
@@ -321,6 +431,11 @@ impl MysqldManagement {
             }
             self.stop_acting().await;
         }
+        self.open_without_the_ring().await
+    }
+
+    /// Opens a server that nobody manages, and lets through what waits.
+    async fn open_without_the_ring(&self) -> Result<(), String> {
         let seen = look(&self.connect, &self.requirements).await;
         let seen = seen.map_err(|error| error.to_string())?;
         let drained = self.note.is_of_the_primary();
@@ -477,7 +592,7 @@ impl Database for MysqldManagement {
 /// Pauses the writes of a managed mysqld; an unmanaged one takes no part in a switchover.
 impl Writer for MysqldManagement {
     fn pause(&self) -> BoxFuture<'_, Result<(), String>> {
-        let writer = self.lock().as_ref().map(|managed| managed.writer.clone());
+        let writer = self.writer();
         Box::pin(async move {
             match writer {
                 Some(writer) => writer.pause().await,
@@ -487,8 +602,7 @@ impl Writer for MysqldManagement {
     }
 
     fn resume(&self) {
-        let writer = self.lock().as_ref().map(|managed| managed.writer.clone());
-        if let Some(writer) = writer {
+        if let Some(writer) = self.writer() {
             writer.resume();
         }
     }

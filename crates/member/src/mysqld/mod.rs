@@ -7,6 +7,7 @@ mod connection;
 mod guard_line;
 mod management;
 mod primary_health;
+mod takeover;
 mod tasks;
 mod writer;
 

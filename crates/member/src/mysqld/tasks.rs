@@ -40,6 +40,7 @@ use super::candidacy::Candidacy;
 use super::connection::supervisor_options;
 use super::guard_line::{GuardCommand, GuardLine};
 use super::primary_health::{PrimaryHealth, primary_health};
+use super::takeover::TakenOverFirst;
 use super::writer::{LogRoom, PrimaryWriter};
 use crate::provisioning::{CopiedMysqld, Provisioner, hold_at_start};
 use crate::ring_handle::RingHandle;
@@ -186,7 +187,7 @@ impl MysqldTasks {
             trimmed = guard.trimmed();
             let (supervisor, handle) = Supervisor::new(options);
             let supervisor = supervisor
-                .guarded_by(Arc::new(guard))
+                .guarded_by(Arc::new(TakenOverFirst::new(&config.data_dir, guard)))
                 .with_figures(Arc::clone(&figures));
             let task = tokio::spawn(supervisor.run());
             let handle = Arc::new(handle);

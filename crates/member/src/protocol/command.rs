@@ -268,6 +268,8 @@ pub enum MysqldOrder {
     /// Act on it from now on.
     #[serde(rename = "steer")] // as members of version 0.1 know it
     Manage,
+    /// Act on the primary from now on, as long as this member leads; given back if it cannot be taken over.
+    TakeOver,
     /// Stop to act on it, a follower.
     #[serde(rename = "let_follower_go")] // as members of version 0.1 know it
     ReleaseFollower,
@@ -310,6 +312,7 @@ impl fmt::Display for MysqldOrder {
             Self::StopAcknowledging => "to let its mysqld acknowledge nothing",
             Self::LeaveSource => "to end its mysqld's own replication",
             Self::Manage => "to manage its mysqld",
+            Self::TakeOver => "to take the primary over",
             Self::ReleaseFollower => "to release its mysqld",
             Self::ReleasePrimary => "to release the primary",
             Self::Replicate(_) => "to let its mysqld replicate from the primary",
@@ -330,6 +333,9 @@ pub struct MysqldAnswer {
     /// Whether it acts on its mysqld.
     #[serde(rename = "steered")] // as members of version 0.1 know it
     pub managed: bool,
+    /// Whether its mysqld was the primary when it was told not to manage it.
+    #[serde(default)]
+    pub was_primary: bool,
     /// Its clock, in milliseconds since the epoch.
     pub now_ms: u64,
     /// What the member saw of its mysqld; none when it could not look.

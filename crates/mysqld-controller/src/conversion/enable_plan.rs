@@ -8,6 +8,9 @@
 //! Replicas leave the primary before the ring takes that over. From then on its binlog may be cut back to what the ring has, and a replica
 //! gets what waits for its ACK too: it would be left with transactions that nobody else has.
 //!
+//! Until the ring has all that the primary has, a takeover can fail, and the primary is given back as it was: nothing is cut from its
+//! binlog. Only then is it taken over, and followers are managed.
+//!
 //! No follower is managed before the primary is: a member that manages its mysqld and comes to lead would open its own server beside the
 //! plain primary.
 
@@ -33,8 +36,12 @@ pub struct EnableServer {
     pub look: Result<ServerLook, String>,
     /// Whether the member was told not to act on it.
     pub unmanaged: bool,
-    /// Whether the member acts on it.
+    /// Whether the member acts on it. With `unmanaged` as well, it is taking a primary over.
     pub managed: bool,
+    /// Whether it was the primary when its member was told not to act on it: it may be closed since.
+    pub was_primary: bool,
+    /// Whether the ring's log is applied to it.
+    pub follows: bool,
 }
 
 /// Everything that the plan depends on.
@@ -118,10 +125,10 @@ pub fn plan_enable(scene: &EnableScene) -> Result<Vec<Planned<EnableStep>>, Vec<
     }
     plan(EnableStep::CreateRing, scene.origin.is_some());
     plan(EnableStep::Lead, scene.leads);
-    let taken = scene.primary.managed;
-    plan(EnableStep::Prepare, taken);
+    let begun = scene.primary.managed;
+    plan(EnableStep::Prepare, begun);
     let waits = |server: &EnableServer| server.look.as_ref().is_ok_and(|look| look.waits_for_acks);
-    plan(EnableStep::StopWaiting, taken || !waits(&scene.primary));
+    plan(EnableStep::StopWaiting, begun || !waits(&scene.primary));
     let members = scene
         .others
         .iter()
@@ -136,9 +143,10 @@ pub fn plan_enable(scene: &EnableScene) -> Result<Vec<Planned<EnableStep>>, Vec<
         let left = server.managed || !server.look.as_ref().is_ok_and(replicates);
         plan(EnableStep::LeaveSource(server.name.clone()), left);
     }
-    plan(EnableStep::TakeOver, taken);
+    plan(EnableStep::TakeOver, begun && !scene.primary.unmanaged);
     for server in &scene.others {
-        plan(EnableStep::Follow(server.name.clone()), server.managed);
+        let follows = server.managed && server.follows;
+        plan(EnableStep::Follow(server.name.clone()), follows);
     }
     for (address, look) in &scene.stock {
         let there = |from: &ReplicatesFrom| {
@@ -159,7 +167,7 @@ fn obstacles(scene: &EnableScene) -> Vec<Obstacle> {
         Ok(look) => look,
         Err(cause) => return vec![unreachable(&primary.name, cause)],
     };
-    let Ok(executed) = look.executed() else {
+    let (Ok(executed), Ok(written)) = (look.executed(), look.written()) else {
         return vec![unreadable(&primary.name)];
     };
     found.extend(of_settings(&primary.name, look));
@@ -170,7 +178,7 @@ fn obstacles(scene: &EnableScene) -> Vec<Obstacle> {
             "run this command with the configuration of the member beside the primary",
         ));
     }
-    if !look.writable && !primary.managed {
+    if !look.writable && !primary.managed && !primary.was_primary {
         found.push(Obstacle::new(
             &primary.name,
             "its mysqld is read only, so it is not the primary",
@@ -187,12 +195,12 @@ fn obstacles(scene: &EnableScene) -> Vec<Obstacle> {
         ));
     }
     for server in &scene.others {
-        found.extend(of_replica(server, look, &executed, scene.origin.as_ref()));
+        found.extend(of_replica(server, look, &written, scene.origin.as_ref()));
     }
     for (address, seen) in &scene.stock {
         match seen {
             Err(cause) => found.push(unreachable(address, cause)),
-            Ok(seen) => found.extend(errant(address, seen, &executed)),
+            Ok(seen) => found.extend(errant(address, seen, &written)),
         }
     }
     if !scene.stock.is_empty() && scene.binlog_server.is_none() {
@@ -237,7 +245,7 @@ fn of_settings<'a>(name: &'a str, look: &'a ServerLook) -> impl Iterator<Item = 
 fn of_replica(
     server: &EnableServer,
     primary: &ServerLook,
-    executed: &GtidSet,
+    written: &GtidSet,
     origin: Option<&GtidSet>,
 ) -> Vec<Obstacle> {
     if server.managed {
@@ -252,7 +260,7 @@ fn of_replica(
         return vec![unreadable(name)];
     };
     let mut found: Vec<Obstacle> = of_settings(name, look).collect();
-    found.extend(errant(name, look, executed));
+    found.extend(errant(name, look, written));
     // It has left the source already, and its member is to be told.
     let between = look.replicates_from.is_empty()
         && server.unmanaged
@@ -277,7 +285,7 @@ fn of_replica(
             "a follower has one source, the ring: RESET REPLICA ALL FOR CHANNEL the others",
         ));
     }
-    let behind = executed.difference(&own).count();
+    let behind = written.difference(&own).count();
     // What it lacks that has left already, it gets from the ring's log.
     if behind > MOST_BEHIND && !between {
         found.push(Obstacle::new(
@@ -289,12 +297,14 @@ fn of_replica(
     found
 }
 
-fn errant(place: &str, look: &ServerLook, executed: &GtidSet) -> Option<Obstacle> {
+/// What the primary does not even have on its way. Its replicas have executed what waits there for an ACK; it is let through before
+/// anybody is taken into the ring.
+fn errant(place: &str, look: &ServerLook, written: &GtidSet) -> Option<Obstacle> {
     let own = match look.executed() {
         Ok(own) => own,
         Err(_) => return Some(unreadable(place)),
     };
-    let errant = own.difference(executed);
+    let errant = own.difference(written);
     if errant.is_empty() {
         return None;
     }

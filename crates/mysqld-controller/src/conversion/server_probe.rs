@@ -1,7 +1,7 @@
 //! What a server is before and while it changes hands: how it replicates, from whom, who reads from it, and what would keep a
 //! ring from being made over it. Goes over the wire as JSON, so that fields are only ever added.
 
-use binlog_format::gtid::{GtidSet, ParseGtidError};
+use binlog_format::gtid::{GtidSet, ParseGtidError, parse_gtid_owned};
 use mysql_link::{ConnectOptions, Connection, LinkError, Row};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -42,6 +42,9 @@ pub struct ServerLook {
     pub port: u16,
     /// `gtid_executed` as text.
     pub executed: String,
+    /// `gtid_owned` as text, looked at before `gtid_executed`: what is on its way, in the binlog and not committed, is in one of both.
+    #[serde(default)]
+    pub owned: String,
     /// `gtid_purged` as text: transactions that it has and cannot send.
     pub purged: String,
     /// Whether ordinary clients may write.
@@ -71,6 +74,14 @@ impl ServerLook {
     /// When it is no GTID set.
     pub fn executed(&self) -> Result<GtidSet, ParseGtidError> {
         self.executed.parse()
+    }
+
+    /// `gtid_executed`, and what is in its binlog and on its way there.
+    ///
+    /// # Errors
+    /// When one is no GTID set.
+    pub fn written(&self) -> Result<GtidSet, ParseGtidError> {
+        Ok(self.executed()?.union(&parse_gtid_owned(&self.owned)?))
     }
 
     /// `gtid_purged`.
@@ -106,7 +117,7 @@ pub async fn look(
     let acknowledges = acknowledges(&mut connection).await?;
     let tls = takes_tls(&mut connection).await?;
     let gtids = connection
-        .query("SELECT @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged, @@GLOBAL.port")
+        .query("SELECT @@GLOBAL.gtid_owned, @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged, @@GLOBAL.port")
         .await?;
     connection.close().await;
     let text = |place| {
@@ -119,9 +130,10 @@ pub async fn look(
     Ok(ServerLook {
         version: observed.version.to_string(),
         uuid: observed.server_uuid(),
-        port: text(2).parse().unwrap_or(0),
-        executed: text(0),
-        purged: text(1),
+        port: text(3).parse().unwrap_or(0),
+        owned: text(0),
+        executed: text(1),
+        purged: text(2),
         writable: observed.is_writable(),
         tls,
         waits_for_acks: observed

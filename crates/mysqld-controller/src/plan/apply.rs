@@ -93,6 +93,8 @@ fn lead(facts: &Facts, server: Incarnation, term: LeaderTerm, now: Instant) -> A
     }
     match facts.readiness {
         Readiness::Always => Action::Stay,
+        // It was to follow, and commits waited: it has to be closed before it is compared, and no ACK comes before it was.
+        Readiness::Applying if is_stuck(facts) => Action::Kill(Kill::Stuck),
         // What it lacks may be what waits there: taken over by the ring, and not acknowledged before this member ended. No
         // ACK comes from a ring whose leader does not take it for the primary, and nothing is applied while commits wait. Its
         // recovery commits what the ring has.
@@ -370,6 +372,7 @@ mod tests {
                 RESTART,
             ),
             (serving, Stuck, Some(1), Off, lacks, None, Compare(TERM)),
+            (serving, Stuck, Some(1), Off, applying, None, RESTART),
             (serving, Stuck, Some(1), Off, ready, Some((1, TERM)), Stay),
             (
                 serving,

@@ -18,6 +18,8 @@ fn primary() -> EnableServer {
         }),
         unmanaged: false,
         managed: false,
+        was_primary: false,
+        follows: false,
     }
 }
 
@@ -45,6 +47,8 @@ fn scene() -> EnableScene {
             look: Ok(replica()),
             unmanaged: false,
             managed: false,
+            was_primary: false,
+            follows: false,
         }],
         stock: Vec::new(),
         binlog_server: None,
@@ -86,7 +90,12 @@ fn from_the_begin_to_the_end() {
     assert_eq!(to_do(&scene), all[3..]);
     scene.leads = true;
     assert_eq!(to_do(&scene), all[4..]);
+    // Its takeover is not complete: nobody follows before.
+    let mut begun = scene.clone();
+    begun.primary.managed = true;
+    assert_eq!(to_do(&begun), all[5..]);
     // As an older version has left it.
+    scene.primary.unmanaged = false;
     scene.primary.managed = true;
     look(&mut scene.primary).waits_for_acks = true;
     assert_eq!(to_do(&scene), [all[5], all[7]]);
@@ -97,10 +106,33 @@ fn from_the_begin_to_the_end() {
     look(&mut scene.primary).executed = gtids(PRIMARY, "1-20000");
     assert_eq!(to_do(&scene), all[7..]);
     scene.others[0].managed = true;
+    assert_eq!(to_do(&scene), all[7..], "it does not follow yet");
+    scene.others[0].follows = true;
     assert!(to_do(&scene).is_empty());
 }
 
-/// A member that manages its mysqld and comes to lead opens its server: none may before the primary's does.
+/// A member that ended in the middle of a takeover, or of a release, may have left the primary closed.
+#[test]
+fn a_closed_primary_is_taken_over_where_it_was_left_as_the_primary() {
+    let mut scene = scene();
+    look(&mut scene.primary).writable = false;
+    assert!(words(&scene).contains("db-1: its mysqld is read only"));
+    scene.primary.was_primary = true;
+    assert!(to_do(&scene).contains(&"TakeOver".to_owned()));
+}
+
+/// They wait for an ACK that nobody gives any more, as behind a start with semi-sync in the option file.
+#[test]
+fn what_waits_at_the_primary_is_not_errant_at_a_replica() {
+    let mut scene = scene();
+    look(&mut scene.primary).waits_for_acks = true;
+    look(&mut scene.primary).owned = format!("{PRIMARY}:101#7:103#9:102#8");
+    look(&mut scene.others[0]).executed = gtids(PRIMARY, "1-103");
+    assert!(to_do(&scene).contains(&"StopWaiting".to_owned()));
+    look(&mut scene.others[0]).executed = gtids(PRIMARY, "1-104");
+    assert!(words(&scene).contains("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:104"));
+}
+
 #[test]
 fn no_follower_is_managed_before_the_primary() {
     let steps = plan_enable(&scene()).unwrap();

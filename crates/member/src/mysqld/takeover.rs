@@ -1,0 +1,157 @@
+//! Taking a primary over (`witness enable-raft`): when the ring has it, and when it is given back instead.
+//!
+//! ```text
+//!             take over: noted as the primary, then acted on
+//!  unmanaged ────────────────────────────────────────────────► taking over ────► managed
+//!             ◄────────────────────────────────────────────────           the ring has all that it has: the note is removed
+//!             leadership lost, or mysqld gone: given back, open
+//! ```
+//!
+//! Until the takeover, commits waited for nobody in the ring, and clients were told that they succeeded. So the binlog of a primary is not
+//! cut before the ring has all of it: the note in the data directory stays, a member that starts again leaves its mysqld alone, and no
+//! mysqld is started behind a guard that would cut. Nobody else can be the primary meanwhile: followers are managed later.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use mysqld_controller::supervisor::StartGuard;
+
+use crate::data_directory::UnmanagedNote;
+
+/// Between two looks at a takeover.
+pub(super) const LOOK: Duration = Duration::from_millis(20);
+/// A mysqld that says nothing for as long is given back.
+const SILENT: Duration = Duration::from_secs(2);
+
+/// How a takeover stands.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Progress {
+    /// Whether the member leads, in the term in which the takeover began.
+    pub(super) leads: bool,
+    /// Whether commits wait for the ring, and it has committed all that mysqld has in its binlog.
+    pub(super) ring_has_all: bool,
+    /// For how long mysqld has not answered.
+    pub(super) silent_for: Duration,
+}
+
+/// What comes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    Wait,
+    /// It is done: what the ring has not committed may be cut off from now on.
+    Taken,
+    /// Mysqld goes on without the ring, because of this.
+    GiveBack(&'static str),
+}
+
+pub(super) fn next(progress: Progress) -> Next {
+    if progress.ring_has_all {
+        return Next::Taken;
+    }
+    if !progress.leads {
+        return Next::GiveBack("this member does not lead any more");
+    }
+    if progress.silent_for >= SILENT {
+        return Next::GiveBack("mysqld does not answer");
+    }
+    Next::Wait
+}
+
+/// Lets no mysqld start while its takeover is not complete; then asks the guard behind it.
+pub(super) struct TakenOverFirst<G> {
+    note: UnmanagedNote,
+    behind: Arc<G>,
+}
+
+impl<G: StartGuard> TakenOverFirst<G> {
+    pub(super) fn new(data_dir: &Path, behind: G) -> Self {
+        Self {
+            note: UnmanagedNote::of(data_dir),
+            behind: Arc::new(behind),
+        }
+    }
+}
+
+impl<G: StartGuard> StartGuard for TakenOverFirst<G> {
+    fn what(&self) -> &str {
+        self.behind.what()
+    }
+
+    fn before_start(&self) -> BoxFuture<'_, Result<(), String>> {
+        async {
+            match self.note.is_set() {
+                Ok(false) => self.behind.before_start().await,
+                Ok(true) => Err("its takeover is not complete".to_owned()),
+                Err(error) => Err(format!("the note `hands-off` cannot be read: {error}")),
+            }
+        }
+        .boxed()
+    }
+
+    fn before_stop(&self) -> BoxFuture<'_, ()> {
+        self.behind.before_stop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_primary_is_taken_over_once_the_ring_has_all_and_given_back_before_that() {
+        let begun = Progress {
+            leads: true,
+            ..Progress::default()
+        };
+        let complete = Progress {
+            ring_has_all: true,
+            ..begun
+        };
+        assert_eq!(next(begun), Next::Wait, "the ring lacks something");
+        assert_eq!(next(complete), Next::Taken);
+        for gone in [
+            Progress {
+                leads: false,
+                ..begun
+            },
+            Progress {
+                silent_for: Duration::from_secs(2),
+                ..begun
+            },
+        ] {
+            assert!(matches!(next(gone), Next::GiveBack(_)), "{gone:?}");
+        }
+        let lost_later = Progress {
+            leads: false,
+            ..complete
+        };
+        assert_eq!(next(lost_later), Next::Taken, "what is committed stays so");
+    }
+
+    struct Free;
+
+    impl StartGuard for Free {
+        fn what(&self) -> &str {
+            "nothing"
+        }
+
+        fn before_start(&self) -> BoxFuture<'_, Result<(), String>> {
+            std::future::ready(Ok(())).boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_cut_before_a_start_while_a_takeover_is_not_complete() {
+        let directory = tempfile::tempdir().unwrap();
+        let guard = TakenOverFirst::new(directory.path(), Free);
+        let note = UnmanagedNote::of(directory.path());
+        note.set_at_the_primary().unwrap();
+        let refused = guard.before_start().await.unwrap_err();
+        assert!(refused.contains("not complete"), "{refused}");
+        note.clear().unwrap();
+        assert_eq!(guard.before_start().await, Ok(()));
+    }
+}
