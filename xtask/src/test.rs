@@ -148,9 +148,15 @@ fn run_plan(plan: &Plan, again: bool, done: &Done) -> Result<()> {
             rustix::process::nice(LEAST_URGENT).context("cannot lower the priority")?;
             run_steps(plan, &plan.computing, again, done)
         })?;
-        let waiting = run_steps(plan, &plan.waiting, again, done);
-        let computing = computing.join();
-        waiting.and(computing.map_err(|_| anyhow!("a step panicked"))?)
+        let packaging = thread::Builder::new().name("packaging".into());
+        let packaging =
+            packaging.spawn_scoped(scope, || run_steps(plan, &plan.packaging, again, done))?;
+        let mut result = run_steps(plan, &plan.waiting, again, done);
+        for beside in [packaging, computing] {
+            let ended = beside.join().map_err(|_| anyhow!("a step panicked"))?;
+            result = result.and(ended);
+        }
+        result
     })
 }
 

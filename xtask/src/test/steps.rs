@@ -49,6 +49,8 @@ pub(crate) const BROKEN: [(&str, u64, &str); 28] = [
 pub(super) struct Plan {
     /// What has to have the machine, and leaves much of it idle, because it waits for processes, clocks and disks.
     pub(super) waiting: Vec<Step>,
+    /// What waits as well, and for nothing that a step beside it could be in the way of.
+    pub(super) packaging: Vec<Step>,
     /// What takes what those leave: nothing in it looks at the time, or has a limit in time that may be short beside a build.
     pub(super) computing: Vec<Step>,
 }
@@ -107,43 +109,55 @@ impl Plan {
         // The tests that run alone take cargo's lock, too.
         let behind = if quick { "tests" } else { "tests alone" };
         let tests_that_compute = tests_that_compute.behind(behind);
-        let waiting = if quick {
-            vec![format, programs, Step::new("tests", Action::QuickTests)]
+        let (waiting, packaging) = if quick {
+            let tests = Step::new("tests", Action::QuickTests);
+            (vec![format, programs, tests], Vec::new())
         } else {
-            vec![
+            let waiting = vec![
                 format,
                 Step::new("mysql", Action::Mysql),
                 programs,
                 Step::new("tests", Action::Tests),
                 Step::new("tests alone", Action::TestsAlone),
                 Step::new("nemesis", Action::Nemesis),
-                Step::new("packages", Action::Packages),
-                Step::new("containers", Action::Containers),
-            ]
+                // Two engines would have one folder.
+                Step::new("containers", Action::Containers).behind("packages"),
+            ];
+            let packages = Step::new("packages", Action::Packages).behind("tests alone");
+            (waiting, vec![packages])
         };
         Self {
             waiting,
+            packaging,
             computing: computing.chain([tests_that_compute]).collect(),
         }
     }
 
-    /// Without what stands before a step in its lane; and of the other lane without what it is behind.
+    /// Without what stands before a step in its lane; and of the other lanes without what it is behind.
     ///
     /// # Errors
     /// The names of all steps, where there is none of this one.
     pub(super) fn from(mut self, name: &str) -> Result<Self, Vec<&'static str>> {
         let place = |steps: &[Step], name| steps.iter().position(|step| step.name == name);
-        if let Some(place) = place(&self.waiting, name) {
-            self.waiting.drain(..place);
-        } else if let Some(at) = place(&self.computing, name) {
-            self.computing.drain(..at);
-            let behind = self.computing.first().and_then(|step| step.behind);
-            let over = behind.and_then(|behind| place(&self.waiting, behind));
-            self.waiting.drain(..over.map_or(0, |over| over + 1));
-        } else {
+        if !self.has(name) {
             return Err(self.names());
         }
+        let mut behind = None;
+        for lane in self.lanes() {
+            if let Some(at) = place(lane, name) {
+                behind = lane[at].behind;
+                lane.drain(..at);
+            }
+        }
+        for lane in self.lanes() {
+            let over = behind.and_then(|behind| place(lane, behind));
+            lane.drain(..over.map_or(0, |over| over + 1));
+        }
         Ok(self)
+    }
+
+    fn lanes(&mut self) -> [&mut Vec<Step>; 3] {
+        [&mut self.waiting, &mut self.packaging, &mut self.computing]
     }
 
     /// Whether there is a step of this name.
@@ -156,7 +170,8 @@ impl Plan {
     }
 
     fn steps(&self) -> impl Iterator<Item = &Step> {
-        self.waiting.iter().chain(&self.computing)
+        let waiting = self.waiting.iter().chain(&self.packaging);
+        waiting.chain(&self.computing)
     }
 }
 
@@ -251,10 +266,10 @@ mod tests {
                 "tests",
                 "tests alone",
                 "nemesis",
-                "packages",
                 "containers"
             ]
         );
+        assert_eq!(names(&plan.packaging), ["packages"]);
         assert_eq!(
             names(&plan.computing),
             [
@@ -312,11 +327,11 @@ mod tests {
     fn every_step_can_begin() {
         for quick in [false, true] {
             let plan = Plan::new(quick);
-            let (mut waiting, mut computing) = (&plan.waiting[..], &plan.computing[..]);
+            let mut lanes = [&plan.waiting[..], &plan.packaging, &plan.computing];
             let mut over = Vec::new();
-            while !(waiting.is_empty() && computing.is_empty()) {
+            while lanes.iter().any(|lane| !lane.is_empty()) {
                 let before = over.len();
-                for lane in [&mut waiting, &mut computing] {
+                for lane in &mut lanes {
                     if let Some((step, rest)) = lane.split_first()
                         && step.behind.is_none_or(|name| over.contains(&name))
                     {
@@ -333,6 +348,7 @@ mod tests {
     fn quick_leaves_out_the_mysqld_and_only_that() {
         let (quick, full) = (Plan::new(true), Plan::new(false));
         assert_eq!(names(&quick.waiting), ["format", "programs", "tests"]);
+        assert!(quick.packaging.is_empty());
         assert_eq!(quick.waiting[2].action, Action::QuickTests);
         assert_eq!(names(&quick.computing), names(&full.computing));
     }
@@ -341,8 +357,12 @@ mod tests {
     fn what_stands_before_a_step_is_left_out() {
         let from = |name| Plan::new(false).from(name);
         let plan = from("packages").unwrap();
-        assert_eq!(names(&plan.waiting), ["packages", "containers"]);
+        assert_eq!(names(&plan.waiting), ["nemesis", "containers"]);
+        assert_eq!(names(&plan.packaging), ["packages"]);
         assert_eq!(plan.computing, Plan::new(false).computing);
+        let plan = from("containers").unwrap();
+        assert_eq!(names(&plan.waiting), ["containers"]);
+        assert!(!plan.has("packages"));
         let plan = from("kept seeds").unwrap();
         assert_eq!(names(&plan.waiting)[0], "tests alone");
         assert_eq!(names(&plan.computing)[0], "kept seeds");
