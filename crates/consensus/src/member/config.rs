@@ -281,6 +281,21 @@ mod tests {
         }
     }
 
+    /// Two that are left alone would campaign at one moment again and again.
+    #[test]
+    fn waits_are_spread_over_more_than_a_look_at_the_clock() {
+        for millis in [100, 500, 2_000] {
+            let timers = Timers::from_heartbeat(Duration::from_millis(millis));
+            for kind in [MemberKind::Witness, MemberKind::Database] {
+                let spread = timers.lease - timers.shortest_election(kind);
+                assert!(
+                    spread > timers.heartbeat / 5,
+                    "{kind:?}: {spread:?} of {millis} ms"
+                );
+            }
+        }
+    }
+
     #[test]
     fn a_witness_mostly_waits_longer_than_a_database_member() {
         let timers = Timers::default();
