@@ -343,31 +343,35 @@ impl MysqldManagement {
             self.writer()
                 .is_some_and(|writer| Arc::ptr_eq(&writer, &of))
         };
+        let mut leadership = self.ring.member.leadership();
         let mut answered = Instant::now();
         // What the ring has to have: what the primary had in its binlog when commits had begun to wait. There is always more on its way.
         let mut wanted: Option<GtidSet> = None;
         loop {
-            tokio::time::sleep(takeover::LOOK).await;
-            if !goes_on() {
+            let changed = tokio::time::timeout(takeover::LOOK, leadership.changed()).await;
+            // The member has ended, or somebody else has let go of mysqld.
+            if matches!(changed, Ok(Err(_))) || !goes_on() {
                 return;
             }
             let mut progress = Progress {
                 leads: self.ring.member.leadership_now().serving_term() == Some(term),
                 ..Progress::default()
             };
-            match look(&self.connect, &self.requirements).await {
-                Ok(seen) => {
-                    answered = Instant::now();
-                    let waits = seen.writable && seen.waits_for_acks && self.is_protected();
-                    wanted = wanted.or_else(|| seen.written().ok()).filter(|_| waits);
-                    progress.ring_has_all = match &wanted {
-                        Some(wanted) => self.ring_has(wanted).await,
-                        None => false,
-                    };
+            if progress.leads {
+                match look(&self.connect, &self.requirements).await {
+                    Ok(seen) => {
+                        answered = Instant::now();
+                        let waits = seen.writable && seen.waits_for_acks && self.is_protected();
+                        wanted = wanted.or_else(|| seen.written().ok()).filter(|_| waits);
+                        progress.ring_has_all = match &wanted {
+                            Some(wanted) => self.ring_has(wanted).await,
+                            None => false,
+                        };
+                    }
+                    Err(_) => progress.silent_for = answered.elapsed(),
                 }
-                Err(_) => progress.silent_for = answered.elapsed(),
             }
-            let _turn = self.turn.lock().await;
+            let turn = self.turn.lock().await;
             if !goes_on() {
                 return;
             }
@@ -380,6 +384,8 @@ impl MysqldManagement {
                     }
                     Err(error) => {
                         tracing::warn!(%error, "the note `hands-off` cannot be removed; tried again");
+                        drop(turn);
+                        tokio::time::sleep(takeover::AGAIN).await;
                     }
                 },
                 Next::GiveBack(why) => {

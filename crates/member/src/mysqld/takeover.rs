@@ -21,8 +21,10 @@ use mysqld_controller::supervisor::StartGuard;
 
 use crate::data_directory::UnmanagedNote;
 
-/// Between two looks at a takeover.
-pub(super) const LOOK: Duration = Duration::from_millis(20);
+/// Between two looks at a takeover, where the leadership stays what it is.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
+/// Between two attempts to remove the note.
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
 /// A mysqld that says nothing for as long is given back.
 const SILENT: Duration = Duration::from_secs(2);
 
