@@ -355,6 +355,15 @@ impl Stage {
     }
 
     /// Waits until a counter has a value.
+    pub(crate) async fn until_variable(&self, name: &str, value: &str) -> Result<()> {
+        let began = Instant::now();
+        while self.variable(name).await? != value {
+            ensure!(began.elapsed() < LIMIT, "{name} is not {value}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
     pub(crate) async fn until_status(&self, name: &str, value: &str) -> Result<()> {
         let began = Instant::now();
         while self.status(name).await? != value {
