@@ -148,8 +148,7 @@ impl World {
         let Some(recipient) = self.choose_recipient() else {
             return;
         };
-        // Whoever does that to the last server with data has no ring any more.
-        if self.dice.u32(0..3) == 0 && self.another_has_its_data(recipient) {
+        if self.dice.u32(0..3) == 0 {
             self.append_beside_the_ring(recipient);
         }
         self.record
@@ -162,15 +161,6 @@ impl World {
             ..Order::default()
         };
         self.provisions.orders.insert(recipient, order);
-    }
-
-    /// Whether another server has its data, and nobody is to replace them.
-    fn another_has_its_data(&self, than: MemberId) -> bool {
-        let servers = self.servers();
-        servers.iter().any(|(id, server)| {
-            let is_free = !self.provisions.orders.contains_key(id);
-            *id != than && is_free && !server.lacks_its_data()
-        })
     }
 
     /// Somebody writes at a follower as an administrator can.
