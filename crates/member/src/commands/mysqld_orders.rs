@@ -179,7 +179,7 @@ impl<'a> OrderedMysqld<'a> {
 
     async fn answer(&self, seen: bool) -> Result<MysqldAnswer, Refusal> {
         let note = self.note().is_set().map_err(|error| unknown(&error))?;
-        let was_primary = note && self.note().is_of_the_primary().unwrap_or(false);
+        let was_primary = self.note().is_of_the_primary().unwrap_or(false);
         let (look, unseen) = match seen {
             false => (None, None),
             true => match look(&self.connect, &self.requirements()).await {

@@ -233,7 +233,7 @@ impl Enabling<'_> {
                         "`{}` gave its mysqld back before the ring had all of its transactions",
                         own.name
                     ),
-                    "nothing is lost, and clients write on without the ring; see the member's log for the reason",
+                    "nothing is lost; see in the member's log why, start mysqld if it has ended, and run enable-raft again",
                 ));
             }
             let why = "the ring does not have all of its transactions yet";
