@@ -148,7 +148,8 @@ impl World {
         let Some(recipient) = self.choose_recipient() else {
             return;
         };
-        if self.dice.u32(0..3) == 0 {
+        // Whoever does that to the last server with data has no ring any more.
+        if self.dice.u32(0..3) == 0 && self.another_has_its_data(recipient) {
             self.append_beside_the_ring(recipient);
         }
         self.record
@@ -161,6 +162,15 @@ impl World {
             ..Order::default()
         };
         self.provisions.orders.insert(recipient, order);
+    }
+
+    /// Whether another server has its data, and nobody is to replace them.
+    fn another_has_its_data(&self, than: MemberId) -> bool {
+        let servers = self.servers();
+        servers.iter().any(|(id, server)| {
+            let is_free = !self.provisions.orders.contains_key(id);
+            *id != than && is_free && !server.lacks_its_data()
+        })
     }
 
     /// Somebody writes at a follower as an administrator can.

@@ -97,12 +97,12 @@ impl Provisioner {
         };
         let donor = &note.donor;
         let what = match &note.step {
+            // Nothing was removed, as where an attempt fails before that: whoever has the role compares what is there. The donor, or
+            // whoever gave the command, may never come back.
             NoteStep::Starting => {
-                return Ok(Some(Hold::Interrupted {
-                    cause: format!(
-                        "mysqld was about to get a copy of the data of `{donor}`; nothing was removed yet; {AGAIN}"
-                    ),
-                }));
+                ProvisionNote::remove(&self.member_dir).map_err(|error| on_disk(&error))?;
+                tracing::warn!(%donor, "mysqld was about to get a copy of another one's data, and is used as it is: nothing was removed yet");
+                return Ok(None);
             }
             NoteStep::Copied => {
                 self.complete(donor).await?;
@@ -244,10 +244,11 @@ impl Provisioner {
     }
 
     /// Makes an account for a copy of this mysqld by another member, unless its own data are being replaced: the account would
-    /// prove that the other one has data which this one has lost.
+    /// prove that the other one has data which this one has lost. Nor is one made where mysqld has what the ring has not: the copy
+    /// would have it too, and could not follow.
     ///
     /// # Errors
-    /// When they are, or mysqld refuses.
+    /// When they are, when it has, or mysqld refuses.
     pub(crate) async fn offer(&self, recipient: MemberId) -> Result<CloneOffer, Refusal> {
         // Another one that asks for an account at this moment has it soon.
         let alone = tokio::time::timeout(SOON, self.busy.lock()).await;
@@ -255,6 +256,18 @@ impl Provisioner {
             return Err(Refusal::new(
                 RefusalKind::Refused,
                 "the data of this member's mysqld are being replaced",
+                "name another donor with --from",
+            ));
+        }
+        let found = survey(&self.mysqld.connect).await.map_err(at_server)?;
+        let errant = found.executed.difference(&self.committed().await?);
+        if !errant.is_empty() {
+            return Err(Refusal::new(
+                RefusalKind::Refused,
+                format!(
+                    "the mysqld of this member has transactions that the ring has not committed (errant), and so would its copy: {}",
+                    errant.to_string().replace('\n', "")
+                ),
                 "name another donor with --from",
             ));
         }

@@ -313,8 +313,6 @@ async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), String> {
     let mut connection = Connection::open(connect).await.map_err(told)?;
     let waiting = stop_waiting_for_acks(&mut connection).await;
     waiting.map_err(|error| error.to_string())?;
-    // Left by an earlier life of the member, or with the data of another one.
-    drop_channel(&mut connection).await.map_err(told)?;
     // What is applied is in InnoDB with its GTIDs; the binlog has nothing but their names, and may lose them.
     connection
         .execute("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF, GLOBAL sync_binlog = 0")
@@ -325,10 +323,13 @@ async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), String> {
 }
 
 /// Keeps the server from writing transactions of its own while nobody writes to it but the applier: no event runs, and
-/// temporary tables of readers are not logged, as they are in the formats that log statements.
+/// temporary tables of readers are not logged, as they are in the formats that log statements. Nor do replica threads apply that
+/// an earlier life of the member has left at work, or that came with the data of another one: a server that turns out to have
+/// errant transactions follows nobody.
 async fn keep_still(connect: &ConnectOptions) -> Result<(), String> {
     let mut connection = Connection::open(connect).await.map_err(told)?;
     stop_events(&mut connection).await.map_err(told)?;
+    drop_channel(&mut connection).await.map_err(told)?;
     // It is to go: a server may be without it.
     let format = connection
         .query("SHOW GLOBAL VARIABLES LIKE 'binlog_format'")

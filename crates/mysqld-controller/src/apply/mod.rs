@@ -20,6 +20,7 @@ mod standing;
 pub(crate) use carry_out::{Apply, ApplyOrder};
 pub use catching_up::executed_gtids;
 pub use follower::FollowOptions;
+pub(crate) use native::drop_channel;
 pub(crate) use role_change::leave_following;
 pub(crate) use standing::Standing;
 pub use standing::StandingFile;

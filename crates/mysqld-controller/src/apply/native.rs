@@ -74,7 +74,7 @@ async fn begin(connect: &ConnectOptions, source: &ReplicationSource) -> Result<(
 ///
 /// # Errors
 /// When the server refuses.
-pub(super) async fn drop_channel(connection: &mut Connection) -> Result<(), LinkError> {
+pub(crate) async fn drop_channel(connection: &mut Connection) -> Result<(), LinkError> {
     let there = format!(
         "SELECT COUNT(*) FROM performance_schema.replication_connection_configuration WHERE channel_name = '{CHANNEL}'"
     );

@@ -6,6 +6,7 @@ use std::time::Duration;
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, LinkError, literal, server_code};
 
+use crate::apply::drop_channel;
 use crate::binlog_place::BinlogPlace;
 use crate::provision::donor::{
     CloneAccount, CloneOffer, drop_accounts, has_plugin, install_plugin, number, value,
@@ -88,8 +89,9 @@ pub async fn log_place(connect: &ConnectOptions) -> Result<Option<BinlogPlace>, 
     )))
 }
 
-/// Makes a server that nothing is applied to ready for its copy: the plugin, its door open to administrators alone, as the
-/// copy needs it, nothing that waits for the ring, and no account by which others could copy it.
+/// Makes a server that the member applies nothing to ready for its copy: no replica threads that an earlier life of the member has
+/// left at work, the plugin, its door open to administrators alone, as the copy needs it, nothing that waits for the ring, and no
+/// account by which others could copy it.
 ///
 /// # Errors
 /// [`ProvisionError`]; it may be left half ready, and is made ready again the next time.
@@ -103,6 +105,7 @@ pub async fn make_ready(connect: &ConnectOptions, donor: &str) -> Result<(), Pro
             StopWaitingError::Link(error) => ProvisionError::at(what)(error),
         })?;
     let made = async {
+        drop_channel(&mut connection).await?;
         connection
             .execute("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF")
             .await?;
