@@ -19,6 +19,7 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::containers::say;
 use crate::docker::Engine;
+use crate::sim::{self, Build};
 
 const PROJECT: &str = "witness-containers";
 const OVERRIDES: &str = "overrides.yaml";
@@ -166,7 +167,13 @@ impl<'e> Stack<'e> {
             },
         )
         .with_context(|| stack.last_words())?;
-        println!("containers: {}", stack.distance()?);
+        let distance = stack.distance()?;
+        println!("containers: {distance}");
+        ensure!(
+            distance.ends_with("apart"),
+            "the router does not delay what goes from one region to another\n{}",
+            stack.last_words()
+        );
         // `witness status` ends with 3 while there is no leader, and whoever reads the page is slower than the first election.
         let (create, status) = create
             .trim_end()
@@ -423,7 +430,13 @@ fn network(member: Member) -> String {
 
 /// Lets the router delay packets by this program where the kernel has no netem.
 fn delay_without_netem() -> Result<String> {
-    let program = std::env::current_exe()?;
+    // Not the running one, whose file is gone where the tests have compiled it anew since.
+    let program = sim::program(Build::Dev, "xtask");
+    ensure!(
+        program.is_file(),
+        "`{}` is not there: run this by `cargo xtask`",
+        program.display()
+    );
     let program = program
         .to_str()
         .context("the path of this program is no text")?;
