@@ -1,13 +1,20 @@
 //! `witness bootstrap`: has the member of this host, which runs and waits, create the ring. For members that a service manager
 //! starts, which `witness run --bootstrap` is not for.
 
+use std::time::Duration;
+
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::RingId;
 use serde::Serialize;
+use tokio::time::Instant;
 
 use crate::cli::config_args::ConfigArgs;
 use crate::cli::session::{Consent, Patience, Session, another_answer, block_on};
-use crate::terminal::{Failure, Format, print_json, print_text};
+use crate::operator::Operator;
+use crate::terminal::{Exit, Failure, Format, print_json, print_text};
+
+/// Between two looks for the first leader.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Arguments of `witness bootstrap`.
 #[derive(Debug, clap::Args)]
@@ -30,7 +37,8 @@ struct Document {
 /// Runs `witness bootstrap`.
 ///
 /// # Errors
-/// Exit 3 when the member does not answer, 4 when not all members are new or reachable, 5 when the ring is not made in time.
+/// Exit 3 when the member does not answer, or the ring exists and gets no leader in time, 4 when not all members are new or
+/// reachable, 5 when the ring is not made in time.
 pub(crate) fn run(args: &BootstrapArgs, format: Format) -> Result<(), Failure> {
     let settings = args.config.member()?;
     let session = Session::configured(&args.config)?;
@@ -47,21 +55,37 @@ pub(crate) fn run(args: &BootstrapArgs, format: Format) -> Result<(), Failure> {
         };
         let until = args.patience.until();
         let operator = &session.operator;
-        match operator
+        let result = operator
             .at(own, &directory, &command, until, |_| {})
-            .await?
-        {
-            CommandResult::Bootstrapped(ring_id) => match format {
-                Format::Json => print_json(&Document {
-                    ring: settings.ring_name,
-                    ring_id,
-                }),
-                Format::Table => print_text(&format!(
-                    "ring `{}` exists: {ring_id}; `witness status` shows its members\n",
-                    settings.ring_name
-                )),
-            },
-            other => Err(another_answer(&other)),
+            .await?;
+        let CommandResult::Bootstrapped(ring_id) = result else {
+            return Err(another_answer(&result));
+        };
+        has_leader(operator, &settings.ring_name, until).await?;
+        match format {
+            Format::Json => print_json(&Document {
+                ring: settings.ring_name,
+                ring_id,
+            }),
+            Format::Table => print_text(&format!(
+                "ring `{}` exists: {ring_id}; `witness status` shows its members\n",
+                settings.ring_name
+            )),
         }
     })
+}
+
+/// Waits for a leader: whoever goes on behind the command wants a ring that commits.
+async fn has_leader(operator: &Operator, ring: &str, until: Instant) -> Result<(), Failure> {
+    while operator.ring().await.leader.is_none() {
+        if Instant::now() >= until {
+            return Err(Failure::new(
+                Exit::NoQuorum,
+                format!("ring `{ring}` exists, and no member leads yet"),
+                "check with `witness status` what it waits for",
+            ));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
 }
