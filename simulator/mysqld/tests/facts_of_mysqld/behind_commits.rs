@@ -56,7 +56,7 @@ async fn mysqld_goes_on_writing_when_a_closing_is_given_up_or_killed() -> Result
             .await
             .unwrap();
         closing.finish().await?.unwrap_err();
-        // Once it was 1 right behind the end of the connection, which may come before that of the statement.
+        // It reads ON until the statement has ended, which may be a moment behind its connection.
         stage.until_variable("super_read_only", "0").await?;
         for _ in 0..2 {
             let (framed, _) = replica.transaction().await?;

@@ -356,21 +356,11 @@ impl Stage {
 
     /// Waits until a counter has a value.
     pub(crate) async fn until_variable(&self, name: &str, value: &str) -> Result<()> {
-        let began = Instant::now();
-        while self.variable(name).await? != value {
-            ensure!(began.elapsed() < LIMIT, "{name} is not {value}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        Ok(())
+        until(async || self.variable(name).await, name, value).await
     }
 
     pub(crate) async fn until_status(&self, name: &str, value: &str) -> Result<()> {
-        let began = Instant::now();
-        while self.status(name).await? != value {
-            ensure!(began.elapsed() < LIMIT, "{name} is not {value}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        Ok(())
+        until(async || self.status(name).await, name, value).await
     }
 
     /// An append that waits for its ACK.
@@ -380,6 +370,16 @@ impl Stage {
             .await?;
         Ok(waiting)
     }
+}
+
+/// Waits until what is looked at is so.
+async fn until(look: impl AsyncFn() -> Result<String>, name: &str, value: &str) -> Result<()> {
+    let began = Instant::now();
+    while look().await? != value {
+        ensure!(began.elapsed() < LIMIT, "{name} is not {value}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
 }
 
 fn words(words: &[&str]) -> Vec<String> {
