@@ -104,11 +104,21 @@ const SUBJECTS: &[Subject] = &[
         programs: &["decoding", "parallel_equals_serial"],
     },
     Subject {
+        name: "recovery",
+        package: "binlog-store",
+        files: &["crates/binlog-store/src/recovery/*.rs"],
+        programs: &["store"],
+    },
+    Subject {
+        name: "scan",
+        package: "binlog-store",
+        files: &["crates/binlog-store/src/scan/*.rs"],
+        programs: &["store"],
+    },
+    Subject {
         name: "store",
         package: "binlog-store",
         files: &[
-            "crates/binlog-store/src/recovery/*.rs",
-            "crates/binlog-store/src/scan/*.rs",
             "crates/binlog-store/src/writer/truncation.rs",
             "crates/binlog-store/src/writer/purging.rs",
             "crates/binlog-store/src/purge/*.rs",

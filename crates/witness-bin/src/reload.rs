@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use member::protocol::{Refusal, RefusalKind, Reloaded};
 use member::{MemberError, Reload, Renewed};
 
-use crate::cli::ConfigArgs;
+use crate::cli::config_args::ConfigArgs;
 use crate::cli::log_filter::LogFilter;
 use crate::config::{Config, Problem, Severity, read};
 use crate::http::{Credentials, Renewable};

@@ -4,7 +4,7 @@ mod apply;
 mod archive;
 mod bootstrap;
 mod config;
-mod config_args;
+pub(crate) mod config_args;
 mod conversion;
 #[cfg(feature = "demo")]
 mod demo;
