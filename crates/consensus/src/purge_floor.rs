@@ -58,15 +58,6 @@ pub enum NeededBy {
     Member(MemberId),
 }
 
-impl std::fmt::Display for NeededBy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Region(region) => write!(f, "a majority of region `{region}`"),
-            Self::Member(id) => write!(f, "member {id}"),
-        }
-    }
-}
-
 /// Up to where the ring does not need the log any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PurgeFloor {

@@ -166,9 +166,7 @@ pub(crate) fn in_words(limit: PurgeLimit, needed_by: Option<NeededBy>) -> Option
             Some(NeededBy::Region(region)) => format!(
                 "is needed from entry {index} on by a majority of region `{region}`; if its members are permanently lost, remove them with `witness members remove`"
             ),
-            Some(member @ NeededBy::Member(_)) => {
-                format!("is needed from entry {index} on by {member}")
-            }
+            Some(NeededBy::Member(id)) => format!("is needed from entry {index} on by member {id}"),
             None => format!("is needed from entry {index} on"),
         }),
     }

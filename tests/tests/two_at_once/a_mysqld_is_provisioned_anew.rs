@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(60);
 #[test]
 fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
     let _turn = SCENES.take();
-    let set = replicaset(3).unwrap();
+    let mut set = replicaset(3).unwrap();
     let (donor, errant) = (3, 4);
     for follower in [donor, errant] {
         set.follows(follower, SOON).unwrap();
@@ -25,6 +25,14 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
     let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(50, SOON).unwrap();
     let gtids = write_errant(&set, errant);
+    // Its copy would have them too.
+    let refused = reprovision(&set, donor, &["--from", "db-3", "--yes"]);
+    assert_eq!(refused.status.code(), Some(4), "{}", told_by(&refused));
+    assert!(
+        told_by(&refused).contains("errant"),
+        "{}",
+        told_by(&refused)
+    );
     // And one more, into the file that is in use.
     let more = set.client(errant).sql("INSERT INTO errant.rows VALUES (2)");
     more.unwrap();
@@ -33,6 +41,15 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
     set.server(errant).kill().unwrap();
     let words = wait_for_trouble(&set, errant, "reprovision this mysqld");
     assert!(words.contains(&gtids), "{words}");
+
+    // Its member dies before anything is removed: behind that it is what it was.
+    set.follows(donor, SOON).unwrap();
+    let told = killed_before_the_copy(&set, errant);
+    assert_eq!(told.status.code(), Some(5), "{}", told_by(&told));
+    set.kill(errant).unwrap();
+    set.start(errant).unwrap();
+    let words = wait_for_trouble(&set, errant, "has not committed");
+    assert!(!words.contains("copy"), "{words}");
 
     // Where nobody follows at that moment, the primary is asked for a copy.
     set.follows(3, SOON).unwrap();
@@ -127,11 +144,7 @@ fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
     set.follows(donor, SOON).unwrap();
 
     // The member dies in the middle. Its mysqld goes on, ends, and is started and given back by the member that comes.
-    let told = interrupted(&set, errant, |set| {
-        let id = i32::try_from(set.process_id(errant).unwrap()).unwrap();
-        let id = rustix::process::Pid::from_raw(id).unwrap();
-        rustix::process::kill_process(id, rustix::process::Signal::KILL).unwrap();
-    });
+    let told = interrupted(&set, errant, |set| kill_the_member(set, errant));
     assert_eq!(told.status.code(), Some(5), "{}", told_by(&told));
     set.kill(errant).unwrap();
     set.start(errant).unwrap();
@@ -178,6 +191,28 @@ fn interrupted(set: &Cluster, member: usize, act: impl FnOnce(&Cluster)) -> Fini
         let _ = client.sql("SET GLOBAL clone_max_data_bandwidth = 0");
         command.join().unwrap()
     })
+}
+
+/// Has a member that has to wait for its mysqld give it a copy of `db-2`, and kills that member meanwhile. What the command told.
+fn killed_before_the_copy(set: &Cluster, member: usize) -> Finished {
+    let note = set.directory(member).join("mysqld-provision.json");
+    std::thread::scope(|scope| {
+        let command = scope.spawn(move || reprovision(set, member, &["--from", "db-2", "--yes"]));
+        let waits = || std::fs::read_to_string(&note).is_ok_and(|note| note.contains("starting"));
+        let met = set.eventually("the copy is about to begin", SOON, || {
+            waits() || command.is_finished()
+        });
+        met.unwrap();
+        kill_the_member(set, member);
+        command.join().unwrap()
+    })
+}
+
+/// And leaves its mysqld alone.
+fn kill_the_member(set: &Cluster, member: usize) {
+    let id = i32::try_from(set.process_id(member).unwrap()).unwrap();
+    let id = rustix::process::Pid::from_raw(id).unwrap();
+    rustix::process::kill_process(id, rustix::process::Signal::KILL).unwrap();
 }
 
 /// Writes as nobody should, into a binlog file that is closed behind it; their GTIDs.

@@ -350,6 +350,15 @@ mod tests {
     }
 
     #[test]
+    fn a_set_without_members_is_no_step() {
+        let one = vec![ids(0b1)];
+        for empty in [vec![], vec![ids(0)], vec![ids(0b1), ids(0)]] {
+            assert!(!is_safe_step(&one, &empty), "to {empty:?}");
+            assert!(!is_safe_step(&empty, &one), "from {empty:?}");
+        }
+    }
+
+    #[test]
     fn only_members_get_a_vote_in_the_next_step() {
         // With 3 as a member, {1 2 3} may follow, of which 1 and 3 are enough; without it nothing may.
         let (pair, both) = (vec![ids(0b11011)], ids(0b01010));
