@@ -256,8 +256,17 @@ fn put_back(
             match &patch.found_by {
                 FoundBy::Seeds { scenario, from } => (scenario.as_ref(), None, *from),
                 FoundBy::Test(arguments) => {
-                    let tested = tree.test(arguments)?;
-                    return Ok((end_of_test(tested.0), tested.1.as_secs_f64()));
+                    let (tested, took) = tree.test(arguments)?;
+                    // What fails without the fault as well has not found it.
+                    if tested == Tested::Failed {
+                        tree.take_back()?;
+                        if tree.test(arguments)?.0 != Tested::Passed {
+                            return not_tried(
+                                "the test fails without the fault as well".to_owned(),
+                            );
+                        }
+                    }
+                    return Ok((end_of_test(tested), took.as_secs_f64()));
                 }
             }
         }

@@ -2,6 +2,7 @@
 //! built stays there, so that the next fault compiles what lies above it and no more.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use testkit::bounded_run::{self, cargo};
 use testkit::figures::target_folder;
+use testkit::mysql_tree::MysqlTree;
 
 use crate::previous_build::git_in;
 
@@ -53,6 +55,11 @@ impl WorkTree {
             let at = tree.sources.display().to_string();
             git_in(&checkout, &["worktree", "prune"])?;
             git_in(&checkout, &["worktree", "add", "--detach", &at, id.trim()])?;
+        }
+        // Its tests find the checkout's mysqld there. Git ignores the folder, and cleans it away no more than the target folder.
+        let (mysql, here) = (MysqlTree::folder(), tree.sources.join(".mysql"));
+        if mysql.exists() && !here.exists() {
+            symlink(&mysql, &here).with_context(|| format!("cannot make {}", here.display()))?;
         }
         Ok(tree)
     }
