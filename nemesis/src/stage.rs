@@ -76,12 +76,18 @@ impl Stage {
             let server = ChildServer::prepare(&tree, number, Some(data_dir))?;
             databases.push((region, server.into()));
         }
+        // In a soak the cache of the log has to be full by the time at which memory is judged.
+        let cache = match arguments.every {
+            Some(_) => "1MiB",
+            None => "64MiB",
+        };
         let options = ClusterOptions {
             distance: Some((inside, across)),
             folder: Some(folder.to_owned()),
             ..ClusterOptions::in_regions(databases)
                 .with("logging", "format = \"json\"")
                 .with("log", "disk_reserve_bytes = 0")
+                .with("log", format!("cache_bytes = \"{cache}\""))
                 .with(
                     "mysql",
                     format!("fence_after = \"{}s\"", fence_after.as_secs()),
