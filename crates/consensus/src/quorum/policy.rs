@@ -302,6 +302,21 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_is_told_with_its_regions() {
+        let regions = || ["a", "b"].map(|name| Region(name.to_owned())).into();
+        let rows = [
+            (QuorumPolicy::SingleRegionDynamic, "single-region-dynamic"),
+            (QuorumPolicy::Majority, "majority"),
+            (QuorumPolicy::Regions(regions()), "regions(a, b)"),
+            (some().policy, "2 of regions(a, b, c)"),
+            (QuorumPolicy::Unknown("x".to_owned()), "unknown (x)"),
+        ];
+        for (policy, told) in rows {
+            assert_eq!(policy.to_string(), told);
+        }
+    }
+
+    #[test]
     fn the_log_counts_and_the_file_where_it_says_nothing() {
         let configured = RingRules::from(QuorumPolicy::Majority);
         let mut ring = members();
