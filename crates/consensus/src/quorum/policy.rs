@@ -317,6 +317,19 @@ mod tests {
     }
 
     #[test]
+    fn only_regions_that_are_chosen_from_follow_who_answers() {
+        assert!(some().policy.follows_answers());
+        let all = QuorumPolicy::Regions([Region("a".to_owned())].into());
+        for policy in [
+            QuorumPolicy::SingleRegionDynamic,
+            QuorumPolicy::Majority,
+            all,
+        ] {
+            assert!(!policy.follows_answers(), "{policy}");
+        }
+    }
+
+    #[test]
     fn the_log_counts_and_the_file_where_it_says_nothing() {
         let configured = RingRules::from(QuorumPolicy::Majority);
         let mut ring = members();
