@@ -96,7 +96,10 @@ pub(crate) fn wait_until_archived(set: &Cluster, member: usize, reader: &Reader)
             .iter()
             .map(|entry| entry.as_ref().unwrap().file_name().into_string().unwrap())
             .filter(|name| name.starts_with("binlog.0"));
-        files.all(|name| archived.get(&name) == Some(&std::fs::read(log.join(&name)).unwrap()))
+        // A file that is purged at this moment is looked for again.
+        files.all(|name| {
+            std::fs::read(log.join(&name)).is_ok_and(|bytes| archived.get(&name) == Some(&bytes))
+        })
     })
     .unwrap();
 }

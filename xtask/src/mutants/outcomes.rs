@@ -74,6 +74,12 @@ impl Outcomes {
         self.0.get(&mutant).copied()
     }
 
+    /// Takes such survivors for mutants that were not run.
+    pub(super) fn forget_survivors(&mut self, which: impl Fn(&Mutant) -> bool) {
+        self.0
+            .retain(|mutant, outcome| *outcome != Outcome::Survived || !which(mutant));
+    }
+
     /// Adds what a run of cargo-mutants has left in its folder.
     ///
     /// # Errors
@@ -267,5 +273,11 @@ mod tests {
         let left_out = fs::read_to_string(out.join("caught.txt")).unwrap();
         assert_eq!(left_out.lines().count(), 2);
         assert!(left_out.starts_with("a.rs:3:3: replace"), "{left_out}");
+
+        outcomes.forget_survivors(|survivor| survivor.change != CHANGE);
+        assert_eq!(outcomes.of(&mutants[1]), Some(Outcome::Survived));
+        outcomes.forget_survivors(|_| true);
+        assert_eq!(outcomes.of(&mutants[1]), None);
+        assert_eq!(outcomes.of(&mutants[0]), Some(Outcome::Killed));
     }
 }
