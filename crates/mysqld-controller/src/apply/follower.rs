@@ -323,9 +323,8 @@ async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), String> {
 }
 
 /// Keeps the server from writing transactions of its own while nobody writes to it but the applier: no event runs, and
-/// temporary tables of readers are not logged, as they are in the formats that log statements. Nor do replica threads apply that
-/// an earlier life of the member has left at work, or that came with the data of another one: a server that turns out to have
-/// errant transactions follows nobody.
+/// temporary tables of readers are not logged, as they are in the formats that log statements. Replica threads that ran before the
+/// member was restarted, or that came with a copy, are ended: a server that turns out to have errant transactions must not follow.
 async fn keep_still(connect: &ConnectOptions) -> Result<(), String> {
     let mut connection = Connection::open(connect).await.map_err(told)?;
     stop_events(&mut connection).await.map_err(told)?;
