@@ -84,17 +84,14 @@ impl Peers {
     fn connect(&self, id: MemberId, record: &MemberRecord) -> Peer {
         let far = self.far.as_ref();
         let line = far.and_then(|far| far.line(record));
-        let connect = |line: Option<FarLine>| {
-            let connector = Connector {
-                tls: self.tls.clone(),
-                line,
-                streams: self.streams.clone(),
-            };
-            lazy(&record.address, connector, &self.config).map(raft_client)
+        let connector = |line: Option<FarLine>| Connector {
+            tls: self.tls.clone(),
+            line,
+            streams: self.streams.clone(),
         };
-        let for_entries = line.as_ref().map(FarLine::for_entries);
-        let further = for_entries.iter().flat_map(|line| [line; FURTHER_STRIPES]);
-        let further = further.flat_map(|line| connect(Some(line.clone())));
+        let connect =
+            |connector| lazy(&record.address, connector, &self.config).map(RaftClient::new);
+        let for_entries = connector(line.as_ref().map(FarLine::for_entries));
         Peer {
             own: self.book.clone(),
             config: self.config,
@@ -103,9 +100,9 @@ impl Peers {
                 incarnation: record.incarnation,
             },
             address: record.address.clone(),
-            stripes: further.collect(),
-            bulk: connect(for_entries),
-            urgent: connect(line),
+            bulk: connect(for_entries.clone()),
+            for_entries,
+            urgent: connect(connector(line)),
             knows_stripes: AtomicBool::new(true),
             packer: far.and_then(|far| far.packer(record)),
             region: record.region.clone(),
@@ -157,10 +154,6 @@ impl Peers {
     }
 }
 
-fn raft_client(channel: Channel) -> RaftClient<Channel> {
-    RaftClient::new(channel)
-}
-
 /// One member that is called.
 pub(crate) struct Peer {
     own: Arc<IdentityBook>,
@@ -172,8 +165,8 @@ pub(crate) struct Peer {
     bulk: Result<RaftClient<Channel>, AddressError>,
     /// Heartbeats, votes, transfers: never behind entries.
     urgent: Result<RaftClient<Channel>, AddressError>,
-    /// Further connections for entries, of a member in another region.
-    stripes: Vec<RaftClient<Channel>>,
+    /// How connections for entries come up.
+    for_entries: Connector,
     /// Whether its program knows streams over several connections, as far as is known.
     knows_stripes: AtomicBool,
     packer: Option<Arc<Packer>>,
@@ -209,10 +202,16 @@ impl Peer {
         self.bulk.clone()
     }
 
-    /// The connections beside the first that entries may go over; none where one is enough.
+    /// Connections beside the first for one stream of entries, made anew, so that they are closed with it; none where one is enough.
+    /// Kept, those of each leader would stay open for as long as both processes run.
     pub(crate) fn stripes(&self) -> Option<Vec<RaftClient<Channel>>> {
-        let may = !self.stripes.is_empty() && self.knows_stripes.load(Ordering::Relaxed);
-        may.then(|| self.stripes.clone())
+        let may =
+            self.for_entries.carries_entries_far() && self.knows_stripes.load(Ordering::Relaxed);
+        may.then(|| {
+            let one = || lazy(&self.address, self.for_entries.clone(), &self.config);
+            let all = iter::repeat_with(one).take(FURTHER_STRIPES);
+            all.flatten().map(RaftClient::new).collect()
+        })
     }
 
     /// Notes what the opening of a stream over several connections failed with.

@@ -112,6 +112,30 @@ async fn a_way_that_breaks_loses_nothing_and_changes_no_order() {
     all_is_there(&ring, far).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_leads_no_longer_keeps_no_connections_for_entries() {
+    let (ring, far, wire) = behind_a_wire().await;
+    let (leader, _) = ring.serving().await;
+    within("the leader's connections", async {
+        while wire.open().len() < 7 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let of_the_leader = wire.open();
+    let mut members = ring.records.keys().copied();
+    let next = members.find(|id| ![leader, far].contains(id)).unwrap();
+    ring.transfer(leader, next).await;
+    all_is_there(&ring, far).await;
+    within("an end of those for entries", async {
+        // The two that everybody keeps with everybody stay.
+        while wire.open().intersection(&of_the_leader).count() > 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
 /// What stands in front of a member as if that were of the version before streams over several connections.
 #[derive(Clone)]
 struct Older {

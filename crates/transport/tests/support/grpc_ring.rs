@@ -10,7 +10,7 @@ use bytes::Bytes;
 use consensus::log_probe::LogProbe;
 use consensus::{
     AppliedFloor, Identity, IdentityBook, IdentityFile, LogOrigin, Member, MemberConfig, Outcome,
-    RingState, Term, Timers,
+    RingState, Term, Timers, TransferError, TransferRefusal,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -284,6 +284,21 @@ impl GrpcRing {
             }
         })
         .await
+    }
+
+    /// Gives the leadership to another member, which may not have answered its leader yet.
+    pub(crate) async fn transfer(&self, leader: MemberId, to: MemberId) {
+        within("the transfer", async {
+            while let Err(error) = self.member(leader).transfer_leader(to).await {
+                let silent = matches!(
+                    error,
+                    TransferError::Refused(TransferRefusal::Silent { .. })
+                );
+                assert!(silent, "{error}");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
     }
 
     /// Proposes an entry to who serves, until it is committed.

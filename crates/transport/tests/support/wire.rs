@@ -1,5 +1,6 @@
 //! A TCP relay in front of a member: its calls from others can be cut, frozen, slowed or damaged.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,6 +24,8 @@ struct Shared {
     frozen_below: AtomicU64,
     damage_next: AtomicBool,
     connections: AtomicU64,
+    /// The numbers of those that are open.
+    open: Mutex<BTreeSet<u64>>,
     /// Bytes towards the member, of each connection that there has been.
     carried: Mutex<Vec<u64>>,
     /// Bytes per second that one connection carries; 0: as many as it can.
@@ -45,6 +48,7 @@ impl Wire {
             frozen_below: AtomicU64::new(0),
             damage_next: AtomicBool::new(false),
             connections: AtomicU64::new(0),
+            open: Mutex::default(),
             carried: Mutex::default(),
             speed: AtomicU64::new(0),
         });
@@ -82,6 +86,11 @@ impl Wire {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
+    /// The numbers of the connections that are open.
+    pub(crate) fn open(&self) -> BTreeSet<u64> {
+        self.shared.open.lock().unwrap().clone()
+    }
+
     /// Bytes towards the member, of each connection that there has been.
     pub(crate) fn carried(&self) -> Vec<u64> {
         self.shared.carried.lock().unwrap().clone()
@@ -112,6 +121,7 @@ async fn relay(shared: Arc<Shared>, incoming: TcpStream, target: SocketAddr) {
         return;
     };
     let number = shared.connections.fetch_add(1, Ordering::SeqCst);
+    shared.open.lock().unwrap().insert(number);
     let (from_caller, to_caller) = incoming.into_split();
     let (from_member, to_member) = outgoing.into_split();
     tokio::select! {
@@ -119,6 +129,7 @@ async fn relay(shared: Arc<Shared>, incoming: TcpStream, target: SocketAddr) {
         () = copy(&shared, number, from_member, to_caller, false) => {}
         _ = mode.wait_for(|mode| *mode == Mode::Cut) => {}
     }
+    shared.open.lock().unwrap().remove(&number);
 }
 
 async fn copy(
