@@ -38,7 +38,7 @@ pub(crate) struct Options {
     /// Members run the program of this revision at first, and change to this one and back: the fault `change-version`
     #[arg(long)]
     previous: Option<String>,
-    /// `dev` has the engine's own assertions, `release` is what is shipped
+    /// `dev` has the engine's own assertions, `checked` has them and is optimized, `release` is what is shipped
     #[arg(long, value_enum, default_value_t = Build::Dev)]
     build: Build,
 }
@@ -74,6 +74,7 @@ impl Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let profile = match options.build {
         Build::Dev => Profile::Dev,
+        Build::Checked => Profile::Checked,
         Build::Release => Profile::Release,
     };
     let (witness, nemesis) = (witness_binary(profile)?, nemesis_binary(profile)?);

@@ -48,7 +48,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut evidence = Evidence::of_the_checkout()?;
     let simulator = match options.only {
         Some(Program::Nemesis) => None,
-        _ => Some(sim::build(Build::Dev)?),
+        _ => Some(sim::build(Build::Checked)?),
     };
     let programs = match options.only {
         Some(Program::Simulator) => None,
@@ -125,7 +125,7 @@ fn seeds(simulator: &Path, scenario: Option<&str>, until: Instant, jobs: usize) 
         range: first_seed..u64::MAX,
         until: Some(until),
         jobs,
-        build: Build::Dev,
+        build: Build::Checked,
         scenario: scenario.map(str::to_owned),
         mutation: None,
     };

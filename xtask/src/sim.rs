@@ -37,7 +37,7 @@ pub(crate) struct Options {
     /// How many at once
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// `dev` has the engine's own assertions, `release` is what is shipped
+    /// `dev` has the engine's own assertions, `checked` has them and is optimized, `release` is what is shipped
     #[arg(long, value_enum, default_value_t = Build::Dev)]
     build: Build,
     /// Play this, whatever the seeds draw
@@ -51,6 +51,8 @@ pub(crate) struct Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Build {
     Dev,
+    /// What many seeds are played with.
+    Checked,
     Release,
 }
 
@@ -58,6 +60,7 @@ impl Build {
     fn name(self) -> &'static str {
         match self {
             Self::Dev => "dev",
+            Self::Checked => "checked",
             Self::Release => "release",
         }
     }
@@ -65,7 +68,7 @@ impl Build {
     fn folder(self) -> &'static str {
         match self {
             Self::Dev => "debug",
-            Self::Release => "release",
+            Self::Checked | Self::Release => self.name(),
         }
     }
 }

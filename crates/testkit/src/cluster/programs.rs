@@ -16,15 +16,25 @@ const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 pub enum Profile {
     /// With debug assertions, the engine's included.
     Dev,
+    /// With the same, and optimized.
+    Checked,
     /// As it is shipped.
     Release,
 }
 
 impl Profile {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Dev => "dev",
+            Self::Checked => "checked",
+            Self::Release => "release",
+        }
+    }
+
     fn folder(self) -> &'static str {
         match self {
             Self::Dev => "debug",
-            Self::Release => "release",
+            Self::Checked | Self::Release => self.name(),
         }
     }
 }
@@ -90,10 +100,10 @@ fn build(target: &[&str], file: &str, profile: Profile) -> Result<PathBuf> {
     }
     let name = target.last().copied().unwrap_or_default();
     let mut cargo = cargo();
-    cargo.args(["build", "--message-format=json"]).args(target);
-    if profile == Profile::Release {
-        cargo.arg("--release");
-    }
+    cargo
+        .args(["build", "--message-format=json", "--profile"])
+        .arg(profile.name())
+        .args(target);
     let messages = bounded_run::run("cargo build", cargo, Vec::new(), BUILD_LIMIT)?
         .into_text("cargo build")?;
     messages
