@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
 use testkit::bounded_run::Finished;
 use testkit::cluster::Cluster;
@@ -144,7 +145,10 @@ fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
     set.follows(donor, SOON).unwrap();
 
     // The member dies in the middle. Its mysqld goes on, ends, and is started and given back by the member that comes.
-    let told = interrupted(&set, errant, |set| kill_the_member(set, errant));
+    // Its mysqld is left alone.
+    let told = interrupted(&set, errant, |set| {
+        set.signal(errant, Signal::KILL).unwrap();
+    });
     assert_eq!(told.status.code(), Some(5), "{}", told_by(&told));
     set.kill(errant).unwrap();
     set.start(errant).unwrap();
@@ -203,16 +207,9 @@ fn killed_before_the_copy(set: &Cluster, member: usize) -> Finished {
             waits() || command.is_finished()
         });
         met.unwrap();
-        kill_the_member(set, member);
+        set.signal(member, Signal::KILL).unwrap();
         command.join().unwrap()
     })
-}
-
-/// And leaves its mysqld alone.
-fn kill_the_member(set: &Cluster, member: usize) {
-    let id = i32::try_from(set.process_id(member).unwrap()).unwrap();
-    let id = rustix::process::Pid::from_raw(id).unwrap();
-    rustix::process::kill_process(id, rustix::process::Signal::KILL).unwrap();
 }
 
 /// Writes as nobody should, into a binlog file that is closed behind it; their GTIDs.
