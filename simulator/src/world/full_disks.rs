@@ -140,8 +140,9 @@ const RESERVE: u64 = 40_000;
 const ROOM: u64 = 4_000;
 /// Less than this is a full disk, for clients who write up to a few hundred bytes at a time.
 const FULL: u64 = 800;
-/// The largest transaction may not fit into this any more, with what the log writes around it.
-const NEARLY_FULL: u64 = 1_200;
+/// The largest transaction may not fit any more where members have so little, with what the log writes around it: those whose disks
+/// decide may have less than most.
+const NEARLY_FULL: u64 = 2_000;
 /// How long nothing may have been written where a disk is nearly full, until it counts as full: clients try all the time.
 const NOTHING_FITS: Duration = Duration::from_secs(3);
 /// How long clients may take to write that much.
@@ -212,9 +213,16 @@ impl World {
         mut holds: impl FnMut(Tick, Option<(u64, u128)>) -> bool,
     ) {
         let start = self.now;
-        while self.goes_on() && !holds(self.now, self.left_and_written()) {
+        loop {
+            let seen = self.left_and_written();
+            if !self.goes_on() || holds(self.now, seen) {
+                return;
+            }
             if self.now - start > allowed {
-                let words = format!("{otherwise}, within {allowed:?}");
+                let (left, written) = seen.unzip();
+                let words = format!(
+                    "{otherwise}, within {allowed:?}: bytes that are left {left:?}, transactions {written:?}"
+                );
                 self.record.saw(&Event::Stuck { words });
             }
             self.step();

@@ -8,6 +8,7 @@ mod support;
 mod bootstrap_once;
 mod cold_start;
 mod commits_in_order;
+mod doubted_tail;
 mod early_elections;
 mod failing_log;
 mod forgotten_lease;

@@ -11,9 +11,9 @@ use std::time::Duration;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{LogState, OptionalSend, RaftLogReader};
 use raft_types::{
-    AppEntry, Entry, EntryPayload, FileStart, FileStartAnswer, FileStarts, LogId, LogReport,
-    MAX_MESSAGE_BYTES, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, StoredMembership, TermRun,
-    TypeConfig, Vote,
+    AppEntry, DoubtedTail, Entry, EntryPayload, FileStart, FileStartAnswer, FileStarts, LogId,
+    LogReport, MAX_MESSAGE_BYTES, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, StoredMembership,
+    TermRun, TypeConfig, Vote,
 };
 use tokio::sync::watch;
 
@@ -33,6 +33,7 @@ struct Content {
     durable: Option<u64>,
     flush_time: Duration,
     broken: bool,
+    doubt: Option<DoubtedTail>,
     appended: watch::Sender<u64>,
 }
 
@@ -103,6 +104,18 @@ impl MemoryDisk {
     /// A log over this disk.
     pub(crate) fn open(&self) -> MemoryLog {
         MemoryLog(self.clone())
+    }
+
+    /// Whether the end of the log may have been lost, as a member that begins on it has to believe.
+    #[allow(dead_code, reason = "not every user has damaged logs")]
+    pub(crate) fn set_doubt(&self, doubt: Option<DoubtedTail>) {
+        self.content().doubt = doubt;
+    }
+
+    /// Whether that still holds.
+    #[allow(dead_code, reason = "not every user has damaged logs")]
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.content().doubt.is_some()
     }
 
     /// Puts a vote and entries on the disk of a member that does not run, as if it had always had them.
@@ -219,6 +232,20 @@ impl FileStarts for MemoryDisk {
             content.purge(before, start.membership);
         }
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn doubted_tail(&self) -> Option<DoubtedTail> {
+        self.content().doubt
+    }
+
+    fn settle_tail(&self, from: OpId) -> FileStartAnswer<'_, bool> {
+        let mut content = self.content();
+        let durable = content.durable.and_then(|last| content.entries.get(&last));
+        let is_settled = durable.is_some_and(|last| OpId::from(last.log_id) >= from);
+        if is_settled {
+            content.doubt = None;
+        }
+        Box::pin(std::future::ready(Ok(is_settled)))
     }
 }
 

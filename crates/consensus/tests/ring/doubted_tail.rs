@@ -1,0 +1,39 @@
+//! A member whose log may have lost its end takes part in no election until the leader, or all others, have said how far theirs go.
+
+use std::time::Duration;
+
+use raft_types::DoubtedTail;
+use raft_types::MemberKind::Database;
+
+use crate::support::ring::{Ring, TIMERS, within};
+
+#[tokio::test]
+async fn the_leaders_word_ends_the_doubt_and_that_of_one_follower_does_not() {
+    let mut ring = Ring::of(&[Database; 3]).await;
+    let last = ring.commit("acknowledged").await;
+    ring.committed_everywhere(last).await;
+    let (leader, term) = ring.serving().await;
+    let doubts = ring.ids().into_iter().find(|id| *id != leader).unwrap();
+    ring.crash(doubts).await;
+    ring.disks[&doubts].set_doubt(Some(DoubtedTail { term: term.0 }));
+
+    // The other follower's log goes as far, but more than it has may have been acknowledged.
+    ring.board.cut(doubts, leader);
+    ring.board.cut(leader, doubts);
+    ring.start(doubts).await;
+    tokio::time::sleep(TIMERS.lease * 4).await;
+    let member = ring.member(doubts);
+    assert!(member.stays_out_of_elections().is_some());
+    assert!(ring.disks[&doubts].is_in_doubt());
+
+    ring.board.heal();
+    within("the end of the doubt", async {
+        while member.stays_out_of_elections().is_some() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert!(!ring.disks[&doubts].is_in_doubt());
+    let last = ring.commit("after it").await;
+    ring.committed_everywhere(last).await;
+}
