@@ -130,7 +130,7 @@ fn encode_body(source: &HeaderSource<'_>) -> Vec<u8> {
     if let Some(membership) = source.membership {
         body.extend_from_slice(&membership.op_id.term.to_le_bytes());
         body.extend_from_slice(&membership.op_id.index.to_le_bytes());
-        body.extend_from_slice(membership.payload.json());
+        body.extend_from_slice(&membership.json);
     }
     body
 }
@@ -178,7 +178,7 @@ fn decode_membership(bytes: &[u8]) -> Result<LoggedMembership, String> {
     let payload = MembershipPayload::read(Bytes::copy_from_slice(json)).map_err(|error| {
         format!("the membership in the file header's marker is not readable: {error}")
     })?;
-    Ok(LoggedMembership { op_id, payload })
+    Ok(LoggedMembership::new(op_id, &payload))
 }
 
 // Where one file ends and the next begins: the next one's header must follow from the log.
@@ -209,20 +209,35 @@ pub(crate) fn wrong_part(end: &FileEnd<'_>, next: &FileHeader) -> Option<&'stati
     }
 }
 
-// A membership as the log holds it: the entry's op id, its bytes, and what they say.
+// A membership as the log holds it: the entry's op id and its bytes.
 
-/// A membership entry. Cloning is cheap but for the membership itself, which is small.
+/// A membership entry. What its bytes say takes ten times as much memory, and there is one for each change and each file: it is
+/// read when somebody wants it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoggedMembership {
     pub(crate) op_id: OpId,
     /// The bytes in the file are copied on as they are, so that every member writes the same.
-    pub(crate) payload: MembershipPayload,
+    json: Bytes,
 }
 
 impl LoggedMembership {
+    pub(crate) fn new(op_id: OpId, payload: &MembershipPayload) -> Self {
+        // A part of what was read together would keep all of that.
+        let json = Bytes::copy_from_slice(payload.json());
+        Self { op_id, json }
+    }
+
+    /// What its bytes say, with them.
+    ///
+    /// # Panics
+    /// Never: they are those of a payload.
+    pub(crate) fn payload(&self) -> MembershipPayload {
+        MembershipPayload::read(self.json.clone()).expect("the bytes of a payload can be read")
+    }
+
     /// As the engine takes it.
     pub(crate) fn stored(&self) -> StoredMembership {
-        let membership = self.payload.membership().clone();
+        let membership = self.payload().membership().clone();
         StoredMembership::new(Some(LogId::from(self.op_id)), membership)
     }
 }
@@ -250,13 +265,19 @@ mod tests {
     }
 
     #[test]
+    fn a_membership_is_kept_as_its_bytes_alone() {
+        let kept = size_of::<LoggedMembership>();
+        assert_eq!(kept, size_of::<OpId>() + size_of::<Bytes>());
+    }
+
+    #[test]
     fn equal_sources_give_equal_bytes() {
         let description = Bytes::from(FormatDescription::built_in_event());
         let gtids = GtidSet::new();
-        let membership = LoggedMembership {
-            op_id: OpId::new(1, 0),
-            payload: MembershipPayload::seal(Membership::default()),
-        };
+        let membership = LoggedMembership::new(
+            OpId::new(1, 0),
+            &MembershipPayload::seal(Membership::default()),
+        );
         let one = encode_file_header(&source(&gtids, &description, Some(&membership)));
         let other = encode_file_header(&source(&gtids, &description, Some(&membership)));
         assert_eq!(one, other);
@@ -271,10 +292,10 @@ mod tests {
     fn marker_payload_round_trips() {
         let description = Bytes::from(FormatDescription::built_in_event());
         let gtids = GtidSet::new();
-        let membership = LoggedMembership {
-            op_id: OpId::new(1, 0),
-            payload: MembershipPayload::seal(Membership::default()),
-        };
+        let membership = LoggedMembership::new(
+            OpId::new(1, 0),
+            &MembershipPayload::seal(Membership::default()),
+        );
         for membership in [None, Some(&membership)] {
             let payload = encode_body(&source(&gtids, &description, membership));
             let body = FileHeaderBody::decode(&payload).unwrap();

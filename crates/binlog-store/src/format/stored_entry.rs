@@ -148,15 +148,12 @@ pub(crate) fn prepare(entry: &Entry) -> Result<PreparedEntry, InvalidEntry> {
             Bytes::new(),
             PreparedContent::Blank,
         ),
-        EntryPayload::Membership(payload) => {
-            let payload = payload.clone();
-            (
-                MarkerKind::Membership,
-                (0, 0),
-                payload.json().clone(),
-                PreparedContent::Membership(LoggedMembership { op_id, payload }),
-            )
-        }
+        EntryPayload::Membership(payload) => (
+            MarkerKind::Membership,
+            (0, 0),
+            payload.json().clone(),
+            PreparedContent::Membership(LoggedMembership::new(op_id, payload)),
+        ),
         EntryPayload::Normal(AppEntry::Rotate(rotate)) => {
             let server_id = check_format_description(&rotate.format_description)
                 .map_err(|what| InvalidEntry::NotCanonical { op_id, what })?;

@@ -376,10 +376,8 @@ mod memberships_tests {
     fn the_one_in_effect_is_found() {
         let mut memberships = Memberships::default();
         for index in [3, 7, 9] {
-            memberships.push(LoggedMembership {
-                op_id: OpId::new(1, index),
-                payload: MembershipPayload::seal(Membership::default()),
-            });
+            let payload = MembershipPayload::seal(Membership::default());
+            memberships.push(LoggedMembership::new(OpId::new(1, index), &payload));
         }
         let index_at = |memberships: &Memberships, index| {
             memberships.at(index).map(|logged| logged.op_id.index)

@@ -70,7 +70,7 @@ impl From<StoredFloor> for PurgeFloor {
         let bytes = stored.membership_bytes;
         let membership = stored.membership.map(|(op_id, membership)| {
             let payload = bytes.unwrap_or_else(|| MembershipPayload::seal(membership));
-            LoggedMembership { op_id, payload }
+            LoggedMembership::new(op_id, &payload)
         });
         Self {
             op_id: stored.op_id,
@@ -81,14 +81,14 @@ impl From<StoredFloor> for PurgeFloor {
 
 impl From<PurgeFloor> for StoredFloor {
     fn from(floor: PurgeFloor) -> Self {
-        let in_words = |logged: &LoggedMembership| {
-            let membership = logged.payload.membership().clone();
-            (logged.op_id, membership)
+        let payload = floor.membership.as_ref().map(LoggedMembership::payload);
+        let in_words = |(logged, payload): (LoggedMembership, &MembershipPayload)| {
+            (logged.op_id, payload.membership().clone())
         };
         Self {
             op_id: floor.op_id,
-            membership: floor.membership.as_ref().map(in_words),
-            membership_bytes: floor.membership.map(|logged| logged.payload),
+            membership: floor.membership.zip(payload.as_ref()).map(in_words),
+            membership_bytes: payload,
         }
     }
 }

@@ -119,7 +119,7 @@ impl EntryScanner {
         };
         let carried = match &scanned.content {
             ScannedContent::Blank => EntryPayload::Blank,
-            ScannedContent::Membership(logged) => EntryPayload::Membership(logged.payload.clone()),
+            ScannedContent::Membership(logged) => EntryPayload::Membership(logged.payload()),
             ScannedContent::Rotate(rotate) => {
                 EntryPayload::Normal(AppEntry::Rotate(rotate.clone()))
             }
@@ -177,7 +177,7 @@ impl EntryScanner {
                     )
                 })?;
                 (
-                    ScannedContent::Membership(LoggedMembership { op_id, payload }),
+                    ScannedContent::Membership(LoggedMembership::new(op_id, &payload)),
                     behind,
                 )
             }
