@@ -167,12 +167,35 @@ fn a_damaged_file_is_refused_unless_only_its_end_is() {
     for damaged in [
         [&bytes[..5], &[9], &bytes[6..]].concat(),
         [&b"nothing"[..], &bytes].concat(),
+        b"none".to_vec(),
     ] {
         assert!(matches!(open(&damaged).1, Beginning::Damaged(..)));
     }
     assert_eq!(open(&[0; 300]).1, Beginning::Torn);
     let encrypted = [&[0xfd], &bytes[1..]].concat();
     assert_eq!(open(&encrypted).1, Beginning::Encrypted);
+}
+
+#[test]
+fn without_checksums_what_a_gtid_event_says_is_looked_at() {
+    let bytes = golden("no_checksum");
+    let (_, transactions) = contents(&bytes);
+    let all: GtidSet = transactions.iter().map(|(_, gtid)| *gtid).collect();
+    let (at, _) = transactions[1];
+    let event = at.0 as usize;
+    let mut anonymous = bytes.clone();
+    anonymous[event + 4] = 34;
+    match plan(&anonymous, &all) {
+        Plan::Refuse(Refusal::WithoutGtid { at: found, .. }) => assert_eq!(found, at),
+        other => panic!("{other:?}"),
+    }
+    // Behind its flags and its source: a number that no transaction has.
+    let mut unreadable = bytes;
+    unreadable[event + HEADER_LEN + 17..][..8].fill(0xff);
+    match plan(&unreadable, &all) {
+        Plan::Refuse(Refusal::Damaged { at: found, .. }) => assert_eq!(found, at),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
