@@ -190,12 +190,34 @@ fn without_checksums_what_a_gtid_event_says_is_looked_at() {
         other => panic!("{other:?}"),
     }
     // Behind its flags and its source: a number that no transaction has.
-    let mut unreadable = bytes;
+    let mut unreadable = bytes.clone();
     unreadable[event + HEADER_LEN + 17..][..8].fill(0xff);
-    match plan(&unreadable, &all) {
-        Plan::Refuse(Refusal::Damaged { at: found, .. }) => assert_eq!(found, at),
-        other => panic!("{other:?}"),
+    // And one that is shorter than its own header.
+    let mut short = bytes;
+    short[event + 9..][..4].copy_from_slice(&5_u32.to_le_bytes());
+    for damaged in [unreadable, short] {
+        match plan(&damaged, &all) {
+            Plan::Refuse(Refusal::Damaged { at: found, .. }) => assert_eq!(found, at),
+            other => panic!("{other:?}"),
+        }
     }
+}
+
+#[test]
+fn a_file_that_ends_with_a_gtid_event_is_cut_there() {
+    let bytes = golden("rows");
+    let (_, transactions) = contents(&bytes);
+    let [(_, has), (at, lacks), ..] = transactions[..] else {
+        panic!("{transactions:?}");
+    };
+    let event = at.0 as usize;
+    let size = u32::from_le_bytes(bytes[event + 9..][..4].try_into().unwrap());
+    let torn = &bytes[..event + size as usize];
+    let cut = Plan::Cut {
+        at,
+        gtids: [lacks].into_iter().collect(),
+    };
+    assert_eq!(plan(torn, &[has].into_iter().collect()), cut);
 }
 
 #[test]
