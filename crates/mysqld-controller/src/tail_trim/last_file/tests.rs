@@ -221,6 +221,21 @@ fn a_file_that_ends_with_a_gtid_event_is_cut_there() {
 }
 
 #[test]
+fn damage_behind_a_statement_that_is_a_transaction_is_not_in_it() {
+    let mut bytes = golden("ddl");
+    let (_, transactions) = contents(&bytes);
+    let [(_, has), (at, _), ..] = transactions[..] else {
+        panic!("{transactions:?}");
+    };
+    bytes[at.0 as usize + HEADER_LEN] ^= 1;
+    let cut = Plan::Cut {
+        at,
+        gtids: GtidSet::new(),
+    };
+    assert_eq!(plan(&bytes, &[has].into_iter().collect()), cut);
+}
+
+#[test]
 fn what_a_header_says() {
     let header = |name: &str| match open(&golden(name)).1 {
         Beginning::Header(header) => header,
