@@ -198,7 +198,9 @@ impl LogDirectory {
                         return Ok(None);
                     }
                     match entry.content {
-                        ScannedContent::Membership(logged) => file.membership = Some(logged),
+                        ScannedContent::Membership(payload) => {
+                            file.membership = Some(LoggedMembership::new(entry.op_id, &payload));
+                        }
                         ScannedContent::Transaction { gtid: Some(gtid) } => {
                             file.gtids.add(gtid);
                         }

@@ -81,13 +81,12 @@ impl From<StoredFloor> for PurgeFloor {
 
 impl From<PurgeFloor> for StoredFloor {
     fn from(floor: PurgeFloor) -> Self {
-        let payload = floor.membership.as_ref().map(LoggedMembership::payload);
-        let in_words = |(logged, payload): (LoggedMembership, &MembershipPayload)| {
-            (logged.op_id, payload.membership().clone())
-        };
+        let read = |logged: LoggedMembership| (logged.op_id, logged.payload());
+        let (at, payload) = floor.membership.map(read).unzip();
+        let membership = payload.as_ref().map(|payload| payload.membership().clone());
         Self {
             op_id: floor.op_id,
-            membership: floor.membership.zip(payload.as_ref()).map(in_words),
+            membership: at.zip(membership),
             membership_bytes: payload,
         }
     }

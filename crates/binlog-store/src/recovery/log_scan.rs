@@ -9,7 +9,7 @@ use raft_types::{OpId, Rotate};
 
 use crate::error::OpenError;
 use crate::file_system::StorageFile;
-use crate::format::{FileEnd, FileHeader, FileNumber, wrong_part};
+use crate::format::{FileEnd, FileHeader, FileNumber, LoggedMembership, wrong_part};
 use crate::log::{FileIndex, LogFile, LogPlace, Memberships, Points, TermRuns, WrittenTail};
 use crate::meta::hard_state::VerifiedMark;
 use crate::options::{ProgressCallback, VerifyAtStart, VerifyProgress};
@@ -312,7 +312,10 @@ impl LogScan<'_> {
             self.note_written(entry.op_id, gtid, file.number, entry.end);
             end.gtids.extend(gtid);
             match entry.content {
-                ScannedContent::Membership(logged) => self.log.memberships.push(logged),
+                ScannedContent::Membership(payload) => {
+                    let logged = LoggedMembership::new(entry.op_id, &payload);
+                    self.log.memberships.push(logged);
+                }
                 ScannedContent::Rotate(rotate) => end.rotate = Some(rotate),
                 ScannedContent::Blank | ScannedContent::Transaction { .. } => {}
             }

@@ -15,8 +15,8 @@ use spilling_bytes::{SpillFolder, SpillingBytes};
 
 use crate::file_system::StorageFile;
 use crate::format::{
-    FileNumber, LoggedMembership, MARKER_MAGIC, MAX_MARKER_EVENT_BYTES, Marker, MarkerKind,
-    RotateBody, transaction_gtid,
+    FileNumber, MARKER_MAGIC, MAX_MARKER_EVENT_BYTES, Marker, MarkerKind, RotateBody,
+    transaction_gtid,
 };
 use crate::scan::event_reader::{Window, event_header, fault, read_event, whole_event};
 use crate::scan::{FaultKind, ScanError};
@@ -50,7 +50,7 @@ pub(crate) struct Scanned {
 #[derive(Debug, Clone)]
 pub(crate) enum ScannedContent {
     Blank,
-    Membership(LoggedMembership),
+    Membership(MembershipPayload),
     /// The GTID is not known at [`Depth::Marker`].
     Transaction {
         gtid: Option<Gtid>,
@@ -119,7 +119,7 @@ impl EntryScanner {
         };
         let carried = match &scanned.content {
             ScannedContent::Blank => EntryPayload::Blank,
-            ScannedContent::Membership(logged) => EntryPayload::Membership(logged.payload()),
+            ScannedContent::Membership(payload) => EntryPayload::Membership(payload.clone()),
             ScannedContent::Rotate(rotate) => {
                 EntryPayload::Normal(AppEntry::Rotate(rotate.clone()))
             }
@@ -176,10 +176,7 @@ impl EntryScanner {
                         )),
                     )
                 })?;
-                (
-                    ScannedContent::Membership(LoggedMembership::new(op_id, &payload)),
-                    behind,
-                )
+                (ScannedContent::Membership(payload), behind)
             }
             MarkerKind::Rotate => {
                 let rotate = RotateBody::decode(&held).ok_or_else(|| {
