@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use testkit::cluster::{Profile, nemesis_binary, witness_binary};
+use testkit::cluster::{nemesis_binary, witness_binary};
 
 use crate::previous_build;
 use crate::sim::{Build, program};
@@ -72,11 +72,7 @@ impl Options {
 
 /// Becomes the program that does it, so that Ctrl-C ends that one in good order.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let profile = match options.build {
-        Build::Dev => Profile::Dev,
-        Build::Checked => Profile::Checked,
-        Build::Release => Profile::Release,
-    };
+    let profile = options.build.profile();
     let (witness, nemesis) = (witness_binary(profile)?, nemesis_binary(profile)?);
     let mut command = command(options, witness, nemesis);
     if let Some(revision) = &options.previous {

@@ -16,6 +16,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use testkit::bounded_run;
+use testkit::cluster::Profile;
 use testkit::statistics::nearest_rank;
 
 use crate::kept_seeds::{self, KeptSeed};
@@ -57,18 +58,11 @@ pub(crate) enum Build {
 }
 
 impl Build {
-    fn name(self) -> &'static str {
+    pub(crate) fn profile(self) -> Profile {
         match self {
-            Self::Dev => "dev",
-            Self::Checked => "checked",
-            Self::Release => "release",
-        }
-    }
-
-    fn folder(self) -> &'static str {
-        match self {
-            Self::Dev => "debug",
-            Self::Checked | Self::Release => self.name(),
+            Self::Dev => Profile::Dev,
+            Self::Checked => Profile::Checked,
+            Self::Release => Profile::Release,
         }
     }
 }
@@ -246,7 +240,7 @@ pub(crate) fn fresh_seed() -> u64 {
 pub(crate) fn replay(seed: u64, seeds: &Seeds) -> String {
     let mut command = format!("cargo xtask sim --seed {seed} --trace");
     if seeds.build != Build::Dev {
-        command += &format!(" --build {}", seeds.build.name());
+        command += &format!(" --build {}", seeds.build.profile().name());
     }
     if let Some(scenario) = &seeds.scenario {
         command += &format!(" --scenario {scenario}");
@@ -263,14 +257,14 @@ pub(crate) fn program(build: Build, name: &str) -> PathBuf {
         || testkit::checkout().join("target"),
         |target| testkit::checkout().join(target),
     );
-    target.join(build.folder()).join(name)
+    target.join(build.profile().folder()).join(name)
 }
 
 /// Builds the simulator, and says where it is.
 pub(crate) fn build(build: Build) -> Result<PathBuf> {
     let status = testkit::bounded_run::cargo()
         .args(["build", "--quiet", "--package", "simulator", "--profile"])
-        .arg(build.name())
+        .arg(build.profile().name())
         .stdin(Stdio::null())
         .status()
         .context("cannot run cargo")?;

@@ -145,7 +145,6 @@ fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
     set.follows(donor, SOON).unwrap();
 
     // The member dies in the middle. Its mysqld goes on, ends, and is started and given back by the member that comes.
-    // Its mysqld is left alone.
     let told = interrupted(&set, errant, |set| {
         set.signal(errant, Signal::KILL).unwrap();
     });

@@ -15,7 +15,7 @@ async fn the_leaders_word_ends_the_doubt_and_that_of_one_follower_does_not() {
     let (leader, term) = ring.serving().await;
     let doubts = ring.ids().into_iter().find(|id| *id != leader).unwrap();
     ring.crash(doubts).await;
-    ring.disks[&doubts].set_doubt(Some(DoubtedTail { term: term.0 }));
+    ring.disks[&doubts].set_doubt(DoubtedTail { term: term.0 });
 
     // The other follower's log goes as far, but more than it has may have been acknowledged.
     ring.board.cut(doubts, leader);

@@ -108,8 +108,8 @@ impl MemoryDisk {
 
     /// Whether the end of the log may have been lost, as a member that begins on it has to believe.
     #[allow(dead_code, reason = "not every user has damaged logs")]
-    pub(crate) fn set_doubt(&self, doubt: Option<DoubtedTail>) {
-        self.content().doubt = doubt;
+    pub(crate) fn set_doubt(&self, doubt: DoubtedTail) {
+        self.content().doubt = Some(doubt);
     }
 
     /// Whether that still holds.

@@ -23,7 +23,9 @@ pub enum Profile {
 }
 
 impl Profile {
-    fn name(self) -> &'static str {
+    /// What cargo calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::Dev => "dev",
             Self::Checked => "checked",
@@ -31,7 +33,9 @@ impl Profile {
         }
     }
 
-    fn folder(self) -> &'static str {
+    /// Its folder below the target folder.
+    #[must_use]
+    pub fn folder(self) -> &'static str {
         match self {
             Self::Dev => "debug",
             Self::Checked | Self::Release => self.name(),
