@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use serde::Deserialize;
 use testkit::bounded_run;
 use testkit::cluster::{Profile, nemesis_binary, witness_binary};
@@ -27,6 +28,9 @@ pub(crate) struct Options {
     /// Run one of them alone; the nemesis needs root and a mysqld
     #[arg(long, value_enum)]
     only: Option<Program>,
+    /// Seeds of these scenarios only, by turns, where the simulator has its turn; may be given more than once
+    #[arg(long, value_parser = PossibleValuesParser::new(SCENARIOS))]
+    scenario: Vec<String>,
     /// Faults of this kind only, where the nemesis has its turn
     #[arg(long)]
     fault: Option<String>,
@@ -56,7 +60,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     // Building takes none of it.
     let until = Instant::now() + Duration::from_secs_f64(options.minutes * 60.0);
-    let mut turns = turns(options.only);
+    let mut turns = turns(options.only, &options.scenario);
     while Instant::now() < until && !stop.load(Ordering::Relaxed) {
         let (program, scenario) = turns.next().context("turns have no end")?;
         let done = match (program, &programs, &simulator) {
@@ -93,15 +97,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// What is run, one after the other: every second turn of the simulator draws everything, the others go through the scenarios, and
-/// the nemesis has every third turn, which is about half of the time.
-fn turns(only: Option<Program>) -> impl Iterator<Item = (Program, Option<&'static str>)> {
-    SCENARIOS.into_iter().cycle().flat_map(move |scenario| {
+/// the nemesis has every third turn, which is about half of the time. Where `chosen` names scenarios, the simulator plays no others.
+fn turns<'a>(
+    only: Option<Program>,
+    chosen: &'a [String],
+) -> impl Iterator<Item = (Program, Option<&'static str>)> + 'a {
+    let is_chosen = |scenario: &&str| chosen.is_empty() || chosen.iter().any(|one| one == scenario);
+    let scenarios = SCENARIOS.into_iter().cycle().filter(is_chosen);
+    scenarios.flat_map(move |scenario| {
         [
-            (Program::Simulator, None),
-            (Program::Simulator, Some(scenario)),
-            (Program::Nemesis, None),
+            chosen.is_empty().then_some((Program::Simulator, None)),
+            Some((Program::Simulator, Some(scenario))),
+            Some((Program::Nemesis, None)),
         ]
         .into_iter()
+        .flatten()
         .filter(move |(program, _)| only.is_none_or(|only| only == *program))
     })
 }
@@ -237,13 +247,23 @@ mod tests {
 
     #[test]
     fn every_scenario_and_the_nemesis_have_their_turns() {
-        let both: Vec<_> = turns(None).take(3 * SCENARIOS.len()).collect();
+        let both: Vec<_> = turns(None, &[]).take(3 * SCENARIOS.len()).collect();
         for scenario in SCENARIOS {
             assert!(both.contains(&(Program::Simulator, Some(scenario))));
         }
         let of_the_nemesis = both.iter().filter(|one| one.0 == Program::Nemesis);
         assert_eq!(of_the_nemesis.count(), SCENARIOS.len());
-        let alone = turns(Some(Program::Nemesis)).take(4);
+        let alone = turns(Some(Program::Nemesis), &[]).take(4);
         assert!(alone.into_iter().all(|one| one.0 == Program::Nemesis));
+    }
+
+    #[test]
+    fn chosen_scenarios_have_all_turns_of_the_simulator() {
+        let chosen = ["purges".to_owned(), "mysqlds".to_owned()];
+        let alone: Vec<_> = turns(Some(Program::Simulator), &chosen).take(4).collect();
+        let names = ["mysqlds", "purges", "mysqlds", "purges"];
+        assert_eq!(alone, names.map(|name| (Program::Simulator, Some(name))));
+        let both: Vec<_> = turns(None, &chosen).take(2).collect();
+        assert_eq!(both[1], (Program::Nemesis, None));
     }
 }

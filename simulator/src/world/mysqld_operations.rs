@@ -133,7 +133,8 @@ impl World {
         let heirs = self.slots.iter().filter(|(id, slot)| {
             **id != leader && slot.setup.host.is_some() && self.may_lead(&slot.setup.record)
         });
-        let has_an_heir = heirs.count() > 0;
+        // The engine's own search may take longer than a member that stops waits for its successor.
+        let has_an_heir = heirs.count() > 0 && self.shape.searches_itself;
         self.operations.hands_over = (member == leader && has_an_heir).then_some(leader);
         let down = Duration::from_millis(self.dice.u64(10..4_000));
         self.play(Fault::Crash {
