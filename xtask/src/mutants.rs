@@ -51,6 +51,8 @@ const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 /// hang have noticed the mutant.
 const TEST_LIMIT: &str = "300";
 const BUILD_LIMIT: &str = "1800";
+/// More than there are cores: tests of a ring mostly wait for its timers.
+const TESTS_AT_ONCE: &str = "6";
 
 /// Code that is mutated, and the tests that have to notice.
 struct Subject {
@@ -294,6 +296,7 @@ impl Work<'_> {
             .args(self.subject.cargo_arguments())
             // Tests that need a mysqld have it in their names.
             .args(["--", "--", "--skip", "mysqld"])
+            .args(["--test-threads", TESTS_AT_ONCE])
             .env("CARGO_TARGET_DIR", working_folder().join("build"))
             .env("CARGO_INCREMENTAL", "1");
         let mut child = cargo.spawn().context("cargo mutants does not start")?;

@@ -3,7 +3,7 @@
 
 use openraft::errors::{ClientWriteError, ForwardReason, ForwardToLeader};
 use openraft::raft::ClientWriteResult;
-use raft_types::{MemberId, OpId, ProposalListener, TypeConfig};
+use raft_types::{MemberId, OpId, ProposalListener, ProposalSequence, TypeConfig};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
@@ -34,6 +34,9 @@ pub enum Refusal {
         /// Who leads, when that is known.
         leader: Option<MemberId>,
     },
+    /// An entry that it relies on was refused.
+    #[error("an entry before it was not taken; propose both again, in their order")]
+    Behind,
     /// No quorum has answered within the lease.
     #[error("no quorum has answered within the lease; bring voters back, then propose again")]
     QuorumSilent,
@@ -151,6 +154,8 @@ const LEADERSHIP_LOST: Outcome = Outcome::Unknown(Unknown::LeadershipLost);
 pub(crate) struct InFlight {
     answer: Option<oneshot::Sender<Outcome>>,
     mark: CommitMark,
+    /// What is proposed behind it relies on it.
+    sequence: ProposalSequence,
     _share: (OwnedSemaphorePermit, UnderWay),
 }
 
@@ -160,12 +165,14 @@ impl InFlight {
         term: Term,
         mark: CommitMark,
         share: (OwnedSemaphorePermit, UnderWay),
+        sequence: ProposalSequence,
         leadership: watch::Receiver<Leadership>,
     ) -> (Self, ProposalTicket) {
         let (sender, answer) = oneshot::channel();
         let in_flight = Self {
             answer: Some(sender),
             mark,
+            sequence,
             _share: share,
         };
         let ticket = ProposalTicket {
@@ -194,7 +201,11 @@ impl ProposalListener<ClientWriteResult<TypeConfig>> for InFlight {
     fn completed(mut self: Box<Self>, result: ClientWriteResult<TypeConfig>) {
         let outcome = match result {
             Ok(applied) => Outcome::Committed(applied.log_id.into()),
-            Err(ClientWriteError::ForwardToLeader(forward)) => Outcome::Refused(refusal(&forward)),
+            Err(ClientWriteError::ForwardToLeader(forward)) => {
+                // Inside of the engine's loop, so before it judges what comes behind.
+                self.sequence.break_off();
+                Outcome::Refused(refusal(&forward))
+            }
             // Discarded on a change of leader; the other two are answers to membership changes.
             Err(
                 ClientWriteError::LogEntryDiscarded(_)

@@ -9,7 +9,7 @@ use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, Stream};
-use raft_types::{AppEntry, MemberId, OpId};
+use raft_types::{AppEntry, MemberId, OpId, ProposalSequence};
 use serde::Serialize;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -127,12 +127,13 @@ pub trait Ring: Send + Sync + 'static {
     fn settled(&self) -> impl Future<Output = Result<GtidSet, RingError>> + Send;
 
     /// Proposes an entry in the leadership of `term` and returns without waiting for its commit. Calls
-    /// that follow each other put their entries into the log in that order. Cancel safe: a call that is
-    /// dropped before it returns has proposed nothing.
+    /// that follow each other put their entries into the log in that order, and one that follows an entry of its sequence
+    /// which was not taken is not taken either. Cancel safe: a call that is dropped before it returns has proposed nothing.
     fn propose(
         &self,
         entry: AppEntry,
         term: LeaderTerm,
+        sequence: &ProposalSequence,
     ) -> impl Future<Output = Result<Self::Ticket, RingError>> + Send;
 }
 

@@ -2,6 +2,8 @@
 //! more than one crate must agree on.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use openraft::RaftTypeConfig;
@@ -366,6 +368,27 @@ where
 
     fn on_complete(self, result: T) {
         self.0.completed(result);
+    }
+}
+
+/// Entries that are proposed one behind the other, of which each relies on those before it: behind one that was not taken, none is.
+///
+/// The engine refuses an entry in a moment in which no quorum has answered within the lease, and takes the next one a moment later,
+/// in the same leadership. Who proposes does not hear of the refusal before everything in front of it is decided, so that without
+/// this the log would go on behind a gap. Clones are the same sequence. One lasts for an attachment, or for whatever else sends
+/// again what was not taken.
+#[derive(Debug, Clone, Default)]
+pub struct ProposalSequence(Arc<AtomicBool>);
+
+impl ProposalSequence {
+    /// Whether one of its entries was not taken.
+    pub fn is_broken(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// An entry was not taken.
+    pub fn break_off(&self) {
+        self.0.store(true, Ordering::Release);
     }
 }
 

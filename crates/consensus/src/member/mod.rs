@@ -20,7 +20,7 @@ use openraft::storage::RaftLogStorage;
 use raft_types::{
     AppEntry, CommittedLeaderId, FileStarts, FormatMismatch, FormatVersion, LogIntake,
     MAX_TRANSACTION_BYTES, MemberId, MemberRecord, OfferedStart, OpId, ProposalResponder,
-    TypeConfig,
+    ProposalSequence, TypeConfig,
 };
 use thiserror::Error;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
@@ -203,10 +203,7 @@ impl Member {
         .boxed()
     }
 
-    /// Proposes an entry in the leadership of `term`; it is refused, on the ticket, when that is over.
-    /// Calls that follow each other put their entries into the log in that order; nothing waits for
-    /// the commit of the one before. Waits while the proposals under way are at their bound, and while this member's own log
-    /// has so much to write that there is no room for more in memory.
+    /// Proposes an entry that relies on none before it: see [`Member::propose_behind`].
     ///
     /// # Errors
     /// [`ProposeError`] when the entry was not proposed at all.
@@ -215,19 +212,36 @@ impl Member {
         entry: AppEntry,
         term: Term,
     ) -> Result<ProposalTicket, ProposeError> {
+        let alone = ProposalSequence::default();
+        self.propose_behind(entry, term, &alone).await
+    }
+
+    /// Proposes an entry in the leadership of `term`; it is refused, on the ticket, when that is over, and when one of the same
+    /// sequence was refused before it.
+    /// Calls that follow each other put their entries into the log in that order; nothing waits for
+    /// the commit of the one before. Waits while the proposals under way are at their bound, and while this member's own log
+    /// has so much to write that there is no room for more in memory.
+    ///
+    /// # Errors
+    /// [`ProposeError`] when the entry was not proposed at all; then nothing may be proposed behind it either.
+    pub async fn propose_behind(
+        &self,
+        entry: AppEntry,
+        term: Term,
+        sequence: &ProposalSequence,
+    ) -> Result<ProposalTicket, ProposeError> {
         let share = self.share_of(&entry)?;
+        let refused = |refusal| {
+            sequence.break_off();
+            ProposalTicket::refused(term, refusal, self.0.leadership.clone())
+        };
         let leadership = *self.0.leadership.borrow();
         if leadership.leading_term() != Some(term) {
             let leader = match leadership {
                 Leadership::Follower { leader } => leader,
                 _ => None,
             };
-            let refusal = Refusal::NotLeader { leader };
-            return Ok(ProposalTicket::refused(
-                term,
-                refusal,
-                self.0.leadership.clone(),
-            ));
+            return Ok(refused(Refusal::NotLeader { leader }));
         }
         let bytes = bytes_of(&entry);
         let rooms = &self.0.core.rooms;
@@ -246,8 +260,13 @@ impl Member {
             term,
             self.0.core.mark.clone(),
             (share, rooms.propose(bytes)),
+            sequence.clone(),
             self.0.leadership.clone(),
         );
+        // Last of all. What waits in front of the engine together is merged by it, and judged at one moment.
+        if sequence.is_broken() {
+            return Ok(refused(Refusal::Behind));
+        }
         self.raft()
             .write(entry)
             .with_leader(CommittedLeaderId::new(term.0))

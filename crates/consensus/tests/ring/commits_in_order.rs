@@ -2,6 +2,8 @@
 
 use consensus::{Outcome, Refusal, Term};
 use raft_types::MemberKind::Database;
+use raft_types::ProposalSequence;
+use tokio::time::sleep;
 
 use crate::support::ring::{Ring, transaction, within};
 
@@ -62,5 +64,49 @@ async fn only_the_leader_of_that_term_takes_a_proposal() {
     ring.committed_everywhere(committed).await;
     for disk in ring.disks.values() {
         assert_eq!(disk.transactions(), ["yes"]);
+    }
+}
+
+/// While no quorum answers the engine refuses entries, and takes them again in the same leadership when one does.
+#[tokio::test]
+async fn nothing_is_taken_behind_an_entry_that_was_refused() {
+    let ring = Ring::of(&[Database; 3]).await;
+    let (leader, term) = ring.serving().await;
+    let far = ring.ids().into_iter().rfind(|id| *id != leader).unwrap();
+    let sequence = ProposalSequence::default();
+    let propose = async |text: &str| {
+        let proposed = ring.member(leader);
+        let proposed = proposed.propose_behind(transaction(text), term, &sequence);
+        proposed.await.unwrap()
+    };
+    // Nobody hears anybody, so that nobody is elected meanwhile.
+    for id in ring.ids() {
+        ring.board.isolate(id, ring.ids());
+    }
+    let mut before = propose("before").await;
+    let lease = ring.timers.lease;
+    sleep(lease * 2).await;
+    let mut refused = propose("refused").await;
+    assert_eq!(
+        within("a refusal", refused.outcome()).await,
+        Outcome::Refused(Refusal::QuorumSilent)
+    );
+
+    ring.board.heal();
+    ring.board.isolate(far, ring.ids());
+    assert_eq!(ring.serving().await, (leader, term));
+    let mut behind = propose("behind").await;
+    assert_eq!(
+        within("a refusal", behind.outcome()).await,
+        Outcome::Refused(Refusal::Behind)
+    );
+    let outcome = within("a commit", before.outcome()).await;
+    assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+    // What begins anew is taken.
+    let alone = ring.commit("anew").await;
+    ring.board.heal();
+    ring.committed_everywhere(alone).await;
+    for disk in ring.disks.values() {
+        assert_eq!(disk.transactions(), ["before", "anew"]);
     }
 }

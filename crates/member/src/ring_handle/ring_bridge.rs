@@ -9,7 +9,7 @@ use futures::stream::BoxStream;
 use mysqld_controller::{
     CommittedLog, CurrentFile, LeaderTerm, Outcome, Ring, RingChanges, RingError, RingLog, Ticket,
 };
-use raft_types::{AppEntry, MemberId, OpId};
+use raft_types::{AppEntry, MemberId, OpId, ProposalSequence};
 use tokio::sync::watch;
 use transport::LogPiece;
 
@@ -121,9 +121,15 @@ impl Ring for RingHandle {
         Ok(self.log.gtids_committed_in_ring(mark))
     }
 
-    async fn propose(&self, entry: AppEntry, term: LeaderTerm) -> Result<BridgeTicket, RingError> {
-        let proposed = self.member.propose(entry, Term(term.0)).await;
+    async fn propose(
+        &self,
+        entry: AppEntry,
+        term: LeaderTerm,
+        sequence: &ProposalSequence,
+    ) -> Result<BridgeTicket, RingError> {
+        let proposed = self.member.propose_behind(entry, Term(term.0), sequence);
         proposed
+            .await
             .map(BridgeTicket)
             .map_err(|error| RingError(error.to_string()))
     }

@@ -7,7 +7,7 @@ use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
 use binlog_format::gtid::GtidSet;
 use bytes::Bytes;
 use mysql_link::{DumpEvent, EventReader};
-use raft_types::{AppEntry, Rotate, TransactionPayload};
+use raft_types::{AppEntry, ProposalSequence, Rotate, TransactionPayload};
 use spilling_bytes::Gathered;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::Instant;
@@ -65,6 +65,8 @@ pub(super) struct Reading<'a, R: Ring> {
     pub(super) framer: TransactionFramer,
     /// The log as it was when the attachment began.
     pub(super) log: RingLog,
+    /// What is proposed in the attachment: in the order of the primary's binlog, without a gap.
+    pub(super) sequence: ProposalSequence,
     /// What the primary had at that moment and the log has not got yet.
     pub(super) behind: GtidSet,
     pub(super) max_file_bytes: u64,
@@ -189,7 +191,7 @@ impl<R: Ring> Reading<'_, R> {
         let Ok(slot) = self.entries.reserve().await else {
             return Ok(()); // the acknowledging side is gone, and this one is about to go
         };
-        let ticket = self.ring.propose(entry, self.term).await?;
+        let ticket = self.ring.propose(entry, self.term, &self.sequence).await?;
         if end.is_some() {
             self.shared.figures.proposed(bytes);
         }

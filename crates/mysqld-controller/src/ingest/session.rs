@@ -8,7 +8,7 @@ use binlog_format::framing::TransactionFramer;
 use binlog_format::gtid::{GtidSet, parse_gtid_owned};
 use bytes::Bytes;
 use mysql_link::{ConnectOptions, Connection, DumpOptions, ReplicationStream};
-use raft_types::MAX_TRANSACTION_BYTES;
+use raft_types::{MAX_TRANSACTION_BYTES, ProposalSequence};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::warn;
@@ -208,6 +208,7 @@ impl Session {
             events,
             framer,
             log: self.log,
+            sequence: ProposalSequence::default(),
             behind: self.attachment.behind,
             max_file_bytes: options.max_file_bytes,
             upstream_format: Bytes::new(),

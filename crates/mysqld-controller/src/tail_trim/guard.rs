@@ -19,7 +19,7 @@ use tracing::{info, warn};
 
 use crate::binlog_place::BinlogPlace;
 use crate::ingest::{IngestState, IngestStatus};
-use crate::provision::ProvisionNote;
+use crate::provision::{NoteStep, ProvisionNote};
 use crate::ring::{Ring, RingError};
 use crate::supervisor::{ServerCommand, StartGuard};
 use crate::tail_trim::cut::{Carrier, STEPS, TrimmedTail};
@@ -104,10 +104,24 @@ impl<R: Ring> TailTrim<R> {
             return Ok(());
         };
         let provisioned = |_: &BinlogPlace, member_dir: &Path| ProvisionNote::load(member_dir);
-        if let Some(note) = self.on_disk(place.clone(), provisioned).await? {
-            info!(donor = %note.donor, "mysqld's binlog stays as it is: its data are being replaced");
-            return self.on_disk(place, record_start).await;
+        let note = self.on_disk(place.clone(), provisioned).await?;
+        match note.map(|note| (note.step, note.donor)) {
+            None => self.cut(&place).await?,
+            // The copy may come to nothing, and the server be used again. Where it cannot be cut it is started all the same.
+            Some((NoteStep::Starting, donor)) => {
+                if let Err(why) = self.cut(&place).await {
+                    info!(%donor, "mysqld's binlog stays as it is, since its data are about to be replaced: {why}");
+                }
+            }
+            Some((NoteStep::Copying { .. } | NoteStep::Copied, donor)) => {
+                info!(%donor, "mysqld's binlog stays as it is: its data are being replaced");
+            }
         }
+        self.on_disk(place, record_start).await
+    }
+
+    /// Cuts off what the ring has not committed, where there is something; in words, why that cannot be done.
+    async fn cut(&self, place: &BinlogPlace) -> Result<(), String> {
         let survey = self.on_disk(place.clone(), survey).await?;
         let done = match survey {
             Survey::Settled(keep) => Done::Kept(keep),
@@ -136,7 +150,7 @@ impl<R: Ring> TailTrim<R> {
             }
             Done::Refused(refusal) => return Err(refusal.to_string()),
         }
-        self.on_disk(place, record_start).await
+        Ok(())
     }
 
     /// What the ring has committed.

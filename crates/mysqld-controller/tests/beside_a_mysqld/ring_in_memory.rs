@@ -12,7 +12,7 @@ use binlog_format::gtid::{Gtid, GtidSet};
 use mysqld_controller::{
     CommittedLog, CurrentFile, LeaderTerm, Outcome, Ring, RingChanges, RingError, RingLog, Ticket,
 };
-use raft_types::{AppEntry, MemberId, OpId};
+use raft_types::{AppEntry, MemberId, OpId, ProposalSequence};
 use tokio::sync::{oneshot, watch};
 
 pub(crate) struct MemoryRing {
@@ -278,7 +278,12 @@ impl Ring for MemoryRing {
         Ok(gtids)
     }
 
-    async fn propose(&self, entry: AppEntry, term: LeaderTerm) -> Result<MemoryTicket, RingError> {
+    async fn propose(
+        &self,
+        entry: AppEntry,
+        term: LeaderTerm,
+        _: &ProposalSequence,
+    ) -> Result<MemoryTicket, RingError> {
         let (send, answer) = oneshot::channel();
         let at_once = {
             let mut state = self.state.lock().unwrap();
