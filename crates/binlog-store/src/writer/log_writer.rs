@@ -79,6 +79,8 @@ pub(crate) struct LogWriter {
     /// What lets it wait for a disk that has no room; none where nobody could wait.
     room: Option<Arc<Waiting>>,
     pub(super) last_hints: Instant,
+    /// When a purged file was removed last.
+    pub(super) last_removal: Instant,
     pub(super) inline_hints: u64,
 }
 
@@ -125,6 +127,7 @@ impl LogWriter {
             purger,
             room,
             last_hints: Instant::now(),
+            last_removal: Instant::now(),
             inline_hints: 0,
         }
     }

@@ -13,6 +13,7 @@ mod histories;
 mod large_payloads;
 mod log_directory;
 mod purged_beyond_the_stored_commit;
+mod purged_files_go;
 mod reading;
 mod recovery_rows;
 mod same_bytes;
