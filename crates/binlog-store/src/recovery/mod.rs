@@ -365,11 +365,13 @@ fn start(
     // engine would be told to go on before the first entry that there is.
     let floor = saved.floor.as_ref().map(|floor| floor.op_id);
     let committed = later(saved.committed, floor);
+    let last = log.terms.bounds().map(|(_, last)| last);
     let mut view = LogView {
         floor: None,
         vote: saved.vote,
         committed,
-        durable: log.terms.bounds().map(|(_, last)| last),
+        durable: last,
+        synced: last,
         recent: RecentEntries::new(options.cache_bytes),
         files: log.files,
         memberships: log.memberships,

@@ -17,6 +17,11 @@ impl LogWriter {
     /// Forgets the entries up to `upto`. Where that is beyond the log's end, the log begins anew
     /// behind it, as after a snapshot.
     pub(super) fn purge(&mut self, upto: OpId) -> Result<(), StoreError> {
+        // The floor is stored durably. Where a cut of the power took entries up to it, the log would have to begin anew behind
+        // it, and without their GTIDs.
+        if self.view.lock().synced.map(|synced| synced.index) < Some(upto.index) {
+            self.sync_written()?;
+        }
         let Some(beyond_end) = self.purger.forget(&self.hard, upto)? else {
             return Ok(());
         };
@@ -153,6 +158,7 @@ impl LogWriter {
     pub(crate) fn close(&mut self) {
         self.settle().ok();
         self.catch_up();
+        self.tidy(Self::sync_written);
         self.tidy(Self::save_hints);
     }
 
@@ -166,12 +172,13 @@ impl LogWriter {
     }
 
     /// Committed and durable op ids as they would be stored now. A committed entry that is not yet
-    /// durable here is left out: at the next start the log must have what the hard state names.
+    /// synced here is left out: at the next start, which may come behind a cut of the power, the log must have what the hard
+    /// state names.
     fn hints(&self) -> (Option<OpId>, Option<DurableMark>) {
         let view = self.view.lock();
         let committed = view
             .committed
-            .min(view.durable)
+            .min(view.synced)
             .max(self.state.saved_committed);
         let durable = view.files.current().and_then(|file| {
             let op_id = file.last?;

@@ -180,8 +180,8 @@ impl Purger {
     /// what nobody needs. The index has to wait, too, and names files that were purged meanwhile.
     pub(super) fn make_room(&self, queue: &CommandQueue) -> Result<(), StoreError> {
         if self.hard.reserve().is_ok() {
-            let durable = self.view.lock().durable;
-            for (upto, done) in queue.take_purges(durable) {
+            let synced = self.view.lock().synced;
+            for (upto, done) in queue.take_purges(synced) {
                 let forgotten = self.forget(&self.hard, upto).map(|_| ());
                 done.send(forgotten.clone()).ok();
                 forgotten?;
