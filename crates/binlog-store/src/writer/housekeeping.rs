@@ -160,6 +160,21 @@ impl LogWriter {
         self.catch_up();
         self.tidy(Self::sync_written);
         self.tidy(Self::save_hints);
+        self.tidy(Self::end_unsynced_run);
+    }
+
+    /// Notes that everything is synced, and nothing will be written any more.
+    fn end_unsynced_run(&mut self) -> Result<(), StoreError> {
+        // Without the note, what there is counts as unsynced. Nothing waits for room for it.
+        if !self.state.unsynced_run || self.purger.hard_state_is_full() {
+            return Ok(());
+        }
+        let ended = self.hard.put_unsynced(None);
+        ended
+            .and_then(|()| self.hard.flush())
+            .map_err(|error| StoreError::io("storing that everything is synced", &error))?;
+        self.state.unsynced_run = false;
+        Ok(())
     }
 
     fn tidy(&mut self, work: impl FnOnce(&mut Self) -> Result<(), StoreError>) {

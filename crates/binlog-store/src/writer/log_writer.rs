@@ -44,6 +44,8 @@ pub(crate) struct WriterState {
     /// What the hard state has.
     pub(crate) saved_committed: Option<OpId>,
     pub(crate) saved_mark: Option<DurableMark>,
+    /// Whether it says that the log is written without syncing.
+    pub(crate) unsynced_run: bool,
 }
 
 /// An entry whose bytes are in the buffer or in the file, not yet synced.

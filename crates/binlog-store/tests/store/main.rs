@@ -18,4 +18,5 @@ mod reading;
 mod recovery_rows;
 mod same_bytes;
 mod scrubbed;
+mod unsynced_runs;
 mod workload;
