@@ -92,6 +92,7 @@ fn recover(
     for _ in 0..ROUNDS {
         let survey = survey(fs, &dir, hard, options.ring)?;
         let log = scan_log(
+            fs,
             &dir,
             &survey,
             options.verify_at_start,
