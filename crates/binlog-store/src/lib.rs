@@ -52,7 +52,7 @@ pub use crate::purge::{NotArchived, PurgeHold, PurgeLimit, PurgePlan, PurgePolic
 pub use crate::reader::LogReader;
 pub use crate::recovery::{
     INDEX_CASES, IndexCase, IndexState, MetaState, RECOVERY_CASES, RecoveryCase, RecoveryReport,
-    TailCut, TailState, Verdict, judge,
+    TailCut, TailState, Verdict, boot_id, judge,
 };
 pub use crate::scan::{Corruption, Fault, FaultKind};
 pub use crate::scrub::{FileRepair, ScrubProgress, ScrubStep};

@@ -84,6 +84,9 @@ pub struct StoreOptions {
     pub origin: GtidSet,
     /// When an entry counts as durable: once it is fsynced, or once the operating system has it.
     pub durability: Durability,
+    /// What names the machine's life from its start to its end ([`crate::boot_id`]): with [`Durability::Os`], a log that was
+    /// not closed in order has everything as long as that is the same. None is never the same.
+    pub boot_id: Option<String>,
     /// Which thread writes to the log files.
     pub writer: WriterMode,
     /// How much is verified at the start.
@@ -133,6 +136,7 @@ impl StoreOptions {
             ring,
             origin: GtidSet::new(),
             durability: Durability::Fsync,
+            boot_id: None,
             writer: WriterMode::Thread,
             verify_at_start: VerifyAtStart::All,
             cache_bytes: 64 << 20,
@@ -184,6 +188,7 @@ impl fmt::Debug for StoreOptions {
             .field("ring", &self.ring)
             .field("origin", &self.origin.to_string())
             .field("durability", &self.durability)
+            .field("boot_id", &self.boot_id)
             .field("writer", &self.writer)
             .field("verify_at_start", &self.verify_at_start)
             .field("cache_bytes", &self.cache_bytes)

@@ -73,9 +73,11 @@ impl Shared {
             && matches!(command, Command::Append { .. })
             && command.memory() <= IN_PLACE_BYTES
             && self.space.has_free(IN_PLACE_FREE);
+        // Nothing may be written behind the sync with which a log ends, and that is made under this lock.
         if suits
             && let Ok(mut writer) = self.writer.try_lock()
             && self.queue.is_idle()
+            && !self.queue.is_closed()
         {
             writer.run(vec![command]);
             return None;

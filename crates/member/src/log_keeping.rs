@@ -47,14 +47,20 @@ impl Retention {
 
     /// The policies at a moment.
     fn policies(self, now: SystemTime) -> impl Iterator<Item = PurgePolicy> {
-        let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let by_age = self.age.and_then(|age| since_epoch.checked_sub(age));
-        let by_age = by_age.and_then(|limit| u32::try_from(limit.as_secs()).ok());
-        let by_age = by_age.map(PurgePolicy::ClosedBefore);
+        let limit = self.age.and_then(|age| now.checked_sub(age));
+        let limit = limit.and_then(seconds_since_epoch);
+        let by_age = limit.zip(seconds_since_epoch(now));
+        let by_age = by_age.map(|(time, now)| PurgePolicy::ClosedBefore { time, now });
         by_age
             .into_iter()
             .chain(self.bytes.map(PurgePolicy::TotalBytes))
     }
+}
+
+/// As files have it; nothing for what they cannot have.
+fn seconds_since_epoch(time: SystemTime) -> Option<u32> {
+    let since_epoch = time.duration_since(UNIX_EPOCH).ok()?;
+    u32::try_from(since_epoch.as_secs()).ok()
 }
 
 /// Purges whenever it is due, for as long as it is polled. `mysqld` is the one beside the member, and `not_archived` says what of
@@ -184,7 +190,7 @@ pub(crate) async fn purge_on_order(
     state: &MemberState,
     dry_run: bool,
 ) -> Result<PurgeReport, Refusal> {
-    let policy = policy(request)?;
+    let policy = policy(request, SystemTime::now())?;
     let absent_after = state.settings.log.absent_after;
     let (mysqld, archive) = (state.credentials.mysqld.as_ref(), state.not_archived());
     let needed = still_needed(ring, absent_after, mysqld, archive).await;
@@ -203,10 +209,13 @@ pub(crate) async fn purge_on_order(
     Ok(report(&plan, needed_by))
 }
 
-fn policy(request: &PurgeRequest) -> Result<PurgePolicy, Refusal> {
+fn policy(request: &PurgeRequest, now: SystemTime) -> Result<PurgePolicy, Refusal> {
     Ok(match request {
         PurgeRequest::KeepBytes(bytes) => PurgePolicy::TotalBytes(*bytes),
-        PurgeRequest::ClosedBefore(time) => PurgePolicy::ClosedBefore(*time),
+        PurgeRequest::ClosedBefore(time) => PurgePolicy::ClosedBefore {
+            time: *time,
+            now: seconds_since_epoch(now).unwrap_or(u32::MAX),
+        },
         PurgeRequest::BeforeFile(name) => {
             let number = FileNumber::from_name(name).ok_or_else(|| {
                 Refusal::new(
@@ -357,7 +366,10 @@ mod tests {
         };
         let policies: Vec<_> = both.policies(now).collect();
         let expected = [
-            PurgePolicy::ClosedBefore(6_000),
+            PurgePolicy::ClosedBefore {
+                time: 6_000,
+                now: 10_000,
+            },
             PurgePolicy::TotalBytes(77),
         ];
         assert_eq!(policies, expected);
@@ -419,10 +431,13 @@ mod purge_order_tests {
     #[test]
     fn a_wish_names_a_file() {
         let request = PurgeRequest::BeforeFile("binlog.x".into());
-        let refusal = policy(&request).unwrap_err();
+        let refusal = policy(&request, UNIX_EPOCH).unwrap_err();
         assert_eq!(refusal.what, "`binlog.x` is not the name of a log file");
         let request = PurgeRequest::BeforeFile("binlog.000007".into());
         let seven = FileNumber::new(7).unwrap();
-        assert_eq!(policy(&request).unwrap(), PurgePolicy::BeforeFile(seven));
+        assert_eq!(
+            policy(&request, UNIX_EPOCH).unwrap(),
+            PurgePolicy::BeforeFile(seven)
+        );
     }
 }

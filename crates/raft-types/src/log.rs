@@ -98,7 +98,7 @@ pub trait FileStarts: Send + Sync + 'static {
     /// The log could not be made anew, and does nothing more. Asking again after a restart completes it.
     fn begin_at(&self, start: FileStart) -> FileStartAnswer<'_, ()>;
 
-    /// That the log had to cut bytes off which it may have acknowledged, until that is settled.
+    /// That the log may lack entries which it has acknowledged, until that is settled.
     fn doubted_tail(&self) -> Option<DoubtedTail> {
         None
     }
@@ -206,14 +206,15 @@ pub trait LogIntake: Send + Sync + 'static {
     fn queue_room(&self, bytes: u64) -> WaitingForLog<'_>;
 }
 
-// A log that had to cut bytes off its end which it may have acknowledged before. Declared here, because the log finds it out
+// A log that may lack entries at its end which it has acknowledged: it had to cut bytes off, or was written without syncing when its
+// machine stopped. Declared here, because the log finds it out
 // and keeps it, and the consensus engine acts on it.
 
-/// What a log remembers of such a cut until it is settled.
+/// What a log remembers of such a loss until it is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DoubtedTail {
-    /// The term of the vote that was stored when the bytes were cut off. A vote is stored before the entries that follow
-    /// it, so whatever was acknowledged and cut is of this term or an earlier one.
+    /// The term of the vote that was stored when that was found. A vote is stored, and synced, before the entries that follow
+    /// it, so whatever was acknowledged and is missing is of this term or an earlier one.
     pub term: u64,
 }
 

@@ -315,6 +315,8 @@ impl Process {
             read_batch_bytes: setup.log.read_batch_bytes,
             disk_reserve_bytes: setup.log.disk_reserve_bytes,
             origin: setup.origin(),
+            // With it, the mutation's log is never in doubt, whatever the power took.
+            boot_id: Some("the same after each power cut".to_owned()),
             durability: match setup.mutation {
                 Some(Mutation::AcknowledgeBeforeTheDisk) => Durability::Os,
                 _ => Durability::Fsync,

@@ -30,6 +30,9 @@ pub(crate) struct LogView {
     pub(crate) committed: Option<OpId>,
     /// The last entry that is durable.
     pub(crate) durable: Option<OpId>,
+    /// The last entry that a cut of the power leaves there. Behind it are those that were written without syncing, which
+    /// count as durable where that is asked for.
+    pub(crate) synced: Option<OpId>,
     pub(crate) recent: RecentEntries,
     pub(crate) files: FileIndex,
     pub(crate) memberships: Memberships,
@@ -185,8 +188,11 @@ impl LogView {
         self.memberships.truncate(from);
         self.recent.truncate(from);
         self.tail.truncate(from);
-        if self.durable.is_some_and(|durable| durable.index >= from) {
-            self.durable = self.last();
+        let last = self.last();
+        for end in [&mut self.durable, &mut self.synced] {
+            if end.is_some_and(|end| end.index >= from) {
+                *end = last;
+            }
         }
     }
 
@@ -198,8 +204,10 @@ impl LogView {
         self.recent.purge(index);
         self.tail.settle(index);
         self.tail.purge(index);
-        if self.durable.is_none_or(|durable| durable.index < index) {
-            self.durable = Some(floor.op_id);
+        for end in [&mut self.durable, &mut self.synced] {
+            if end.is_none_or(|end| end.index < index) {
+                *end = Some(floor.op_id);
+            }
         }
         self.floor = Some(floor);
     }
@@ -216,6 +224,7 @@ impl LogView {
         self.gtids = header.previous_gtids.clone();
         self.tail = WrittenTail::default();
         self.durable = Some(floor.op_id);
+        self.synced = self.durable;
         self.committed = self.committed.max(Some(floor.op_id));
         self.floor = Some(floor);
         self.files = FileIndex::default();

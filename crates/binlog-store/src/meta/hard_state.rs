@@ -1,5 +1,6 @@
 //! The typed records of the hard state: which ring's log this is, the vote, the committed op id, the
-//! purge floor, the durable mark, that bytes were cut off which may have been acknowledged, which files were read back, and the note that the log begins anew. Each value is a byte for its layout, a CRC32C, and JSON.
+//! purge floor, the durable mark, that acknowledged entries may be missing, that the log is written without syncing, which files
+//! were read back, and the note that the log begins anew. Each value is a byte for its layout, a CRC32C, and JSON.
 
 use std::io;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ const DURABLE: &str = "durable-mark";
 const START: &str = "new-start";
 const DOUBT: &str = "doubted-tail";
 const SCRUB: &str = "verified-files";
+const UNSYNCED: &str = "unsynced-run";
 
 /// How far the log had come into being.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,6 +124,15 @@ pub(crate) struct ScrubRecord {
     pub(crate) completed_at: Option<u64>,
 }
 
+/// That the log is being written without syncing: a part of what was acknowledged since then may be in the machine's memory
+/// alone. It goes when everything is synced and nothing more will be written, so whoever finds it finds a run that did not end
+/// in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UnsyncedRun {
+    /// In which life of the machine; none where nobody could say.
+    pub(crate) boot: Option<String>,
+}
+
 /// All records, as they were read at the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SavedState {
@@ -132,9 +143,11 @@ pub(crate) struct SavedState {
     pub(crate) durable: Option<DurableMark>,
     /// The header of the file with which the log is about to begin anew.
     pub(crate) start: Option<Bytes>,
-    /// Bytes were cut off that may have been acknowledged, and that is not settled yet.
+    /// Acknowledged entries may be missing, and that is not settled yet.
     pub(crate) doubt: Option<DoubtedTail>,
     pub(crate) scrub: ScrubRecord,
+    /// The log was written without syncing, and that did not end in order. Versions before that one never say so.
+    pub(crate) unsynced: Option<UnsyncedRun>,
 }
 
 /// The records in a [`MetaStore`]. A `put` is durable after the next [`HardState::flush`].
@@ -145,7 +158,9 @@ pub(crate) struct HardState {
 
 impl HardState {
     /// Under which keys the records are.
-    pub(crate) const KEYS: [&str; 8] = [LOG, VOTE, COMMITTED, FLOOR, DURABLE, START, DOUBT, SCRUB];
+    pub(crate) const KEYS: [&str; 9] = [
+        LOG, VOTE, COMMITTED, FLOOR, DURABLE, START, DOUBT, SCRUB, UNSYNCED,
+    ];
 
     pub(crate) fn new(meta: Arc<dyn MetaStore>) -> Self {
         Self { meta }
@@ -174,6 +189,7 @@ impl HardState {
             start: self.get(START)?,
             doubt: self.get(DOUBT)?,
             scrub: self.get(SCRUB)?.unwrap_or_default(),
+            unsynced: self.get(UNSYNCED)?,
         })
     }
 
@@ -213,11 +229,19 @@ impl HardState {
         }
     }
 
-    /// Notes that bytes were cut off which may have been acknowledged, or that this is settled.
+    /// Notes that acknowledged entries may be missing, or that this is settled.
     pub(crate) fn put_doubt(&self, doubt: Option<&DoubtedTail>) -> io::Result<()> {
         match doubt {
             Some(doubt) => self.put(DOUBT, doubt),
             None => self.remove(DOUBT),
+        }
+    }
+
+    /// Notes that the log is written without syncing, or that all of it is synced.
+    pub(crate) fn put_unsynced(&self, run: Option<&UnsyncedRun>) -> io::Result<()> {
+        match run {
+            Some(run) => self.put(UNSYNCED, run),
+            None => self.remove(UNSYNCED),
         }
     }
 

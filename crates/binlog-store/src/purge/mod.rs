@@ -18,8 +18,14 @@ pub enum PurgePolicy {
     BeforeFile(FileNumber),
     /// The oldest files, until all together take at most this many bytes.
     TotalBytes(u64),
-    /// Files that were closed before this time, in seconds since the epoch.
-    ClosedBefore(u32),
+    /// Files that were closed before this time. A file that says that it was closed later than now, because a leader's clock was
+    /// ahead, counts as closed when the next one was that says otherwise.
+    ClosedBefore {
+        /// In seconds since the epoch.
+        time: u32,
+        /// The time now, in seconds since the epoch.
+        now: u32,
+    },
 }
 
 /// What is still needed of the log, whatever its operator wants gone.
@@ -113,8 +119,8 @@ pub(crate) fn plan_purge(
 ) -> PurgePlan {
     let mut plan = PurgePlan::default();
     let mut left: u64 = files.iter().map(|file| file.size).sum();
-    for file in files {
-        if !wanted(file, policy, left) {
+    for (at, file) in files.iter().enumerate() {
+        if !wanted(&files[at..], policy, left) {
             break;
         }
         if let Some(limit) = limit(file, committed, needed_by_ring, lowest_hold) {
@@ -129,12 +135,19 @@ pub(crate) fn plan_purge(
     plan
 }
 
-fn wanted(file: &PurgeCandidate, policy: &PurgePolicy, left: u64) -> bool {
+/// Whether the first of these files is to go, by the policy alone.
+fn wanted(files: &[PurgeCandidate], policy: &PurgePolicy, left: u64) -> bool {
     match policy {
-        PurgePolicy::BeforeFile(first_kept) => file.file < *first_kept,
+        PurgePolicy::BeforeFile(first_kept) => {
+            files.first().is_some_and(|file| file.file < *first_kept)
+        }
         PurgePolicy::TotalBytes(bytes) => left > *bytes,
-        PurgePolicy::ClosedBefore(time) => {
-            file.closed_at.is_some_and(|closed_at| closed_at < *time)
+        PurgePolicy::ClosedBefore { time, now } => {
+            // A file was closed before those behind it were. That is asked for only where its own time cannot be: else one
+            // rotation by a clock that was behind would give the age of a file to all before it.
+            let mut possible = files.iter().filter_map(|file| file.closed_at);
+            let decides = possible.find(|closed_at| closed_at < time || closed_at <= now);
+            decides.is_some_and(|closed_at| closed_at < *time)
         }
     }
 }
@@ -188,6 +201,41 @@ mod tests {
             .collect()
     }
 
+    fn closed_before(time: u32) -> PurgePolicy {
+        let now = 10_000;
+        PurgePolicy::ClosedBefore { time, now }
+    }
+
+    /// A leader's clock was wrong while it began the next file.
+    #[test]
+    fn a_clock_that_was_ahead_once_holds_no_files_back() {
+        // When the files were closed, before when they are to go, and how many go.
+        let rows: [([u32; 3], u32, usize); 10] = [
+            // The second one a long time from now.
+            ([1000, 90_000, 3000], 2000, 1),
+            ([1000, 90_000, 3000], 3000, 1),
+            ([1000, 90_000, 3000], 3001, 3),
+            ([90_000, 80_000, 3000], 3001, 3),
+            // Nothing tells when the last one was closed.
+            ([1000, 2000, 90_000], 9000, 2),
+            ([90_000, 90_001, 90_002], 9000, 0),
+            ([90_000, 90_001, 90_002], 90_002, 2),
+            // What is not from now on may be so: a clock that was behind makes no file older but its own.
+            ([5000, 6000, 7], 4000, 0),
+            ([5000, 6000, 7], 5500, 1),
+            ([5000, 9000, 6000], 7000, 1),
+        ];
+        for (closed_at, time, removed) in rows {
+            let mut files = files();
+            for (file, closed_at) in files.iter_mut().zip(closed_at) {
+                file.closed_at = Some(closed_at);
+            }
+            let all = Some(OpId::new(1, 39));
+            let plan = plan_purge(&files, &closed_before(time), all, None, None);
+            assert_eq!(plan.remove.len(), removed, "{closed_at:?} before {time}");
+        }
+    }
+
     #[test]
     fn table_of_policies_and_limits() {
         let all = Some(OpId::new(1, 39));
@@ -237,8 +285,8 @@ mod tests {
                 3,
                 Some(PurgeLimit::Open),
             ),
-            (PurgePolicy::ClosedBefore(2000), all, None, 1, None),
-            (PurgePolicy::ClosedBefore(9000), all, None, 3, None),
+            (closed_before(2000), all, None, 1, None),
+            (closed_before(9000), all, None, 3, None),
         ];
         for (policy, committed, hold, removed, limit) in rows {
             let plan = plan_purge(&files(), &policy, committed, None, hold);

@@ -8,7 +8,7 @@ use binlog_format::gtid::{Gtid, GtidSet};
 use raft_types::{OpId, Rotate};
 
 use crate::error::OpenError;
-use crate::file_system::StorageFile;
+use crate::file_system::{FileSystem, StorageFile};
 use crate::format::{FileEnd, FileHeader, FileNumber, LoggedMembership, wrong_part};
 use crate::log::{FileIndex, LogFile, LogPlace, Memberships, Points, TermRuns, WrittenTail};
 use crate::meta::hard_state::VerifiedMark;
@@ -56,6 +56,7 @@ struct FileEntries {
 }
 
 struct LogScan<'a> {
+    fs: &'a dyn FileSystem,
     dir: &'a Path,
     log: ScannedLog,
     floor: Option<OpId>,
@@ -67,6 +68,7 @@ struct LogScan<'a> {
 
 /// Reads the files of a survey, as far as `verify` says.
 pub(super) fn scan_log(
+    fs: &dyn FileSystem,
     dir: &Path,
     survey: &Survey,
     verify: VerifyAtStart,
@@ -100,6 +102,7 @@ pub(super) fn scan_log(
     };
     let floor = survey.saved.floor.as_ref().map(|floor| floor.op_id);
     let mut scan = LogScan {
+        fs,
         dir,
         log,
         floor,
@@ -201,7 +204,8 @@ impl LogScan<'_> {
             }
             // Terms change inside, or the first index is not known: look at the markers.
             _ => {
-                let window = Window::new(&file.file, file.size, Window::SCAN_BYTES);
+                let open = file.open(self.fs, self.dir)?;
+                let window = Window::new(&open, file.size, Window::SCAN_BYTES);
                 let mut scanner = EntryScanner::new(window, file.number, header.end, header.before);
                 let mut points = Points::default();
                 loop {
@@ -252,7 +256,8 @@ impl LogScan<'_> {
     ) -> Result<(), OpenError> {
         self.begin(header);
         let mut log_file = LogFile::begin(header.clone());
-        let end = self.entries(file, &mut log_file)?;
+        let open = file.open(self.fs, self.dir)?;
+        let end = self.entries(file, &open, &mut log_file)?;
         log_file.closed = end.rotate.is_some();
         self.log.gtids = end.gtids;
         self.log.files.push(log_file);
@@ -266,7 +271,7 @@ impl LogScan<'_> {
             }
             None => {
                 self.log.tail = match &end.fault {
-                    Some(fault) => self.classify(file, fault)?,
+                    Some(fault) => self.classify(file, &open, fault)?,
                     None if end.rotate.is_some() => TailState::RotateWithoutNext,
                     None => TailState::Clean,
                 };
@@ -281,10 +286,11 @@ impl LogScan<'_> {
     fn entries(
         &mut self,
         file: &SurveyedFile,
+        open: &Arc<dyn StorageFile>,
         log_file: &mut LogFile,
     ) -> Result<FileEntries, OpenError> {
         let header = log_file.header.clone();
-        let window = Window::new(&file.file, file.size, Window::SCAN_BYTES);
+        let window = Window::new(open, file.size, Window::SCAN_BYTES);
         let mut scanner = EntryScanner::new(window, file.number, header.end, header.before);
         let mut end = FileEntries {
             gtids: header.previous_gtids.clone(),
@@ -405,18 +411,23 @@ impl LogScan<'_> {
     /// So a file that ends before the entry does which an event's header announces (twice: its size and its end position
     /// agree) or a marker with a sound checksum, is what is left of a write that never came about. And an entry ends with a
     /// checksum, never in zeros: where the file does, its length had arrived on the disk and its bytes had not.
-    fn classify(&self, file: &SurveyedFile, fault: &Fault) -> Result<TailState, OpenError> {
+    fn classify(
+        &self,
+        file: &SurveyedFile,
+        open: &Arc<dyn StorageFile>,
+        fault: &Fault,
+    ) -> Result<TailState, OpenError> {
         let begin = fault.entry_offset;
         let failed = |error| scan_error(self.dir, file.number, error);
         let damage = matches!(fault.kind, FaultKind::AfterRotate | FaultKind::Gap { .. });
         if damage
-            || find_entry_after(&file.file, file.size, file.number, begin)
+            || find_entry_after(open, file.size, file.number, begin)
                 .map_err(failed)?
                 .is_some()
         {
             return Ok(TailState::Damage);
         }
-        if is_zero(&file.file, begin, file.size).map_err(failed)? {
+        if is_zero(open, begin, file.size).map_err(failed)? {
             return Ok(TailState::ZeroFilled);
         }
         let in_marker = fault.offset == begin;
@@ -425,7 +436,7 @@ impl LogScan<'_> {
             FaultKind::EventCut { .. } if in_marker => TailState::TornMarker,
             FaultKind::PayloadMissing { .. } => TailState::PayloadMissing,
             FaultKind::HeaderCut { .. } | FaultKind::EventCut { .. } => TailState::TornPayload,
-            _ if ends_in_zeros(&file.file, file.size).map_err(failed)? => TailState::EndsInZeros,
+            _ if ends_in_zeros(open, file.size).map_err(failed)? => TailState::EndsInZeros,
             _ => TailState::Garbage,
         })
     }

@@ -6,6 +6,7 @@ mod log_scan;
 mod recovery_cases;
 mod repair;
 mod survey;
+mod unsynced_run;
 
 use std::fmt;
 use std::path::Path;
@@ -20,7 +21,7 @@ use crate::file_system::FileSystem;
 use crate::format::FileNumber;
 use crate::handle::LogHandle;
 use crate::log::{LogFile, LogView, RecentEntries, SharedView};
-use crate::meta::hard_state::{DurableMark, HardState, LogStage, SavedState};
+use crate::meta::hard_state::{DurableMark, HardState, LogStage, SavedState, UnsyncedRun};
 use crate::meta::store::MetaStore;
 use crate::options::{Durability, StoreOptions, WriterMode};
 use crate::recovery::log_scan::{ScannedLog, scan_log};
@@ -30,6 +31,8 @@ pub use crate::recovery::recovery_cases::{
 };
 use crate::recovery::repair::Repair;
 use crate::recovery::survey::{Survey, corrupt, survey, wrong_header};
+use crate::recovery::unsynced_run::Unsynced;
+pub use crate::recovery::unsynced_run::boot_id;
 use crate::scrub::record::Scrub;
 use crate::shared::Shared;
 use crate::stats::Counters;
@@ -89,6 +92,7 @@ fn recover(
     for _ in 0..ROUNDS {
         let survey = survey(fs, &dir, hard, options.ring)?;
         let log = scan_log(
+            fs,
             &dir,
             &survey,
             options.verify_at_start,
@@ -105,13 +109,16 @@ fn recover(
                 Verdict::Open | Verdict::CutTail | Verdict::CutDoubtedTail | Verdict::MakeNextFile,
                 _,
             ) => {
-                // Without syncing, the file's length says nothing about what was acknowledged.
-                let verdict = match (case.verdict, meta, options.durability) {
-                    (Verdict::CutTail, MetaState::Creating, _) => Verdict::CutTail,
-                    (Verdict::CutTail, _, Durability::Os) => Verdict::CutDoubtedTail,
-                    (verdict, ..) => verdict,
+                let boot = options.boot_id.as_deref();
+                let unsynced = Unsynced::of(survey.saved.unsynced.as_ref(), boot);
+                let ending = Ending {
+                    verdict: unsynced.judge_tail(case.verdict, meta, options.durability),
+                    may_lack_unsynced: unsynced.leaves_a_doubt(log.end()),
+                    run: (options.durability == Durability::Os).then(|| UnsyncedRun {
+                        boot: options.boot_id.clone(),
+                    }),
                 };
-                return finish(&repair, survey, log, verdict, cases);
+                return finish(&repair, survey, log, ending, cases);
             }
             (verdict, _) => return Err(refusal(verdict, &dir, &survey.saved, &log)),
         }
@@ -206,12 +213,25 @@ fn refusal(verdict: Verdict, dir: &Path, saved: &SavedState, log: &ScannedLog) -
     }
 }
 
+/// How a log is opened whose files can stay.
+struct Ending {
+    verdict: Verdict,
+    /// Whether entries may be missing that were acknowledged without being synced.
+    may_lack_unsynced: bool,
+    /// What is to be noted of the run that begins.
+    run: Option<UnsyncedRun>,
+}
+
 /// Carries out the last repairs, which leave the scanned log as it is but for a new last file.
 fn finish(
     repair: &Repair<'_>,
     survey: Survey,
     mut log: ScannedLog,
-    verdict: Verdict,
+    Ending {
+        verdict,
+        may_lack_unsynced,
+        run,
+    }: Ending,
     cases: Vec<&'static str>,
 ) -> Result<Recovered, OpenError> {
     let mut saved = survey.saved;
@@ -227,7 +247,7 @@ fn finish(
             .find(|file| file.number == number)
             .map_or(end, |file| file.size);
         let doubted = verdict == Verdict::CutDoubtedTail;
-        if doubted {
+        if doubted || may_lack_unsynced {
             repair.note_doubt(&doubt)?;
             saved.doubt = Some(doubt);
         }
@@ -288,6 +308,11 @@ fn finish(
         saved.scrub.verified = log.verified;
         repair.note_verified(&saved.scrub)?;
     }
+    // Behind the doubt, which it would otherwise take away; and behind the sync of what there is.
+    if saved.unsynced != run {
+        repair.note_unsynced(run.as_ref())?;
+        saved.unsynced = run;
+    }
     repair.note_in_use(
         saved
             .log
@@ -309,6 +334,7 @@ fn finish(
         verified_bytes: log.verified_bytes,
         cut,
         made_file,
+        may_lack_unsynced,
         doubted: saved.doubt.is_some(),
         removed_files: survey.leftovers,
     };
@@ -360,16 +386,19 @@ fn start(
         space: space.clone(),
         saved_committed: saved.committed,
         saved_mark: saved.durable,
+        unsynced_run: saved.unsynced.is_some(),
     };
     // Only committed entries are purged, and the stored committed op id is a hint that may be older: without this the
     // engine would be told to go on before the first entry that there is.
     let floor = saved.floor.as_ref().map(|floor| floor.op_id);
     let committed = later(saved.committed, floor);
+    let last = log.terms.bounds().map(|(_, last)| last);
     let mut view = LogView {
         floor: None,
         vote: saved.vote,
         committed,
-        durable: log.terms.bounds().map(|(_, last)| last),
+        durable: last,
+        synced: last,
         recent: RecentEntries::new(options.cache_bytes),
         files: log.files,
         memberships: log.memberships,
@@ -514,7 +543,9 @@ pub struct RecoveryReport {
     pub cut: Option<TailCut>,
     /// The file that was made.
     pub made_file: Option<FileNumber>,
-    /// Bytes were cut off, now or at an earlier start, that may have been acknowledged, and that is not settled yet.
+    /// Entries may be missing that were acknowledged without being synced: the machine has stopped since.
+    pub may_lack_unsynced: bool,
+    /// Acknowledged entries may be missing, since this start or an earlier one, and that is not settled yet.
     pub doubted: bool,
     /// Files that were left over from a purge and are gone now.
     pub removed_files: Vec<FileNumber>,
@@ -542,8 +573,12 @@ impl fmt::Display for RecoveryReport {
                 f.write_str(", which may have been acknowledged")?;
             }
         }
-        if self.doubted && self.cut.is_none() {
-            f.write_str("; an earlier start cut bytes off which may have been acknowledged")?;
+        if self.may_lack_unsynced {
+            f.write_str(
+                "; it was written without syncing before the machine stopped, and acknowledged entries may be missing",
+            )?;
+        } else if self.doubted && self.cut.is_none() {
+            f.write_str("; since an earlier start acknowledged entries may be missing")?;
         }
         if let Some(file) = self.made_file {
             write!(f, "; made {file}")?;

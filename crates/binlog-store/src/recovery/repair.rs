@@ -14,7 +14,7 @@ use crate::file_system::{FileSystem, StorageFile};
 use crate::format::{FileNumber, HeaderSource, INDEX_TEMPORARY_NAME, encode_file_header};
 use crate::log::LogFile;
 use crate::meta::hard_state::{
-    DurableMark, HardState, LogRecord, LogStage, PurgeFloor, ScrubRecord,
+    DurableMark, HardState, LogRecord, LogStage, PurgeFloor, ScrubRecord, UnsyncedRun,
 };
 use crate::recovery::log_scan::ScannedLog;
 use crate::scan::scan_noted_start;
@@ -63,8 +63,8 @@ impl Repair<'_> {
         create().map_err(OpenError::io("making the first log file"))
     }
 
-    /// Notes, durably, that bytes will be cut off which may have been acknowledged. Before they are: a crash in between
-    /// finds them once more, and a crash behind finds the note.
+    /// Notes, durably, that acknowledged entries may be missing, or will be when bytes are cut off. Before they are: a crash in
+    /// between finds them once more, and a crash behind finds the note.
     pub(super) fn note_doubt(&self, doubt: &DoubtedTail) -> Result<(), OpenError> {
         let noted = self.hard.put_doubt(Some(doubt));
         noted
@@ -136,6 +136,8 @@ impl Repair<'_> {
         let noted = header.unwrap_or_default();
         let complete = || -> io::Result<()> {
             let start = scan_noted_start(noted)?;
+            // None of what was written before counts any more, whatever is missing of it.
+            self.hard.put_unsynced(None)?;
             start_over(self.fs, self.dir, self.hard, &start)?;
             Ok(())
         };
@@ -202,6 +204,12 @@ impl Repair<'_> {
     pub(super) fn note_durable(&self, mark: DurableMark) -> Result<(), OpenError> {
         let noted = self.hard.put_durable(Some(mark));
         noted.map_err(OpenError::io("storing that a membership is durable"))
+    }
+
+    /// Notes whether the log is written without syncing; durable with [`Self::note_in_use`], and so before the first entry.
+    pub(super) fn note_unsynced(&self, run: Option<&UnsyncedRun>) -> Result<(), OpenError> {
+        let noted = self.hard.put_unsynced(run);
+        noted.map_err(OpenError::io("storing how the log is written"))
     }
 
     /// Notes which files need not be verified again; durable with [`Self::note_in_use`].

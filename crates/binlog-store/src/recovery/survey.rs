@@ -19,12 +19,30 @@ use crate::scrub::UNFINISHED;
 /// The largest index that is read: a hundred thousand files.
 const MAX_INDEX_BYTES: u64 = 4 << 20;
 
-/// A file of the log and its header.
+/// A file of the log and its header. It is not kept open: a log may have more files than a process may have open.
 pub(super) struct SurveyedFile {
     pub(super) number: FileNumber,
-    pub(super) file: Arc<dyn StorageFile>,
     pub(super) size: u64,
     pub(super) header: Result<Arc<FileHeader>, Fault>,
+}
+
+impl SurveyedFile {
+    pub(super) fn open(
+        &self,
+        fs: &dyn FileSystem,
+        dir: &Path,
+    ) -> Result<Arc<dyn StorageFile>, OpenError> {
+        open_file(fs, dir, self.number)
+    }
+}
+
+fn open_file(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    number: FileNumber,
+) -> Result<Arc<dyn StorageFile>, OpenError> {
+    fs.open_read_only(&dir.join(number.name()))
+        .map_err(OpenError::io(format!("reading {number}")))
 }
 
 /// What is there when a log is opened, apart from the entries in the files.
@@ -93,7 +111,7 @@ pub(super) fn survey(
     let floor = saved.floor.as_ref().map(|floor| floor.op_id);
     let leftovers = split_leftovers(&mut files, floor);
     check_chain(dir, &files, floor, saved.log.map(|log| log.stage))?;
-    check_headers(dir, &files, ring)?;
+    check_headers(fs, dir, &files, ring)?;
 
     let log: Vec<FileNumber> = files.iter().map(|file| file.number).collect();
     let (index, missing) = index_state(index.as_ref(), &log);
@@ -140,9 +158,7 @@ fn survey_file(
     before: Option<&SurveyedFile>,
 ) -> Result<SurveyedFile, OpenError> {
     let failed = || OpenError::io(format!("reading {number}"));
-    let file = fs
-        .open_read_only(&dir.join(number.name()))
-        .map_err(failed())?;
+    let file = open_file(fs, dir, number)?;
     let size = file.size().map_err(failed())?;
     let header = match scan_header(&mut Window::new(&file, size, Window::LOOKUP_BYTES), number) {
         Ok(mut header) => {
@@ -156,7 +172,6 @@ fn survey_file(
     };
     Ok(SurveyedFile {
         number,
-        file,
         size,
         header,
     })
@@ -212,7 +227,12 @@ fn check_chain(
 }
 
 /// Only the last file may have no good header, and only if no entry was ever written to it.
-fn check_headers(dir: &Path, files: &[SurveyedFile], ring: RingId) -> Result<(), OpenError> {
+fn check_headers(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    files: &[SurveyedFile],
+    ring: RingId,
+) -> Result<(), OpenError> {
     for (at, file) in files.iter().enumerate() {
         match &file.header {
             Ok(header) if header.ring != ring => {
@@ -224,7 +244,8 @@ fn check_headers(dir: &Path, files: &[SurveyedFile], ring: RingId) -> Result<(),
             Ok(_) => {}
             Err(fault) => {
                 let is_last = at + 1 == files.len();
-                let has_entries = find_entry_after(&file.file, file.size, file.number, 0)
+                let open = file.open(fs, dir)?;
+                let has_entries = find_entry_after(&open, file.size, file.number, 0)
                     .map_err(|error| scan_error(dir, file.number, error))?
                     .is_some();
                 if !is_last || has_entries {

@@ -96,9 +96,9 @@ pub(super) fn choose(
     waits: impl Fn(FileNumber) -> bool,
     now: u64,
 ) -> Option<Choice> {
-    let due = record
-        .completed_at
-        .is_none_or(|at| now.saturating_sub(at) >= BETWEEN_TURNS.as_secs());
+    // One that ended later than now ended by a clock that was ahead: nobody knows when.
+    let since = record.completed_at.and_then(|at| now.checked_sub(at));
+    let due = since.is_none_or(|since| since >= BETWEEN_TURNS.as_secs());
     let of_turn = (record.behind.is_some() || due)
         .then(|| next_of_turn(closed, record, &waits))
         .flatten();
@@ -241,7 +241,7 @@ mod tests {
             &'a [u64],
             Option<(u64, bool)>,
         );
-        let table: [Row<'_>; 13] = [
+        let table: [Row<'_>; 15] = [
             (&[], 0, 0, None, &[], None),
             (&[1, 2, 3], 0, 0, None, &[], Some((1, true))),
             (&[1, 2, 3], 1, 1, None, &[], Some((2, true))),
@@ -252,6 +252,9 @@ mod tests {
             (&[1, 2, 3], 3, 0, Some(DAY), &[], None),
             (&[1, 2, 3, 4], 3, 0, Some(DAY), &[], Some((4, false))),
             (&[1, 2, 3], 3, 0, Some(0), &[], Some((1, true))),
+            (&[1, 2, 3], 3, 0, Some(DAY + 1), &[], None),
+            // The clock was ahead when the last turn ended.
+            (&[1, 2, 3], 3, 0, Some(365 * DAY), &[], Some((1, true))),
             // The oldest are purged.
             (&[8, 9], 3, 3, None, &[], Some((8, true))),
             // Damaged ones wait, and the others go on in turn.

@@ -17,6 +17,11 @@ impl LogWriter {
     /// Forgets the entries up to `upto`. Where that is beyond the log's end, the log begins anew
     /// behind it, as after a snapshot.
     pub(super) fn purge(&mut self, upto: OpId) -> Result<(), StoreError> {
+        // The floor is stored durably. Where a cut of the power took entries up to it, the log would have to begin anew behind
+        // it, and without their GTIDs.
+        if self.view.lock().synced.map(|synced| synced.index) < Some(upto.index) {
+            self.sync_written()?;
+        }
         let Some(beyond_end) = self.purger.forget(&self.hard, upto)? else {
             return Ok(());
         };
@@ -44,6 +49,18 @@ const HINTS_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 /// Nothing has come for this long: the writer is idle.
 const IDLE_AFTER: Duration = Duration::from_millis(20);
 
+/// A purged file is removed at most so long after the one before, however much there is to write, and sooner where more wait:
+/// under load that never pauses, a disk would otherwise fill with files that nobody needs.
+const REMOVE_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
+/// Removing a large file takes a while, and what is to be written waits for it.
+const REMOVE_AT_MOST_EVERY: Duration = Duration::from_millis(100);
+
+/// How long to go on writing before the next purged file is removed, while this many are left.
+fn pause_between_removals(left: usize) -> Duration {
+    let share = u32::try_from(left).unwrap_or(u32::MAX).max(1);
+    (REMOVE_AT_LEAST_EVERY / share).max(REMOVE_AT_MOST_EVERY)
+}
+
 /// A writer without a thread has no clock and no idle time: it counts.
 const INLINE_HINTS_EVERY: u64 = 8;
 
@@ -58,11 +75,16 @@ pub(crate) fn serve(writer: &Mutex<LogWriter>, queue: &CommandQueue) {
                 let mut writer = lock(writer);
                 writer.run(commands);
                 queue.release(bytes);
+                writer.clear_a_leftover_that_is_due();
                 if writer.last_hints.elapsed() >= HINTS_AT_LEAST_EVERY {
                     writer.tidy(LogWriter::save_hints);
                 }
             }
-            Taken::Nudged => lock(writer).tidy(|writer| writer.purger.drop_files()),
+            Taken::Nudged => {
+                let mut writer = lock(writer);
+                writer.tidy(|writer| writer.purger.drop_files());
+                writer.clear_a_leftover_that_is_due();
+            }
             Taken::Idle => {
                 let mut writer = lock(writer);
                 writer.tidy(LogWriter::clear_one_leftover);
@@ -82,7 +104,7 @@ impl LogWriter {
     /// How long to wait for commands before housekeeping; for good when there is none to do.
     fn patience(&self) -> Option<Duration> {
         let (files, index) = self.purger.has_leftovers();
-        if files {
+        if files > 0 {
             Some(IDLE_AFTER)
         } else if index {
             Some(HINTS_EVERY)
@@ -108,9 +130,19 @@ impl LogWriter {
 
     /// Removes one purged file, or writes the index where it could not be written before.
     fn clear_one_leftover(&mut self) -> Result<(), StoreError> {
-        match self.purger.remove_one_file()? {
+        let removed = self.purger.remove_one_file()?;
+        self.last_removal = Instant::now();
+        match removed {
             true => Ok(()),
             false => self.purger.drop_files(),
+        }
+    }
+
+    /// The same while there is always something to write, now and then.
+    fn clear_a_leftover_that_is_due(&mut self) {
+        let (files, index) = self.purger.has_leftovers();
+        if (files > 0 || index) && self.last_removal.elapsed() >= pause_between_removals(files) {
+            self.tidy(Self::clear_one_leftover);
         }
     }
 
@@ -126,7 +158,23 @@ impl LogWriter {
     pub(crate) fn close(&mut self) {
         self.settle().ok();
         self.catch_up();
+        self.tidy(Self::sync_written);
         self.tidy(Self::save_hints);
+        self.tidy(Self::end_unsynced_run);
+    }
+
+    /// Notes that everything is synced, and nothing will be written any more.
+    fn end_unsynced_run(&mut self) -> Result<(), StoreError> {
+        // Without the note, what there is counts as unsynced. Nothing waits for room for it.
+        if !self.state.unsynced_run || self.purger.hard_state_is_full() {
+            return Ok(());
+        }
+        let ended = self.hard.put_unsynced(None);
+        ended
+            .and_then(|()| self.hard.flush())
+            .map_err(|error| StoreError::io("storing that everything is synced", &error))?;
+        self.state.unsynced_run = false;
+        Ok(())
     }
 
     fn tidy(&mut self, work: impl FnOnce(&mut Self) -> Result<(), StoreError>) {
@@ -139,12 +187,13 @@ impl LogWriter {
     }
 
     /// Committed and durable op ids as they would be stored now. A committed entry that is not yet
-    /// durable here is left out: at the next start the log must have what the hard state names.
+    /// synced here is left out: at the next start, which may come behind a cut of the power, the log must have what the hard
+    /// state names.
     fn hints(&self) -> (Option<OpId>, Option<DurableMark>) {
         let view = self.view.lock();
         let committed = view
             .committed
-            .min(view.durable)
+            .min(view.synced)
             .max(self.state.saved_committed);
         let durable = view.files.current().and_then(|file| {
             let op_id = file.last?;
@@ -196,5 +245,17 @@ impl LogWriter {
         } else {
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_more_purged_files_are_left_the_sooner_the_next_one_goes() {
+        let pauses = [0, 1, 4, 10, 1_000, usize::MAX].map(pause_between_removals);
+        let millis = pauses.map(|pause| pause.as_millis());
+        assert_eq!(millis, [1_000, 1_000, 250, 100, 100, 100]);
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct WriterState {
     /// What the hard state has.
     pub(crate) saved_committed: Option<OpId>,
     pub(crate) saved_mark: Option<DurableMark>,
+    /// Whether it says that the log is written without syncing.
+    pub(crate) unsynced_run: bool,
 }
 
 /// An entry whose bytes are in the buffer or in the file, not yet synced.
@@ -79,6 +81,8 @@ pub(crate) struct LogWriter {
     /// What lets it wait for a disk that has no room; none where nobody could wait.
     room: Option<Arc<Waiting>>,
     pub(super) last_hints: Instant,
+    /// When a purged file was removed last.
+    pub(super) last_removal: Instant,
     pub(super) inline_hints: u64,
 }
 
@@ -125,6 +129,7 @@ impl LogWriter {
             purger,
             room,
             last_hints: Instant::now(),
+            last_removal: Instant::now(),
             inline_hints: 0,
         }
     }
@@ -250,17 +255,15 @@ impl LogWriter {
         self.write_out()?;
         let begun = Instant::now();
         let has_membership = self.staged.iter().any(|staged| staged.is_membership);
-        if durability == Durability::Fsync || has_membership {
-            let synced = self.state.file.sync_data();
-            synced.map_err(|error| {
-                StoreError::io(format!("syncing {}", self.state.header.number), &error)
-            })?;
+        let syncs = durability == Durability::Fsync || has_membership;
+        if syncs {
+            self.sync_file()?;
         }
         if has_membership {
             self.mark_durable()?;
         }
         let sync = begun.elapsed();
-        let bytes = self.publish();
+        let bytes = self.publish(syncs);
         let sample = FlushSample {
             entries: self.staged.len() as u64,
             bytes,
@@ -297,8 +300,28 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Tells readers where the staged entries stand; how many bytes they have.
-    fn publish(&mut self) -> u64 {
+    fn sync_file(&self) -> Result<(), StoreError> {
+        let synced = self.state.file.sync_data();
+        synced.map_err(|error| {
+            StoreError::io(format!("syncing {}", self.state.header.number), &error)
+        })
+    }
+
+    /// Syncs what was written without. The files before the current one were synced when they were closed.
+    pub(super) fn sync_written(&mut self) -> Result<(), StoreError> {
+        let written = {
+            let view = self.view.lock();
+            (view.synced != view.durable).then_some(view.durable)
+        };
+        if let Some(durable) = written {
+            self.sync_file()?;
+            self.view.lock().synced = durable;
+        }
+        Ok(())
+    }
+
+    /// Tells readers where the staged entries stand, and whether they are synced; how many bytes they have.
+    fn publish(&mut self, synced: bool) -> u64 {
         let mut view = self.view.lock();
         let mut bytes = 0;
         for staged in &self.staged {
@@ -315,6 +338,9 @@ impl LogWriter {
         }
         if let Some(last) = self.staged.last() {
             view.durable = Some(last.op_id);
+            if synced {
+                view.synced = view.durable;
+            }
             view.evict();
         }
         bytes

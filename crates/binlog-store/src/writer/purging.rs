@@ -1,6 +1,7 @@
 //! Forgets old entries: the floor is stored first, then files that lie wholly below it are dropped
 //! from the index, then removed. A crash in between leaves files that the next start removes.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -85,10 +86,10 @@ impl Purger {
         self.hard.reserve().is_err_and(|error| is_full(&error))
     }
 
-    /// Whether files are to be removed, and whether the index is to be written.
-    pub(super) fn has_leftovers(&self) -> (bool, bool) {
+    /// How many files are to be removed, and whether the index is to be written.
+    pub(super) fn has_leftovers(&self) -> (usize, bool) {
         let left_over = self.left_over();
-        (!left_over.removals.is_empty(), left_over.stale_index)
+        (left_over.removals.len(), left_over.stale_index)
     }
 
     /// The files were removed otherwise.
@@ -165,6 +166,8 @@ impl Purger {
         match removed {
             // A file system that copies what it changes may need room to remove.
             Err(error) if is_full(&error) => return Ok(false),
+            // Somebody was there first.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             removed => removed
                 .and_then(|()| self.fs.sync_dir(&self.dir))
                 .map_err(|error| StoreError::io(format!("removing {number}"), &error))?,
@@ -177,8 +180,8 @@ impl Purger {
     /// what nobody needs. The index has to wait, too, and names files that were purged meanwhile.
     pub(super) fn make_room(&self, queue: &CommandQueue) -> Result<(), StoreError> {
         if self.hard.reserve().is_ok() {
-            let durable = self.view.lock().durable;
-            for (upto, done) in queue.take_purges(durable) {
+            let synced = self.view.lock().synced;
+            for (upto, done) in queue.take_purges(synced) {
                 let forgotten = self.forget(&self.hard, upto).map(|_| ());
                 done.send(forgotten.clone()).ok();
                 forgotten?;

@@ -150,9 +150,9 @@ impl CommandQueue {
         !state.0.hurries
     }
 
-    /// The purges that may come before everything else that waits, while the log's durable end is this.
-    pub(super) fn take_purges(&self, durable: Option<OpId>) -> Vec<(OpId, Done)> {
-        take_purges(&mut self.lock().commands, durable)
+    /// The purges that may come before everything else that waits, while the log's synced end is this.
+    pub(super) fn take_purges(&self, synced: Option<OpId>) -> Vec<(OpId, Done)> {
+        take_purges(&mut self.lock().commands, synced)
     }
 
     fn wake_writer(&self, state: MutexGuard<'_, QueueState>) {

@@ -182,6 +182,8 @@ impl LogWriter {
             view.files.truncate_current(from, part.last, part.end);
         }
         view.gtids = part.gtids.clone();
+        // The file that was cut was synced with that, the others when they were closed.
+        view.synced = view.durable;
         let end = LogPlace {
             file: plan.keep,
             offset: part.end,

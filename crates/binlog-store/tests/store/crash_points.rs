@@ -5,10 +5,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use crate::workload::exploration::{Disturbance, Exploration};
-use crate::workload::{Model, Step, open_with, options, read_all, run, script};
+use crate::workload::{
+    Model, Step, append, open_with, options, purge, read_all, run, save_committed, save_vote,
+    script,
+};
 use binlog_store::{Durability, StoreOptions, VerifyAtStart};
-use raft_types::Entry;
+use raft_types::{Entry, OpId};
 use testkit::disk::{FaultyDisk, Survival};
+use testkit::log_entries::{gtid, transaction};
 
 fn exploration(options: StoreOptions) -> Exploration {
     let disturbance = Disturbance::PowerCut;
@@ -94,14 +98,10 @@ fn a_store_that_does_not_sync_is_found_out() {
 }
 
 /// Without syncing, the power takes a tail of the log; but it never takes the end of a file that has a
-/// successor, so what is left is a log without a gap.
+/// successor, so what is left is a log without a gap. Nor does it take what the hard state names: the log opens.
 #[test]
 fn without_syncing_only_a_tail_is_lost() {
-    let steps: Vec<Step> = script()
-        .into_iter()
-        .filter(|step| !matches!(step, Step::Committed(_) | Step::Purge(_)))
-        .take_while(|step| !matches!(step, Step::Vote(4)))
-        .collect();
+    let steps = script();
     let asked_for = |entry: &Entry| {
         steps
             .iter()
@@ -130,6 +130,10 @@ fn without_syncing_only_a_tail_is_lost() {
             let found = read_all(&store).unwrap();
             assert!(found.iter().all(asked_for));
             assert!(
+                model.purged.difference(&store.gtid_set()).is_empty(),
+                "power cut after call {cut}, seed {seed}: GTIDs of purged entries are gone"
+            );
+            assert!(
                 found
                     .windows(2)
                     .all(|pair| pair[0].log_id.index + 1 == pair[1].log_id.index)
@@ -140,4 +144,45 @@ fn without_syncing_only_a_tail_is_lost() {
     }
     println!("{outcomes} outcomes");
     assert!(outcomes > 500);
+}
+
+/// The floor is stored durably, and the entries up to it were written without syncing: within the log, and beyond its end.
+#[test]
+fn what_is_purged_without_having_been_synced_keeps_its_gtids() {
+    let options = StoreOptions {
+        durability: Durability::Os,
+        ..options()
+    };
+    let id = |index| OpId::new(1, index);
+    for upto in [4, 9, 30] {
+        for cut in 0.. {
+            let disk = FaultyDisk::new();
+            let (mut store, _) = open_with(&disk, options.clone()).unwrap();
+            save_vote(&mut store, 1).unwrap();
+            let entries = (0..10).map(|index| transaction(id(index), 50));
+            append(&mut store, entries.collect()).unwrap();
+            save_committed(&mut store, id(9)).unwrap();
+            disk.cut_power_after(disk.calls() + cut);
+            let purged = purge(&mut store, id(upto)).is_ok();
+            let done = !disk.is_off();
+            drop(store);
+            for survival in [Survival::Nothing, Survival::Everything] {
+                let disk = disk.fork();
+                disk.power_cycle(survival);
+                let (store, report) = open_with(&disk, options.clone()).unwrap();
+                let case =
+                    format!("purge up to {upto}, cut after call {cut}, {survival:?}: {report}");
+                assert!(!purged || report.floor == Some(id(upto)), "{case}");
+                let known = report.floor.map_or(0, |floor| floor.index.min(9) + 1);
+                let gtids = store.gtid_set();
+                assert!(
+                    (0..known).all(|index| gtids.contains(&gtid(index))),
+                    "{case}: {gtids}"
+                );
+            }
+            if done {
+                break;
+            }
+        }
+    }
 }

@@ -10,7 +10,7 @@ use crate::workload::{
     start_behind, summary,
 };
 use binlog_store::{
-    Durability, INDEX_CASES, OpenError, RECOVERY_CASES, RecoveryReport, StoreOptions,
+    Durability, INDEX_CASES, OpenError, RECOVERY_CASES, RecoveryReport, StoreOptions, VerifyAtStart,
 };
 use futures::executor::block_on;
 use raft_types::{DoubtedTail, FileStarts, OpId};
@@ -707,6 +707,43 @@ fn another_rings_log_is_refused() {
     options.ring = raft_types::RingId::default();
     let error = workload::open_with(&disk, options).map(|_| ()).unwrap_err();
     assert!(matches!(error, OpenError::ForeignRing { .. }), "{error}");
+}
+
+/// A process may have some thousand files open, and a log may have more: a start opens one after the other, as a running member does.
+#[test]
+fn a_start_has_few_files_open_however_many_the_log_has() {
+    let disk = FaultyDisk::new();
+    let (mut store, _) = open(&disk).unwrap();
+    for index in 0..120 {
+        // A term may change within a file that is only looked through.
+        let term = 1 + index / 7;
+        save_vote(&mut store, term).unwrap();
+        let entry = match index % 2 {
+            0 => transaction(id(term, index), 10),
+            _ => rotate(id(term, index)),
+        };
+        append(&mut store, vec![entry]).unwrap();
+        save_committed(&mut store, id(term, index)).unwrap();
+    }
+    drop(store);
+    for verify_at_start in [
+        VerifyAtStart::All,
+        VerifyAtStart::Recent,
+        VerifyAtStart::New,
+    ] {
+        disk.restart_process();
+        // From here on it counts anew.
+        disk.most_open_files();
+        let options = StoreOptions {
+            verify_at_start,
+            ..workload::options()
+        };
+        let (store, report) = workload::open_with(&disk, options).unwrap();
+        let most = disk.most_open_files();
+        assert_eq!(report.files, 61);
+        assert!(most <= 4, "{verify_at_start:?}: {most} files were open");
+        drop(store);
+    }
 }
 
 #[test]

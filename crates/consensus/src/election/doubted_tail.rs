@@ -1,5 +1,5 @@
-//! A member whose log lost bytes at its end that may have been acknowledged asks the others how far their logs go, and takes
-//! part in elections again when it has what they have.
+//! A member whose log lost bytes at its end that may have been acknowledged, or may have lost some because they were not synced, asks
+//! the others how far their logs go, and takes part in elections again when it has what they have.
 //!
 //! # Why this is safe
 //!
@@ -7,7 +7,7 @@
 //! acknowledgement. The ring must never elect a leader without it. To a member that votes for nobody, losing `e` is the same
 //! as being down, and Raft bears that. So all that is needed is an end `z` such that any log that ends at `z` or behind it has
 //! `e`; then a vote for such a log is safe, and so is everything once the own log ends there ([`crate::election::vote_gate`]). Let
-//! `T` be the term of the vote that was stored when the bytes were cut. A vote is stored before the entries that follow it, so
+//! `T` be the term of the vote that was stored when the bytes were cut, or found to be possibly missing. A vote is stored before the entries that follow it, so
 //! the term of `e` is `T` at most. Three things give such a `z`:
 //!
 //! 1. **An entry of a term after `T`.** Its leader was elected without a vote of this member that was not safe, so it had `e`
@@ -87,7 +87,7 @@ pub(crate) async fn settle(
     };
     tracing::warn!(
         term = doubt.term,
-        "the end of the log was damaged and cut off, and may have been acknowledged: this member takes part in no election until the others have reported how far their logs go"
+        "the end of the log may lack acknowledged entries, which were damaged and cut off, or not synced when this host stopped: this member takes part in no election until the others have reported how far their logs go"
     );
     while let Some(needed) = core.campaigning.gate.needed() {
         match starts.settle_tail(needed).await {

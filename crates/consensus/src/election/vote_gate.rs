@@ -34,8 +34,8 @@ pub(crate) struct ElectionGate {
 pub(crate) enum Withheld {
     /// The own log's end is in doubt.
     #[error(
-        "the end of its log was damaged and cut off, and may have been acknowledged: it neither votes nor campaigns until it has \
-         every entry that the leader, or all other members, report (now up to {needed})"
+        "the end of its log may lack acknowledged entries, which were damaged and cut off, or not synced when its host stopped: it \
+         neither votes nor campaigns until it has every entry that the leader, or all other members, report (now up to {needed})"
     )]
     DoubtedTail {
         /// The end that a log must have.

@@ -73,7 +73,7 @@ pub struct MemberEvidence {
     pub settled: Option<StoredMembership>,
     /// Who leads, as far as it hears.
     pub leader: Option<MemberId>,
-    /// The end of its log was damaged and cut off, and may have been acknowledged: it may have had more.
+    /// The end of its log may lack what it acknowledged: it may have had more.
     #[serde(default)]
     pub doubted_tail: bool,
     /// It was told that the ring has gone on to this entry, which its log lacks: it elects nobody whose log does not go that far.

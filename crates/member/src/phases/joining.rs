@@ -308,6 +308,7 @@ fn options(
 ) -> StoreOptions {
     let log = &config.log;
     StoreOptions {
+        boot_id: binlog_store::boot_id(),
         durability: match log.durability {
             Durability::Fsync => binlog_store::Durability::Fsync,
             Durability::Os => binlog_store::Durability::Os,

@@ -41,6 +41,10 @@ impl FaultyFs {
     }
 
     fn file(&self, path: &Path, inode: u64, writable: bool) -> Arc<dyn StorageFile> {
+        let mut state = self.disk.lock();
+        state.open_files += 1;
+        state.most_open_files = state.most_open_files.max(state.open_files);
+        drop(state);
         Arc::new(FaultyFile {
             disk: self.disk.clone(),
             boot: self.boot,
@@ -178,6 +182,12 @@ impl FaultyFile {
         } else {
             Ok(())
         }
+    }
+}
+
+impl Drop for FaultyFile {
+    fn drop(&mut self) {
+        self.disk.lock().open_files -= 1;
     }
 }
 

@@ -49,9 +49,19 @@ impl FaultyDisk {
     /// Another disk with the same contents, the same faults and the same things not yet synced.
     #[must_use]
     pub fn fork(&self) -> Self {
+        let mut state = self.state().clone();
+        // Whoever has files open has them on this disk.
+        (state.open_files, state.most_open_files) = (0, 0);
         Self {
-            shared: SharedState::of(self.state().clone()),
+            shared: SharedState::of(state),
         }
+    }
+
+    /// The most files that were open at once since this was asked last.
+    pub fn most_open_files(&self) -> usize {
+        let mut state = self.state();
+        let now = state.open_files;
+        std::mem::replace(&mut state.most_open_files, now)
     }
 
     /// How many calls there were.

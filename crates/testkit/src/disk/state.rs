@@ -70,6 +70,9 @@ pub(super) struct DiskState {
     /// Counts restarts: a handle from before one is dead.
     pub(super) boot: u64,
     pub(super) lies_about_sync: bool,
+    /// Files that are open, and the most that were at once.
+    pub(super) open_files: usize,
+    pub(super) most_open_files: usize,
     pub(super) capacity: Option<u64>,
     /// Whether there is no room for the hard state.
     pub(super) refuses_hard_state: bool,

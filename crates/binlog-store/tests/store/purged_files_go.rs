@@ -1,0 +1,102 @@
+//! Files that were purged go from the disk: under load that never pauses, too, and where somebody was there before the writer.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::workload::{append, log_dir, log_files, open_with, options, purge, save_committed};
+use binlog_store::{BinlogStore, StoreOptions, WriterMode};
+use futures::executor::block_on;
+use futures::join;
+use openraft::storage::{IOFlushed, RaftLogStorage};
+use openraft::type_config::TypeConfigExt;
+use raft_types::{LogId, OpId, TypeConfig};
+use testkit::disk::{CallFault, FaultyDisk};
+use testkit::log_entries::{rotate, transaction};
+
+/// What a call to the disk takes: far more than this thread is kept from running.
+const SLOW: Duration = Duration::from_millis(100);
+/// Groups of entries that take far longer than removing the files may.
+const MANY_GROUPS: u64 = 50;
+
+/// Files that are purged in these tests.
+const PURGED: u64 = 8;
+
+fn id(index: u64) -> OpId {
+    OpId::new(0, index)
+}
+
+/// A log whose first [`PURGED`] files have nothing but their rotate entries, and are committed.
+fn fill(store: &mut BinlogStore) {
+    for index in 0..PURGED {
+        append(store, vec![rotate(id(index))]).unwrap();
+    }
+    save_committed(store, id(PURGED - 1)).unwrap();
+}
+
+/// Without the index.
+fn files_on(disk: &FaultyDisk) -> usize {
+    log_files(disk).len() - 1
+}
+
+#[test]
+fn purged_files_are_removed_although_entries_keep_coming() {
+    let disk = FaultyDisk::new();
+    disk.stop_recording();
+    let threaded = StoreOptions {
+        writer: WriterMode::Thread,
+        ..options()
+    };
+    let (mut store, _) = open_with(&disk, threaded).unwrap();
+    fill(&mut store);
+    purge(&mut store, id(PURGED - 1)).unwrap();
+    // Each group of entries takes two slow calls, and the next ones are there long before it is written: the writer is never idle.
+    for call in 1..=4 * MANY_GROUPS {
+        disk.fail_call(disk.calls() + call, CallFault::Slow(SLOW));
+    }
+    let before = store.stats().flushes;
+    let mut next = PURGED;
+    while files_on(&disk) > 1 {
+        let (done, _) = TypeConfig::oneshot();
+        let entry = transaction(id(next), 10);
+        block_on(store.append([entry], IOFlushed::signal(done))).unwrap();
+        next += 1;
+        std::thread::sleep(Duration::from_millis(2));
+        let (groups, left) = (store.stats().flushes - before, files_on(&disk));
+        assert!(groups < MANY_GROUPS, "{left} files are left");
+    }
+    assert_eq!(store.files().len(), 1);
+    assert_eq!(store.failure(), None);
+}
+
+#[test]
+fn a_purged_file_that_somebody_else_has_removed_counts_as_removed() {
+    let disk = FaultyDisk::new();
+    let stepped = StoreOptions {
+        writer: WriterMode::Stepped,
+        ..options()
+    };
+    let (mut store, _) = open_with(&disk, options()).unwrap();
+    fill(&mut store);
+    drop(store);
+    disk.restart_process();
+
+    let (mut store, _) = open_with(&disk, stepped).unwrap();
+    let handle = store.handle();
+    let (purged, ()) = block_on(async {
+        join!(store.purge(LogId::from(id(PURGED - 1))), async {
+            handle.write_waiting();
+        })
+    });
+    purged.unwrap();
+    assert_eq!(files_on(&disk), PURGED as usize + 1, "none has gone yet");
+    let path = |number: u64| -> PathBuf { log_dir().join(format!("binlog.{number:06}")) };
+    for number in [1, 2, 5, PURGED] {
+        disk.delete(&path(number));
+    }
+    save_committed(&mut store, id(PURGED - 1)).unwrap();
+    handle.write_waiting();
+    assert_eq!(handle.failure(), None);
+    assert_eq!(files_on(&disk), 1);
+}

@@ -1,0 +1,253 @@
+//! A log that is written without syncing, and what its next start makes of it: where the machine has stopped meanwhile, acknowledged
+//! entries may be missing, whatever the log's end looks like.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use crate::workload::{
+    append, begin_at, open, open_with, options, read_all, save_vote, start_behind,
+};
+use binlog_store::{BinlogStore, Durability, RecoveryReport, StoreOptions};
+use raft_types::OpId;
+use testkit::disk::{FaultyDisk, Survival};
+use testkit::log_entries::{membership, rotate, transaction};
+
+const ENTRIES: u64 = 8;
+
+fn id(index: u64) -> OpId {
+    OpId::new(1, index)
+}
+
+/// Without syncing, in a life of the machine.
+fn unsynced(boot: Option<&str>) -> StoreOptions {
+    StoreOptions {
+        durability: Durability::Os,
+        boot_id: boot.map(str::to_owned),
+        ..options()
+    }
+}
+
+/// With syncing, in a life of the machine.
+fn synced(boot: &str) -> StoreOptions {
+    StoreOptions {
+        boot_id: Some(boot.to_owned()),
+        ..options()
+    }
+}
+
+/// A log with acknowledged entries of which only the membership at its begin was synced.
+fn written(boot: Option<&str>) -> (FaultyDisk, BinlogStore) {
+    let disk = FaultyDisk::new();
+    let (mut store, _) = open_with(&disk, unsynced(boot)).unwrap();
+    save_vote(&mut store, 1).unwrap();
+    append(&mut store, vec![membership(id(0), &[1, 2, 3])]).unwrap();
+    for index in 1..ENTRIES {
+        append(&mut store, vec![transaction(id(index), 100)]).unwrap();
+    }
+    (disk, store)
+}
+
+/// Opens the log; how many entries it has.
+fn entries(disk: &FaultyDisk, options: StoreOptions) -> (u64, RecoveryReport) {
+    let (store, report) = open_with(disk, options).unwrap();
+    let entries = read_all(&store).unwrap().len() as u64;
+    // As a process that is killed.
+    std::mem::forget(store);
+    (entries, report)
+}
+
+/// By what the log is opened with next: how it was written decides, and not that.
+#[test]
+fn a_tail_that_is_lost_at_the_end_of_an_entry_leaves_a_doubt() {
+    for next in [unsynced(Some("b")), synced("b")] {
+        let (disk, store) = written(Some("a"));
+        std::mem::forget(store);
+        let (mut clean, mut torn) = (0, 0);
+        let seeded = (0..60).map(Survival::Seeded);
+        for survival in [Survival::Nothing, Survival::Everything]
+            .into_iter()
+            .chain(seeded)
+        {
+            let disk = disk.fork();
+            disk.power_cycle(survival);
+            let (found, report) = entries(&disk, next.clone());
+            assert!(
+                report.doubted && report.may_lack_unsynced,
+                "{survival:?}: {report}"
+            );
+            assert!(
+                report.cut.is_none_or(|cut| cut.doubted),
+                "{survival:?}: {report}"
+            );
+            if found < ENTRIES {
+                match report.cut {
+                    None => clean += 1,
+                    Some(_) => torn += 1,
+                }
+            }
+            // It stays until it is settled, and is not found anew by a start that follows one with syncing.
+            disk.power_cycle(Survival::Nothing);
+            let (again, report) = entries(&disk, synced("c"));
+            assert!(again == found && report.doubted, "{survival:?}: {report}");
+            disk.power_cycle(Survival::Nothing);
+            let (_, report) = entries(&disk, synced("d"));
+            assert!(report.doubted && !report.may_lack_unsynced, "{report}");
+        }
+        assert!(
+            clean > 5 && torn > 5,
+            "{clean} clean ends, {torn} torn ones"
+        );
+    }
+}
+
+#[test]
+fn what_the_operating_system_has_is_not_in_doubt_while_it_runs() {
+    for next in [unsynced(Some("a")), synced("a")] {
+        let (disk, store) = written(Some("a"));
+        std::mem::forget(store);
+        disk.restart_process();
+        let (found, report) = entries(&disk, next);
+        assert_eq!(found, ENTRIES);
+        assert!(!report.doubted, "{report}");
+        // The start has synced what it found.
+        disk.power_cycle(Survival::Nothing);
+        assert_eq!(entries(&disk, synced("b")).0, ENTRIES);
+    }
+}
+
+#[test]
+fn a_life_of_the_machine_that_nobody_can_name_is_another_one() {
+    for (before, now) in [(None, None), (None, Some("a")), (Some("a"), None)] {
+        let (disk, store) = written(before);
+        std::mem::forget(store);
+        disk.restart_process();
+        let (_, report) = entries(&disk, unsynced(now));
+        assert!(report.doubted, "{before:?}, then {now:?}: {report}");
+    }
+}
+
+#[test]
+fn a_log_that_was_closed_in_order_is_all_there() {
+    for threaded in [false, true] {
+        let (disk, mut store) = written(Some("a"));
+        if threaded {
+            drop(store);
+            disk.restart_process();
+            let threaded = StoreOptions {
+                writer: binlog_store::WriterMode::Thread,
+                ..unsynced(Some("a"))
+            };
+            store = open_with(&disk, threaded).unwrap().0;
+            append(&mut store, vec![transaction(id(ENTRIES), 100)]).unwrap();
+        }
+        store.close().unwrap();
+        drop(store);
+        disk.power_cycle(Survival::Nothing);
+        let (found, report) = entries(&disk, unsynced(Some("b")));
+        assert_eq!(found, ENTRIES + u64::from(threaded));
+        assert!(!report.doubted, "{report}");
+    }
+}
+
+#[test]
+fn a_log_that_is_written_with_syncing_says_nothing_of_it() {
+    let disk = FaultyDisk::new();
+    let (mut store, _) = open_with(&disk, synced("a")).unwrap();
+    append(&mut store, vec![membership(OpId::new(0, 0), &[1])]).unwrap();
+    disk.power_cycle(Survival::Nothing);
+    let (_, report) = entries(&disk, unsynced(Some("b")));
+    assert!(!report.doubted, "{report}");
+}
+
+#[test]
+fn the_doubt_is_there_wherever_the_power_goes_during_the_next_start() {
+    let (disk, store) = written(Some("a"));
+    std::mem::forget(store);
+    disk.power_cycle(Survival::Nothing);
+    for next in [unsynced(Some("b")), synced("b")] {
+        for cut in 0.. {
+            let disk = disk.fork();
+            disk.cut_power_after(disk.calls() + cut);
+            let opened = open_with(&disk, next.clone()).map(std::mem::forget).is_ok();
+            let done = !disk.is_off();
+            for survival in [
+                Survival::Nothing,
+                Survival::Everything,
+                Survival::Seeded(cut),
+            ] {
+                let disk = disk.fork();
+                disk.power_cycle(survival);
+                let (_, report) = entries(&disk, synced("c"));
+                assert!(
+                    report.doubted,
+                    "cut after call {cut}, {survival:?}: {report}"
+                );
+            }
+            if done {
+                assert!(opened);
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_that_was_only_being_made_is_not_in_doubt() {
+    for cut in 0.. {
+        let disk = FaultyDisk::new();
+        disk.cut_power_after(cut);
+        let opened = open_with(&disk, unsynced(Some("a")));
+        let done = opened.map(std::mem::forget).is_ok();
+        for survival in [Survival::Nothing, Survival::Everything] {
+            let disk = disk.fork();
+            disk.power_cycle(survival);
+            let (_, report) = entries(&disk, unsynced(Some("b")));
+            assert!(!report.doubted, "cut after call {cut}: {report}");
+        }
+        if done {
+            break;
+        }
+    }
+}
+
+/// What was written before counts for nothing then, whatever is missing of it.
+#[test]
+fn a_log_that_starts_over_is_not_in_doubt() {
+    let peer = FaultyDisk::new();
+    let (mut ahead, _) = open(&peer).unwrap();
+    save_vote(&mut ahead, 1).unwrap();
+    let far = [
+        membership(id(0), &[1, 2]),
+        transaction(id(1), 10),
+        rotate(id(2)),
+        transaction(id(3), 10),
+    ];
+    append(&mut ahead, far.to_vec()).unwrap();
+    crate::workload::save_committed(&mut ahead, id(3)).unwrap();
+    let start = start_behind(&ahead, id(1));
+    assert_eq!(start.before, id(2));
+
+    let mut interrupted = 0;
+    for cut in 0.. {
+        let disk = FaultyDisk::new();
+        let (mut store, _) = open_with(&disk, unsynced(Some("a"))).unwrap();
+        save_vote(&mut store, 1).unwrap();
+        append(&mut store, vec![membership(id(0), &[1, 2])]).unwrap();
+        append(&mut store, vec![transaction(id(1), 10)]).unwrap();
+        disk.cut_power_after(disk.calls() + cut);
+        begin_at(&mut store, &start).ok();
+        let done = !disk.is_off();
+        std::mem::forget(store);
+        disk.power_cycle(Survival::Nothing);
+        let (_, report) = entries(&disk, unsynced(Some("b")));
+        if report.cases[0] == "starting over interrupted" {
+            assert!(!report.doubted, "cut after call {cut}: {report}");
+            interrupted += 1;
+        } else {
+            assert!(report.doubted, "cut after call {cut}: {report}");
+        }
+        if done {
+            break;
+        }
+    }
+    assert!(interrupted > 5, "{interrupted}");
+}
