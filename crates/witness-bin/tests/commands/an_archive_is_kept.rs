@@ -401,3 +401,38 @@ fn a_drill_removes_nothing_that_it_has_not_made() {
     assert_eq!(failed.code, 7, "{failed}");
     assert!(!directory.exists());
 }
+
+/// `verify` says that what lies behind it can be restored, and it can.
+#[test]
+fn a_manifest_that_cannot_be_read_is_in_nobodys_way_who_does_not_need_it() {
+    let archive = Archive::made();
+    archive.names_a_base_backup();
+    let planned = || archive.run("restore --dry-run --directory restored --identity identity.txt");
+    assert_eq!(planned().code, 0, "{}", planned());
+    let manifest_of = |file: &str| {
+        let objects = archive.objects();
+        let whole = |path: &&PathBuf| {
+            let name = path.to_string_lossy();
+            path.starts_with(archive.folder(file))
+                && name.contains("/0000000000000000-")
+                && name.ends_with(".json")
+        };
+        // Of several that begin with the file, the longest counts.
+        objects.iter().rfind(whole).expect("a manifest").clone()
+    };
+    for damaged in ["binlog.000001", "binlog.000003"] {
+        fs::write(manifest_of(damaged), "{").expect("a manifest");
+        let run = planned();
+        assert_eq!(run.code, 0, "{run}");
+        assert!(run.stderr.contains(damaged), "it is told: {run}");
+        assert_eq!(archive.run("verify --identity identity.txt").code, 7);
+    }
+    // The end of the archive is what is restored where nothing else is wanted.
+    let last = manifest_of("binlog.000005");
+    fs::write(&last, "{").expect("a manifest");
+    for run in [planned(), archive.run("drill --directory drilled")] {
+        assert_eq!(run.code, 7, "{run}");
+        assert!(run.stderr.contains("binlog.000005"), "{run}");
+        assert!(run.stderr.contains("is needed"), "{run}");
+    }
+}

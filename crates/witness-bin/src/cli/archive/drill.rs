@@ -63,7 +63,7 @@ async fn drill(args: &DrillArgs, format: Format) -> Result<(), Failure> {
     let archive = archive.map_err(failure)?;
     let point = archive.point(&Target::End).await.map_err(failure)?;
     let plan = archive.plan(&point, None);
-    let plan = plan.map_err(|error| failure(error.into()))?;
+    let plan = plan.map_err(failure)?;
     let room = Room::make(&std::path::absolute(&args.directory)?);
     let room = room.map_err(failure)?;
     let what = Restore {
