@@ -161,13 +161,13 @@ impl Archiver {
         self.known = None;
     }
 
-    /// Looks what the archive has.
+    /// Looks what the archive has, `mark` being the last entry that the caller knows to be committed.
     ///
     /// # Errors
     /// When the storage does not say, or the archive is of another log.
-    pub async fn look_anew(&mut self) -> Result<(), ArchiveError> {
+    pub async fn look_anew(&mut self, mark: Option<OpId>) -> Result<(), ArchiveError> {
         self.forget();
-        self.known = Some(self.look().await?);
+        self.known = Some(self.look(mark).await?);
         Ok(())
     }
 
@@ -177,10 +177,17 @@ impl Archiver {
         Some(self.known.as_ref()?.last.as_ref()?.archived_by)
     }
 
-    /// How far the archive reaches without a gap behind it, as it was seen last: what this log has before it may be purged.
+    /// How far the archive reaches in this log without a gap behind it, as it was seen last: what the log has before it may be purged.
+    /// `None` also where what was seen is not this log's, as an entry shows that is committed by now.
     #[must_use]
-    pub fn archived(&self) -> Option<LogPlace> {
-        self.known.as_ref()?.pieces.goes_on()
+    pub fn archived(&self, mark: Option<OpId>) -> Option<LogPlace> {
+        let known = self.known.as_ref();
+        let known = known.filter(|known| self.has_the_end_of(known, mark))?;
+        match known.begins_with {
+            // Whatever stands before this file, both histories have.
+            Some(file) => Some(LogPlace { file, offset: 0 }),
+            None => known.pieces.goes_on(),
+        }
     }
 
     /// Archives the next piece of what is committed, `mark` being the last entry that the caller knows to be. Stopped in between, it
@@ -215,9 +222,12 @@ impl Archiver {
         committed: LogPlace,
         mark: Option<OpId>,
     ) -> Result<Step, ArchiveError> {
-        let mut known = match self.known.take() {
+        // The log may have been cut back and have grown since the look.
+        let known = self.known.take();
+        let known = known.filter(|known| self.has_the_end_of(known, mark));
+        let mut known = match known {
             Some(known) => known,
-            None => self.look().await?,
+            None => self.look(mark).await?,
         };
         // One that is behind the archive may have another history, in which the archive's end is no end of an entry.
         if (known.ends_with)
@@ -250,7 +260,7 @@ impl Archiver {
                 return Ok(Step::Nothing);
             }
         };
-        let before = self.manifest_before(&mut known, piece).await?;
+        let before = self.manifest_before(&mut known, piece, mark).await?;
         let Some(hold) = self.log.hold_file(piece.file) else {
             return Err(ArchiveError::Purged(piece));
         };
@@ -284,13 +294,13 @@ impl Archiver {
         })
     }
 
-    async fn look(&self) -> Result<Known, ArchiveError> {
+    async fn look(&self, mark: Option<OpId>) -> Result<Known, ArchiveError> {
         let names = self.storage.list(LOG_FOLDER).await?;
         let mut pieces = Pieces::of_names(names.keys());
         let timeline = pieces.newest().unwrap_or(Timeline::FIRST);
         loop {
             let history = pieces.history(timeline);
-            match self.end_of(&history).await {
+            match self.end_of(&history, mark).await {
                 Ok((last, ends_with)) => {
                     return Ok(Known {
                         pieces,
@@ -304,7 +314,7 @@ impl Archiver {
                 Err((_, ArchiveError::OtherHistory { archived, here }))
                     if here.term > archived.term =>
                 {
-                    let parted = self.parted_in(&history).await?;
+                    let parted = self.parted_in(&history, mark).await?;
                     let file = parted.filter(|file| self.has_file(*file));
                     let file = file.ok_or(ArchiveError::OtherHistory { archived, here })?;
                     let name = file.name();
@@ -334,10 +344,11 @@ impl Archiver {
     async fn end_of(
         &self,
         history: &[Run],
+        mark: Option<OpId>,
     ) -> Result<(Option<Manifest>, Option<OpId>), (PieceName, ArchiveError)> {
         let mut last = None;
         for piece in history.iter().flat_map(|run| &run.pieces).rev() {
-            let manifest = self.read_manifest(*piece).await;
+            let manifest = self.read_manifest(*piece, mark).await;
             let manifest = manifest.map_err(|error| (*piece, error))?;
             let ends_with = manifest.last;
             let last = last.get_or_insert(manifest);
@@ -354,10 +365,14 @@ impl Archiver {
 
     /// The file in which the log and this history of it part: that of the first piece that ends with another entry than the log has
     /// there. `None` where the log has none of it any more.
-    async fn parted_in(&self, history: &[Run]) -> Result<Option<FileNumber>, ArchiveError> {
+    async fn parted_in(
+        &self,
+        history: &[Run],
+        mark: Option<OpId>,
+    ) -> Result<Option<FileNumber>, ArchiveError> {
         let mut parted = None;
         for piece in history.iter().flat_map(|run| &run.pieces).rev() {
-            match self.read_manifest(*piece).await {
+            match self.read_manifest(*piece, mark).await {
                 Err(ArchiveError::OtherHistory { .. }) => parted = Some(piece.file),
                 Err(error) => return Err(error),
                 Ok(manifest) => {
@@ -380,6 +395,7 @@ impl Archiver {
         &self,
         known: &mut Known,
         piece: PieceName,
+        mark: Option<OpId>,
     ) -> Result<Option<Manifest>, ArchiveError> {
         let history = known.pieces.history(known.timeline);
         let mut all = history.iter().flat_map(|run| &run.pieces);
@@ -389,19 +405,41 @@ impl Archiver {
         Ok(Some(
             match known.last.take_if(|last| last.piece == *before) {
                 Some(last) => last,
-                None => self.read_manifest(*before).await?,
+                None => self.read_manifest(*before, mark).await?,
             },
         ))
     }
 
+    /// What is committed in the place of an entry that the archive has, as far as the log says. Where that ends before it, the last one
+    /// of a later term is in its place: no entry behind that can be the archived one.
+    fn in_the_place_of(&self, archived: OpId, mark: Option<OpId>) -> Option<OpId> {
+        let mark = mark?;
+        match mark.index < archived.index {
+            true => (mark.term > archived.term).then_some(mark),
+            false => self.log.op_id_at(archived.index),
+        }
+    }
+
+    /// Whether the log has no other entry in the place of the last one that is known of the archive.
+    fn has_the_end_of(&self, known: &Known, mark: Option<OpId>) -> bool {
+        known.ends_with.is_none_or(|archived| {
+            let here = self.in_the_place_of(archived, mark);
+            here.is_none_or(|here| here == archived)
+        })
+    }
+
     /// A manifest, which must be of this log.
-    async fn read_manifest(&self, piece: PieceName) -> Result<Manifest, ArchiveError> {
+    async fn read_manifest(
+        &self,
+        piece: PieceName,
+        mark: Option<OpId>,
+    ) -> Result<Manifest, ArchiveError> {
         let name = piece.manifest();
         let bytes = self.storage.read(&name, MAX_MANIFEST_BYTES).await?;
         let manifest = Manifest::read(&bytes, piece, self.ring)
             .map_err(|error| ArchiveError::Manifest { name, error })?;
         if let Some(archived) = manifest.last
-            && let Some(here) = self.log.op_id_at(archived.index)
+            && let Some(here) = self.in_the_place_of(archived, mark)
             && here != archived
         {
             return Err(ArchiveError::OtherHistory { archived, here });

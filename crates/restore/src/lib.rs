@@ -12,3 +12,4 @@ pub mod plan;
 pub mod point;
 pub mod restoring;
 pub mod scratch_server;
+pub mod unread;

@@ -5,9 +5,11 @@ use std::ops::Range;
 
 use archive::base_backup::{BaseForm, BaseManifest, BaseName};
 use archive::manifest::Manifest;
+use archive::name::PieceName;
 use binlog_format::gtid::GtidSet;
 
 use crate::point::Point;
+use crate::unread::number_of;
 
 /// What a restore reads, in its order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,12 +61,32 @@ pub enum Unfit {
     /// It has, or may have, transactions that lie behind the point.
     #[error("it may have {0}, which lies behind the point")]
     Later(GtidSet),
-    /// The archive begins later.
-    #[error("the archive lacks {0} between it and the point")]
-    Missing(GtidSet),
+    /// The archive, or a file in it, begins later.
+    #[error("the archive lacks {gtids} between it and the point")]
+    Missing {
+        /// Which transactions.
+        gtids: GtidSet,
+        /// The piece before which they are missing; `None` where there is no piece.
+        before: Option<PieceName>,
+    },
     /// The log has a gap between it and the point.
     #[error("the archive has a gap behind {0}, between it and the point")]
-    Gap(String),
+    Gap(PieceName),
+}
+
+impl Unfit {
+    /// Before which of these pieces the log is missing that the backup would need.
+    #[must_use]
+    pub fn lacks_before(&self, pieces: &[Manifest]) -> Option<usize> {
+        match self {
+            Self::NotNamed | Self::Elsewhere(_) | Self::Later(_) => None,
+            Self::Missing { before, .. } => match before {
+                Some(before) => number_of(before, pieces),
+                None => Some(0),
+            },
+            Self::Gap(behind) => Some(number_of(behind, pieces)? + 1),
+        }
+    }
 }
 
 /// Chooses the newest base backup that leads to the point, or the one that is named. `log` is one history in its order.
@@ -118,25 +140,28 @@ fn needed(base: &BaseManifest, log: &[Manifest], point: &Point) -> Result<Range<
     // Whatever lies before these, the base has for certain. Where all pieces begin behind it, the first one tells what is missing.
     let known = log.partition_point(|piece| base.gtids_at_least.contains_set(&piece.gtids_before));
     let Some(from) = known.checked_sub(1) else {
-        let before = log.first().map(|piece| &piece.gtids_before);
-        let missing = before
-            .unwrap_or(&point.gtids)
-            .difference(&base.gtids_at_least);
-        return Err(Unfit::Missing(missing));
+        let first = log.first();
+        let before = first.map_or(&point.gtids, |first| &first.gtids_before);
+        return Err(Unfit::Missing {
+            gtids: before.difference(&base.gtids_at_least),
+            before: first.map(|first| first.piece),
+        });
     };
     // A file is read from its beginning.
     let of_file = log[..=from].iter().rev();
     let file = log[from].piece.file;
     let from = from + 1 - of_file.take_while(|piece| piece.piece.file == file).count();
     if log[from].piece.start > 0 {
-        let missing = log[from].gtids_before.clone();
-        return Err(Unfit::Missing(missing));
+        return Err(Unfit::Missing {
+            gtids: log[from].gtids_before.clone(),
+            before: Some(log[from].piece),
+        });
     }
     let gap = log[from..]
         .windows(2)
         .find(|pair| pair[0].piece.goes_on() != pair[1].piece.begins());
     match gap {
-        Some(pair) => Err(Unfit::Gap(pair[0].piece.to_string())),
+        Some(pair) => Err(Unfit::Gap(pair[0].piece)),
         None => Ok(from..log.len()),
     }
 }
@@ -224,14 +249,20 @@ mod tests {
         };
         assert_eq!(
             why(&[base(8, 9)], &begins_late),
-            Unfit::Missing(set("9-10"))
+            Unfit::Missing {
+                gtids: set("9-10"),
+                before: Some(begins_late[0].piece)
+            }
         );
+        let unfit = why(&[base(8, 9)], &begins_late);
+        assert_eq!(unfit.lacks_before(&begins_late), Some(0));
         assert_eq!(
             planned(&[base(10, 12)], &begins_late, &Target::End),
             Ok((12, vec![2, 3]))
         );
-        let behind = gap[1].piece.to_string();
-        assert_eq!(why(&[base(8, 9)], &gap), Unfit::Gap(behind));
+        let unfit = why(&[base(8, 9)], &gap);
+        assert_eq!(unfit, Unfit::Gap(gap[1].piece));
+        assert_eq!(unfit.lacks_before(&gap), Some(2));
         assert_eq!(
             planned(&[base(30, 30)], &gap, &Target::End),
             Ok((30, vec![4]))
@@ -250,7 +281,9 @@ mod tests {
         );
         let tail = &log[1..];
         let refused = planned(&[base(15, 15)], tail, &Target::End).unwrap_err();
-        assert!(matches!(refused.0[0].1, Unfit::Missing(_)), "{refused}");
+        let unfit = &refused.0[0].1;
+        assert!(matches!(unfit, Unfit::Missing { .. }), "{refused}");
+        assert_eq!(unfit.lacks_before(tail), Some(0));
     }
 
     #[test]

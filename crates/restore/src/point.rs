@@ -3,8 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use archive::manifest::Manifest;
+use archive::name::PieceName;
 use binlog_format::events::CommitTimestamp;
 use binlog_format::gtid::{Gtid, GtidSet};
+
+use crate::unread::number_of;
 
 /// Up to where an operator wants the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +43,7 @@ pub enum NoPoint {
     #[error(
         "the archive has a gap behind {0}, and the point that is wanted is in it; name an earlier or a later one"
     )]
-    Gap(String),
+    Gap(PieceName),
     /// Some of the transactions are not in the archive.
     #[error("the archive does not have {0}")]
     Missing(GtidSet),
@@ -49,11 +52,26 @@ pub enum NoPoint {
     BeforeTheLog(Gtid),
 }
 
+impl NoPoint {
+    /// Before which of these pieces the point may lie, if something lies there that could not be read; behind all of them, where the
+    /// number is how many there are.
+    #[must_use]
+    pub fn may_lie_before(&self, pieces: &[Manifest]) -> Option<usize> {
+        match self {
+            Self::NoLog | Self::BeforeTheLog(_) => Some(0),
+            Self::Gap(behind) => Some(number_of(behind, pieces)? + 1),
+            Self::Missing(_) => Some(pieces.len()),
+        }
+    }
+}
+
 /// Where a target lies, as far as manifests say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Behind the last piece.
     AtTheEnd,
+    /// Before the first piece: what that has before it is all that is known.
+    AtTheBeginning,
     /// In the piece of this number: it has to be read.
     Within(usize),
 }
@@ -103,8 +121,9 @@ pub fn place(pieces: &[Manifest], target: &Target) -> Result<Place, NoPoint> {
     match at.checked_sub(1).map(|before| pieces[before].piece) {
         // What is missing may have what is looked for.
         Some(before) if lies_before && before.goes_on() != pieces[at].piece.begins() => {
-            Err(NoPoint::Gap(before.to_string()))
+            Err(NoPoint::Gap(before))
         }
+        None if lies_before => Ok(Place::AtTheBeginning),
         _ => Ok(Place::Within(at)),
     }
 }
@@ -262,6 +281,7 @@ pub(crate) mod tests {
     pub(crate) fn point(pieces: &[Manifest], target: &Target) -> Result<Point, NoPoint> {
         let number = match place(pieces, target)? {
             Place::AtTheEnd => return Ok(at_the_end(pieces).unwrap()),
+            Place::AtTheBeginning => 0,
             Place::Within(number) => number,
         };
         let mut finder = PointFinder::new(target.clone(), pieces, number);
@@ -324,9 +344,31 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_point_that_is_not_found_may_lie_in_what_is_not_known() {
+        let log = [file(2, 11, 20), file(4, 31, 40)];
+        let table = [
+            (Target::Before(gtid(10)), 0),
+            (Target::Gtids(set("25")), 1),
+            (Target::Time(second(25)), 1),
+            (Target::Before(gtid(41)), 2),
+            (Target::Gtids(set("12:41")), 2),
+        ];
+        for (target, number) in table {
+            let none = place(&log, &target).unwrap_err();
+            assert_eq!(none.may_lie_before(&log), Some(number), "{target:?}");
+        }
+        assert_eq!(NoPoint::NoLog.may_lie_before(&[]), Some(0));
+        for target in [Target::Time(second(5)), Target::Gtids(set("5"))] {
+            assert_eq!(place(&log, &target), Ok(Place::AtTheBeginning));
+        }
+        let within = place(&log, &Target::Time(second(15)));
+        assert_eq!(within, Ok(Place::Within(0)));
+    }
+
+    #[test]
     fn a_point_in_a_gap_is_none_and_one_behind_it_is() {
         let log = [file(1, 1, 10), file(3, 21, 30)];
-        let gap = Err(NoPoint::Gap(log[0].piece.to_string()));
+        let gap = Err(NoPoint::Gap(log[0].piece));
         for target in [
             Target::Time(second(15)),
             Target::Gtids(set("15")),

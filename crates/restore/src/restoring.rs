@@ -27,9 +27,12 @@ use tokio_util::sync::CancellationToken;
 use crate::plan::{NoBase, RestorePlan, plan};
 use crate::point::{NoPoint, Place, Point, PointFinder, Target, at_the_end, place};
 use crate::scratch_server::{ScratchServer, ServerError, ServerProgram};
+use crate::unread::{self, Unread};
 
 /// The largest transaction that is restored: as large as a binlog can hold one.
 const MAX_TRANSACTION_BYTES: u64 = 4 << 30;
+/// How often an archive is looked at that is pruned meanwhile.
+const LOOKS: usize = 10;
 /// The applier's own schema, which it makes where it is not.
 const APPLIERS_SCHEMA: &str = "witness_applier";
 
@@ -69,6 +72,9 @@ pub enum RestoreError {
     /// No base backup leads to it.
     #[error(transparent)]
     NoBase(#[from] NoBase),
+    /// A piece of the log is needed whose manifest is damaged or missing.
+    #[error("{} of the log is needed, and its manifest cannot be used: {}", .0.piece, .0.why)]
+    Unread(Unread),
     /// A piece of the log is damaged or missing.
     #[error("{piece} of the log cannot be used: {fault}")]
     Piece {
@@ -127,28 +133,31 @@ pub struct Archive {
     log: ArchivedLog,
     identities: Identities,
     pieces: Vec<Manifest>,
+    unread: Vec<Unread>,
     bases: Vec<BaseManifest>,
 }
 
 impl Archive {
-    /// Reads the manifests of the newest history of the log, and of all base backups.
+    /// Reads the manifests of the newest history of the log, and of all base backups. What is damaged matters where it is needed.
     ///
     /// # Errors
-    /// When the storage does not answer, there is no log, or a manifest cannot be used.
+    /// When the storage does not answer, or there is no log.
     pub async fn look(storage: Storage, identities: Identities) -> Result<Self, RestoreError> {
-        let log = ArchivedLog::look(storage.clone(), None).await?;
-        let mut log = log
-            .ok_or(NoPoint::NoLog)?
-            .with_identities(identities.clone());
-        let names: Vec<PieceName> = log
-            .runs()
-            .iter()
-            .flat_map(|run| run.pieces.clone())
-            .collect();
-        let mut pieces = Vec::new();
-        for piece in names {
-            let manifest = log.manifest(piece).await;
-            pieces.push(manifest.map_err(|fault| damaged(piece, fault))?);
+        let mut looks = 1..=LOOKS;
+        let (log, read) = loop {
+            let log = ArchivedLog::look(storage.clone(), None).await?;
+            let mut log = log
+                .ok_or(NoPoint::NoLog)?
+                .with_identities(identities.clone());
+            let read = Manifests::read(&mut log).await?;
+            // Another listing has what is in the place of what was deleted.
+            if looks.next().is_none() || !read.was_pruned(&log).await? {
+                break (log, read);
+            }
+        };
+        let Manifests { pieces, unread, .. } = read;
+        for Unread { piece, why } in &unread {
+            tracing::warn!("the manifest of {piece} cannot be used: {why}");
         }
         let survey = base_backup::survey(&storage, log.ring()).await?;
         for damaged in &survey.damaged {
@@ -163,6 +172,7 @@ impl Archive {
             log,
             identities,
             pieces,
+            unread,
             bases: survey.bases,
         })
     }
@@ -182,10 +192,19 @@ impl Archive {
     /// Finds the point of a target; the piece in which it lies is read, and verified.
     ///
     /// # Errors
-    /// When there is none, or the piece cannot be used.
+    /// When there is none, or a piece in which it lies, or may lie, cannot be used.
     pub async fn point(&self, target: &Target) -> Result<Point, RestoreError> {
-        let number = match place(&self.pieces, target)? {
+        let placed = place(&self.pieces, target);
+        let may_lie_before = match &placed {
+            Ok(Place::AtTheEnd) => Some(self.pieces.len()),
+            Ok(Place::AtTheBeginning) => Some(0),
+            Ok(Place::Within(_)) => None,
+            Err(none) => none.may_lie_before(&self.pieces),
+        };
+        self.assert_read(may_lie_before)?;
+        let number = match placed? {
             Place::AtTheEnd => return Ok(at_the_end(&self.pieces).ok_or(NoPoint::NoLog)?),
+            Place::AtTheBeginning => 0,
             Place::Within(number) => number,
         };
         let manifest = &self.pieces[number];
@@ -199,9 +218,25 @@ impl Archive {
     /// Which objects lead to a point.
     ///
     /// # Errors
-    /// When none do.
-    pub fn plan(&self, point: &Point, named: Option<&BaseName>) -> Result<RestorePlan, NoBase> {
-        plan(&self.bases, &self.pieces, point, named)
+    /// When none do, or would with pieces that cannot be used.
+    pub fn plan(
+        &self,
+        point: &Point,
+        named: Option<&BaseName>,
+    ) -> Result<RestorePlan, RestoreError> {
+        let planned = plan(&self.bases, &self.pieces, point, named);
+        if let Err(NoBase(unfit)) = &planned {
+            for (_, why) in unfit {
+                self.assert_read(why.lacks_before(&self.pieces))?;
+            }
+        }
+        Ok(planned?)
+    }
+
+    /// That nothing lies before the piece of this number that could not be read.
+    fn assert_read(&self, before: Option<usize>) -> Result<(), RestoreError> {
+        let unread = before.and_then(|number| unread::before(&self.unread, &self.pieces, number));
+        unread.map_or(Ok(()), |unread| Err(RestoreError::Unread(unread.clone())))
     }
 
     /// The objects of a plan that the storage does not have, or has with another size.
@@ -318,6 +353,58 @@ impl Archive {
             }
         }
         Ok(files)
+    }
+}
+
+/// The manifests of a log.
+struct Manifests {
+    pieces: Vec<Manifest>,
+    unread: Vec<Unread>,
+    /// Those of which the manifest was listed, and was not there any more.
+    vanished: Vec<PieceName>,
+}
+
+impl Manifests {
+    async fn read(log: &mut ArchivedLog) -> Result<Self, StorageError> {
+        let mut manifests = Self {
+            pieces: Vec::new(),
+            unread: Vec::new(),
+            vanished: Vec::new(),
+        };
+        let names: Vec<PieceName> = (log.runs().iter())
+            .flat_map(|run| run.pieces.clone())
+            .collect();
+        for piece in names {
+            match log.manifest(piece).await {
+                Ok(manifest) => manifests.pieces.push(manifest),
+                Err(PieceFault::Storage(error))
+                    if !matches!(
+                        error,
+                        StorageError::NotFound(_) | StorageError::TooLarge { .. }
+                    ) =>
+                {
+                    return Err(error);
+                }
+                Err(fault) => {
+                    if fault.is_missing() {
+                        manifests.vanished.push(piece);
+                    }
+                    let why = fault.to_string();
+                    manifests.unread.push(Unread { piece, why });
+                }
+            }
+        }
+        Ok(manifests)
+    }
+
+    /// Whether somebody deleted some of them on purpose meanwhile.
+    async fn was_pruned(&self, log: &ArchivedLog) -> Result<bool, StorageError> {
+        for piece in &self.vanished {
+            if log.was_pruned(*piece).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 

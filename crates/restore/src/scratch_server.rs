@@ -2,7 +2,7 @@
 //!
 //! Its account is made by a file of statements that mysqld runs before it takes connections, and dropped before it is stopped, so that
 //! no password of the restored data has to be known. What its data say of their former life (replication channels, events, persisted
-//! variables) does not begin.
+//! variables) does not begin; the channels, with the passwords in them, are gone when it has stopped.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -189,11 +189,14 @@ impl ScratchServer {
         Ok(told.rows)
     }
 
-    /// Drops the account of this program, and stops the server in good order: its files are whole, and durable.
+    /// Takes the replication channels away that are in its data, drops the account of this program, and stops the server in good order:
+    /// its files are whole, and durable.
     ///
     /// # Errors
     /// When it does not end by itself, or not well.
     pub async fn stop(mut self) -> Result<(), ServerError> {
+        // Started as any server is, it would ask the source of a follower's data for all that came behind the restored point.
+        self.ask("RESET REPLICA ALL").await?;
         // The session goes on with the rights that it has.
         let refused = |statement: &'static str| {
             move |source| ServerError::Refused {

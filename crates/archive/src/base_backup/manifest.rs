@@ -186,6 +186,12 @@ impl BaseManifest {
         }
     }
 
+    /// Whether its data are in the archive, so that a restore can begin with it.
+    #[must_use]
+    pub fn has_data(&self) -> bool {
+        matches!(self.form, BaseForm::DataDirectory)
+    }
+
     /// Bytes of all its objects in the storage.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {

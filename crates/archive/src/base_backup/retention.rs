@@ -5,32 +5,40 @@ use super::manifest::BaseManifest;
 /// Those that may go, the oldest first, of all that there are. One stays when it was taken since a moment (in microseconds since 1970),
 /// or is the newest that was taken before it, so that every moment since then can be restored; or when it is among so many newest ones.
 /// Where neither is given, all stay, and the newest one always does.
+///
+/// Those that have their data in the archive are compared with each other alone: a restore begins with no other. One that is only
+/// registered gives way to both kinds, so that the log does not stay for one of which an operator has long let go.
 #[must_use]
 pub fn may_go(
     bases: &[BaseManifest],
     since_us: Option<u64>,
     newest: Option<usize>,
 ) -> Vec<&BaseManifest> {
-    if since_us.is_none() && newest.is_none() {
-        return Vec::new();
-    }
     let mut in_order: Vec<&BaseManifest> = bases.iter().collect();
     in_order.sort_by_key(|base| (base.ended_at, base.name));
-    let is_young = |base: &BaseManifest| {
-        since_us.is_some_and(|since| base.ended_at.saturating_mul(1_000_000) >= since)
-    };
-    let first_young = in_order.iter().position(|base| is_young(base));
-    // With a time, one more: what was committed between it and the first that is younger needs it.
-    let by_time = match since_us {
-        Some(_) => first_young.unwrap_or(in_order.len()).saturating_sub(1),
-        None => in_order.len(),
-    };
-    let by_number = match newest {
-        Some(newest) => in_order.len().saturating_sub(newest.max(1)),
-        None => in_order.len(),
-    };
-    in_order.truncate(by_time.min(by_number));
+    let with_data: Vec<&BaseManifest> = (in_order.iter().copied())
+        .filter(|base| base.has_data())
+        .collect();
+    let kept_with_data = &with_data[go(&with_data, since_us, newest)..];
+    in_order.truncate(go(&in_order, since_us, newest));
+    in_order.retain(|base| !kept_with_data.contains(base));
     in_order
+}
+
+/// How many of these may go, which are compared with each other, the oldest first.
+fn go(in_order: &[&BaseManifest], since_us: Option<u64>, newest: Option<usize>) -> usize {
+    let is_young =
+        |since: u64| move |base: &&BaseManifest| base.ended_at.saturating_mul(1_000_000) >= since;
+    // With a time, one more: what was committed between it and the first that is younger needs it.
+    let by_time = since_us.map(|since| {
+        let first_young = in_order.iter().position(is_young(since));
+        first_young.unwrap_or(in_order.len()).saturating_sub(1)
+    });
+    let by_number = newest.map(|newest| in_order.len().saturating_sub(newest.max(1)));
+    match (by_time, by_number) {
+        (Some(by_time), Some(by_number)) => by_time.min(by_number),
+        (by_time, by_number) => by_time.or(by_number).unwrap_or(0),
+    }
 }
 
 #[cfg(test)]
@@ -93,6 +101,42 @@ mod tests {
             assert_eq!(
                 gone, expected,
                 "{seconds:?} since {since:?}, newest {newest:?}"
+            );
+        }
+    }
+    /// Only the former can be restored from.
+    #[test]
+    fn a_backup_with_its_data_gives_way_to_no_registered_one() {
+        let registered = |second| BaseManifest {
+            form: BaseForm::Registered {
+                tool: "mysqldump".to_owned(),
+                place: "nfs://h/b".to_owned(),
+            },
+            ..base(second)
+        };
+        // Those with data, those that are registered, since when and how many to keep, and which may go.
+        type Case<'a> = (&'a [u64], &'a [u64], Option<u64>, Option<usize>, &'a [u64]);
+        let table: [Case<'_>; 8] = [
+            (&[10], &[20, 30, 40], Some(35), None, &[20]),
+            (&[10], &[20, 30, 40], Some(1000), None, &[20, 30]),
+            (&[10], &[20, 30, 40], None, Some(2), &[20]),
+            (&[10, 15], &[20, 30], None, Some(1), &[10, 20]),
+            (&[10, 15], &[20, 30], Some(25), None, &[10]),
+            // An operator has let go of these.
+            (&[20, 30, 40], &[10], Some(35), None, &[10, 20]),
+            (&[20, 30, 40], &[10, 15], None, Some(2), &[10, 15, 20]),
+            (&[], &[10, 20], Some(1000), Some(0), &[10]),
+        ];
+        for (with_data, elsewhere, since, newest, expected) in table {
+            let with_data = with_data.iter().map(|second| base(*second));
+            let bases: Vec<BaseManifest> = (elsewhere.iter().map(|second| registered(*second)))
+                .chain(with_data)
+                .collect();
+            let gone = may_go(&bases, since.map(|since| since * 1_000_000), newest);
+            let gone: Vec<u64> = gone.iter().map(|base| base.ended_at).collect();
+            assert_eq!(
+                gone, expected,
+                "{elsewhere:?} since {since:?}, newest {newest:?}"
             );
         }
     }

@@ -50,11 +50,7 @@ async fn pieces(storage: &Storage) -> Pieces {
     Pieces::of_names(storage.list(LOG_FOLDER).await.unwrap().keys())
 }
 
-/// The files that the archive has, each manifest of which names the one before it.
-pub(crate) async fn restored(storage: &Storage) -> BTreeMap<FileNumber, Vec<u8>> {
-    restored_of(storage, Timeline::FIRST).await
-}
-
+/// The files that a history of the archive has.
 async fn restored_of(storage: &Storage, timeline: Timeline) -> BTreeMap<FileNumber, Vec<u8>> {
     let history = pieces(storage).await.history(timeline);
     assert_eq!(history.len(), 1, "{history:?}");
@@ -77,8 +73,12 @@ async fn restored_of(storage: &Storage, timeline: Timeline) -> BTreeMap<FileNumb
 }
 
 async fn assert_has_all(storage: &Storage, of: &Ring, committed: OpId) {
+    assert_has_all_of(storage, Timeline::FIRST, of, committed).await;
+}
+
+async fn assert_has_all_of(storage: &Storage, timeline: Timeline, of: &Ring, committed: OpId) {
     let end = of.store.handle().committed_end(Some(committed));
-    let files = restored(storage).await;
+    let files = restored_of(storage, timeline).await;
     assert_eq!(files.last_key_value().unwrap().0, &end.file);
     for (file, bytes) in files {
         let mut expected = of.bytes(file);
@@ -212,7 +212,7 @@ async fn a_member_goes_on_where_another_has_stopped() {
         archive_all(member, id(committed)).await;
         assert_has_all(&storage, &of, id(committed)).await;
         let end = of.store.handle().committed_end(Some(id(committed)));
-        assert_eq!(member.archived(), Some(end));
+        assert_eq!(member.archived(Some(id(committed))), Some(end));
     }
 }
 
@@ -223,7 +223,7 @@ async fn what_was_purged_before_it_was_archived_is_a_gap() {
     let storage = storage(Arc::new(FaultyStorage::default()));
     let mut member = archiver(&of, &storage, 1);
     archive_all(&mut member, id(4)).await;
-    let reached = member.archived();
+    let reached = member.archived(Some(id(4)));
     of.purge(id(15));
     let step = member.step(Some(id(20))).await.unwrap();
     let Step::Archived { gap_from, manifest } = step else {
@@ -248,7 +248,7 @@ async fn two_that_archive_the_same_piece_at_once_leave_one_chain() {
     let mut third = archiver(&of, &storage, 30);
     archive_all(&mut first, id(3)).await;
     for member in [&mut second, &mut third] {
-        member.look_anew().await.unwrap();
+        member.look_anew(Some(id(3))).await.unwrap();
     }
     for member in [&mut first, &mut second, &mut third] {
         let step = member.step(Some(id(5))).await.unwrap();
@@ -291,14 +291,7 @@ async fn a_history_that_a_repair_has_ended_is_followed_by_another_one() {
     assert_eq!(archive_all(&mut member, committed).await, 0);
     let second = Timeline::FIRST.next();
     assert_eq!(pieces(&storage).await.newest(), Some(second));
-    let end = repaired.store.handle().committed_end(Some(committed));
-    for (file, bytes) in restored_of(&storage, second).await {
-        let mut expected = repaired.bytes(file);
-        if file == end.file {
-            expected.truncate(end.offset as usize);
-        }
-        assert!(bytes == expected, "{file}");
-    }
+    assert_has_all_of(&storage, second, &repaired, committed).await;
     assert_eq!(restored_of(&storage, Timeline::FIRST).await, before);
     // It goes on with the new one, also behind a restart.
     repaired.append(behind_a_repair(31..40));
@@ -314,6 +307,49 @@ async fn a_history_that_a_repair_has_ended_is_followed_by_another_one() {
         panic!("{step:?}")
     };
     assert!(archived.term == 1001 && here.term == 1);
+}
+
+/// As long as it is shorter than what the archive has, nothing of it has an index that the archive lacks. Its last entry says all the
+/// same that it is another one; and who has looked before that one was committed looks again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repaired_log_is_archived_before_it_is_as_long_as_what_was_given_up() {
+    let mut given_up = Ring::new();
+    given_up.append(entries(0..30));
+    let repaired_to = |index| OpId::new(1001, index);
+    // What was committed when the member looked, and what it sees committed next: behind the archive's end, too, and in another file.
+    for next in [12, 14, 29, 40] {
+        let storage = storage(Arc::new(FaultyStorage::default()));
+        for committed in [9, 13, 20, 29] {
+            archive_all(&mut archiver(&given_up, &storage, 1), id(committed)).await;
+        }
+        let before = restored_of(&storage, Timeline::FIRST).await;
+        let mut repaired = Ring::new();
+        repaired.append(entries(0..12));
+        let mut member = archiver(&repaired, &storage, 2);
+        assert_eq!(archive_all(&mut member, id(11)).await, 0);
+        // It is none of the archive's business yet that the log was cut back: all that it has is there.
+        let end = repaired.store.handle().committed_end(Some(id(11)));
+        assert!(member.archived(Some(id(11))) > Some(end));
+
+        repaired.append(behind_a_repair(12..next + 1));
+        let committed = repaired_to(next);
+        let end = repaired.store.handle().committed_end(Some(committed));
+        assert_eq!(member.archived(Some(committed)), None, "{next}");
+        // Another one that looks sees that the archive does not have it.
+        let mut other = archiver(&repaired, &storage, 3);
+        other.look_anew(Some(committed)).await.unwrap();
+        assert!(other.archived(Some(committed)) < Some(end), "{next}");
+
+        assert_eq!(archive_all(&mut member, committed).await, 0, "{next}");
+        assert_eq!(member.archived(Some(committed)), Some(end));
+        let second = Timeline::FIRST.next();
+        assert_has_all_of(&storage, second, &repaired, committed).await;
+        repaired.append(behind_a_repair(next + 1..46));
+        assert_eq!(archive_all(&mut member, repaired_to(45)).await, 0, "{next}");
+        assert_has_all_of(&storage, second, &repaired, repaired_to(45)).await;
+        assert_eq!(pieces(&storage).await.newest(), Some(second));
+        assert_eq!(restored_of(&storage, Timeline::FIRST).await, before);
+    }
 }
 
 /// The file in which they part has to be there as a whole.

@@ -169,7 +169,7 @@ async fn two_that_encrypt_the_same_piece_at_once_replace_nothing_of_each_other()
     let mut members = [1, 2].map(|member| encrypting(&of, &storage, member, &recipients));
     for committed in [3, 6, 9, 19] {
         for member in &mut members {
-            member.look_anew().await.unwrap();
+            member.look_anew(Some(id(committed))).await.unwrap();
         }
         for member in &mut members {
             let step = member.step(Some(id(committed))).await.unwrap();

@@ -106,15 +106,15 @@ async fn interval(
             return Ok(());
         }
         Act::Look => {
-            archiver.look_anew().await?;
+            archiver.look_anew(mark).await?;
             let seen = Seen {
-                archived: archiver.archived(),
+                archived: archiver.archived(mark),
                 by: archiver.last_archived_by(),
             };
             turn.looked(own, seen, committed, Instant::now())
         }
     };
-    progress.reaches(archives, archiver.archived(), committed);
+    progress.reaches(archives, archiver.archived(mark), committed);
     if archives {
         // Read each time: who can read the archive from now on is changed without a restart.
         let recipients = settings.recipients_file.as_deref().map(Recipients::of_file);
@@ -128,9 +128,9 @@ async fn interval(
             tracing::error!(%from, "the log was purged from here on before it was archived: the archive has a gap");
         }
         progress.archived(manifest.object.bytes, gap_from.is_some());
-        progress.reaches(true, archiver.archived(), committed);
+        progress.reaches(true, archiver.archived(mark), committed);
     }
-    progress.reaches(archives, archiver.archived(), committed);
+    progress.reaches(archives, archiver.archived(mark), committed);
     if archives {
         prunes.interval(settings, progress).await;
     }

@@ -128,6 +128,27 @@ impl Archive {
         objects
     }
 
+    /// With the manifest of a base backup that leads to the archive's end, and with data that are none.
+    fn names_a_base_backup(&self) {
+        let listed = self.run("list --output json").json();
+        let name = "20200101T000000Z-1";
+        let manifest = serde_json::json!({
+            "version": 1, "ring": listed["ring"], "name": name, "taken_by": 1,
+            "form": { "kind": "data_directory" },
+            "gtids_at_least": "", "gtids_at_most": "",
+            "began_at": 1_577_836_800, "ended_at": 1_577_836_800,
+            "objects": [{
+                "name": format!("base/{name}/data-000001.zst"), "bytes": 700, "sha256": "0".repeat(64),
+            }],
+            "tar": { "bytes": 2048, "sha256": "0".repeat(64) },
+            "unpacked_bytes": 12, "files": 2,
+        });
+        let folder = self.scratch.join("archive/base").join(name);
+        fs::create_dir_all(&folder).expect("a directory");
+        fs::write(folder.join("manifest.json"), manifest.to_string()).expect("a manifest");
+        fs::write(folder.join("data-000001.zst"), [0; 700]).expect("an object");
+    }
+
     /// As if everything had been written so long ago.
     fn age(&self, by: Duration) {
         for object in self.objects() {
@@ -343,5 +364,75 @@ fn a_hole_in_the_middle_is_named_with_what_can_still_be_restored() {
         "INTACT: from binlog.000003:0 to binlog.000005:",
     ] {
         assert!(told.stdout.contains(line), "{line} in {told}");
+    }
+}
+
+/// One over a directory of which its operator has forgotten what is in it, and two at the same time.
+#[test]
+fn a_drill_removes_nothing_that_it_has_not_made() {
+    let archive = Archive::made();
+    archive.names_a_base_backup();
+    let directory = archive.scratch.join("drills");
+    let drill = || archive.run("drill --identity identity.txt --directory drills");
+    for (there, not) in [("data", "work"), ("work", "data")] {
+        let folder = directory.join(there);
+        fs::create_dir_all(&folder).expect("a directory");
+        fs::write(folder.join("ibdata1"), "live").expect("a file");
+        let refused = drill();
+        assert_eq!(refused.code, 4, "{refused}");
+        assert!(refused.stderr.contains("drills/"), "{refused}");
+        assert_eq!(files_in(&folder)["ibdata1"], b"live");
+        assert!(!directory.join(not).exists(), "{refused}");
+        fs::remove_dir_all(&folder).expect("it goes");
+        // Another drill has just made it.
+        fs::create_dir(&folder).expect("a directory");
+        let refused = drill();
+        assert_eq!(refused.code, 4, "{refused}");
+        assert!(folder.exists());
+        fs::remove_dir(&folder).expect("it goes");
+    }
+    // What it has made goes, whatever comes of it; the directory, too, where it made that.
+    let failed = drill();
+    assert_eq!(failed.code, 7, "there are no data: {failed}");
+    let left = fs::read_dir(&directory).expect("it was there before");
+    assert_eq!(left.count(), 0);
+    fs::remove_dir(&directory).expect("it goes");
+    let failed = drill();
+    assert_eq!(failed.code, 7, "{failed}");
+    assert!(!directory.exists());
+}
+
+/// `verify` says that what lies behind it can be restored, and it can.
+#[test]
+fn a_manifest_that_cannot_be_read_is_in_nobodys_way_who_does_not_need_it() {
+    let archive = Archive::made();
+    archive.names_a_base_backup();
+    let planned = || archive.run("restore --dry-run --directory restored --identity identity.txt");
+    assert_eq!(planned().code, 0, "{}", planned());
+    let manifest_of = |file: &str| {
+        let objects = archive.objects();
+        let whole = |path: &&PathBuf| {
+            let name = path.to_string_lossy();
+            path.starts_with(archive.folder(file))
+                && name.contains("/0000000000000000-")
+                && name.ends_with(".json")
+        };
+        // Of several that begin with the file, the longest counts.
+        objects.iter().rfind(whole).expect("a manifest").clone()
+    };
+    for damaged in ["binlog.000001", "binlog.000003"] {
+        fs::write(manifest_of(damaged), "{").expect("a manifest");
+        let run = planned();
+        assert_eq!(run.code, 0, "{run}");
+        assert!(run.stderr.contains(damaged), "it is told: {run}");
+        assert_eq!(archive.run("verify --identity identity.txt").code, 7);
+    }
+    // The end of the archive is what is restored where nothing else is wanted.
+    let last = manifest_of("binlog.000005");
+    fs::write(&last, "{").expect("a manifest");
+    for run in [planned(), archive.run("drill --directory drilled")] {
+        assert_eq!(run.code, 7, "{run}");
+        assert!(run.stderr.contains("binlog.000005"), "{run}");
+        assert!(run.stderr.contains("is needed"), "{run}");
     }
 }

@@ -277,6 +277,33 @@ fn an_operators_own_backup_is_registered() {
     assert_eq!(archive(&host, &["verify"]).code, 0);
 }
 
+/// A dump each night, and a timer that is to take what `restore` needs.
+#[test]
+fn a_registered_backup_is_none_that_a_timer_waits_for() {
+    let host = host();
+    know_the_ring(&host);
+    let directory = data_directory(&host);
+    let register = || {
+        let place = ["--place", "nfs://h/dump.sql"];
+        let arguments = ["register", "--tool", "mysqldump", "--gtids", GTIDS];
+        let run = archive(&host, &[&arguments[..], &place].concat());
+        assert_eq!(run.code, 0, "{run}");
+    };
+    let due = || {
+        let more = ["--if-older-than", "23h", "--output", "json"];
+        let run = backed_up(&host, &directory, &more);
+        assert_eq!(run.code, 0, "{run}");
+        run.json()
+    };
+    register();
+    let taken = due();
+    assert_eq!(taken["taken"], true);
+    register();
+    let not_due = due();
+    assert_eq!(not_due["taken"], false);
+    assert_eq!(not_due["name"], taken["name"]);
+}
+
 /// As by a service manager that is stopped.
 #[test]
 fn a_backup_that_is_asked_to_end_leaves_nothing() {

@@ -47,7 +47,7 @@ pub(crate) struct BackupArgs {
     /// GTIDs that this server had executed when it was stopped (gtid_executed)
     #[arg(long, value_name = "SET", requires = "data_directory", value_parser = gtids)]
     gtids: Option<GtidSet>,
-    /// Do nothing where the archive has a base backup that was begun less than this ago, e.g. 1d
+    /// Do nothing where a base backup that is in the archive, and not only registered, was begun less than this ago, e.g. 1d
     #[arg(long, value_name = "DURATION", value_parser = duration_of)]
     if_older_than: Option<Duration>,
     /// Configuration file of the member; without it ./witness.toml or /etc/witness/witness.toml
@@ -88,7 +88,8 @@ pub(super) async fn backup(args: &BackupArgs, format: Format) -> Result<(), Fail
     let archive = OwnArchive::open(args.config.clone())?;
     let known = survey(&archive.storage, None).await;
     let known = known.map_err(|error| unreachable(&error))?;
-    let newest = known.bases.last();
+    // One that is only registered is none that a restore can begin with.
+    let newest = known.bases.iter().rfind(|base| base.has_data());
     if let Some(newest) = newest
         && !is_due(Some(newest.began_at), args.if_older_than, now())
     {

@@ -2,12 +2,13 @@
 //! timer: a backup that nobody has restored is a hope.
 
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use restore::point::Target;
-use restore::restoring::{Archive, Restore, Restored};
+use restore::restoring::{Archive, Restore, RestoreError, Restored};
 use serde::Serialize;
 
 use super::place::ReadArgs;
@@ -18,12 +19,17 @@ use crate::cli::session::block_on;
 use crate::config::LoggingSettings;
 use crate::terminal::{Failure, Format, print_json, print_text};
 
+/// Below the directory of a drill: the data directory.
+const DATA: &str = "data";
+/// And what a restore needs beside it.
+const WORK: &str = "work";
+
 /// Arguments of `witness archive drill`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DrillArgs {
     #[command(flatten)]
     read: ReadArgs,
-    /// Where it is restored for the moment; it must not be there, or be empty, and what is made in it is removed
+    /// Where it is restored for the moment, to `data` and `work` in it; neither may be there, and both are removed
     #[arg(short, long, value_name = "DIRECTORY")]
     directory: PathBuf,
     #[command(flatten)]
@@ -42,7 +48,7 @@ struct Drilled {
 /// Runs `witness archive drill`.
 ///
 /// # Errors
-/// As a restore. What was made is removed all the same.
+/// As a restore; exit 4 where there is something already in the place of what it makes. What was made is removed all the same.
 pub(crate) fn run(args: &DrillArgs, format: Format) -> Result<(), Failure> {
     start_log(&LoggingSettings {
         json: false,
@@ -57,21 +63,19 @@ async fn drill(args: &DrillArgs, format: Format) -> Result<(), Failure> {
     let archive = archive.map_err(failure)?;
     let point = archive.point(&Target::End).await.map_err(failure)?;
     let plan = archive.plan(&point, None);
-    let plan = plan.map_err(|error| failure(error.into()))?;
-    let directory = std::path::absolute(&args.directory)?;
+    let plan = plan.map_err(failure)?;
+    let room = Room::make(&std::path::absolute(&args.directory)?);
+    let room = room.map_err(failure)?;
     let what = Restore {
         check_tables: true,
-        ..args
-            .server
-            .restore(directory.join("data"), directory.join("work"))
+        ..args.server.restore(room.within(DATA), room.within(WORK))
     };
-    let was_there = directory.exists();
     let began = Instant::now();
     let progress = Arc::new(Progress::new(format));
     let restored = until_a_signal(&archive, &plan, &what, progress.clone()).await;
     let stages = progress.end();
     let seconds = began.elapsed().as_secs_f64();
-    let removed = remove(&what, (!was_there).then_some(directory.as_path()));
+    let removed = room.remove();
     let Restored { applied, .. } = restored.map_err(failure)?;
     removed?;
     let drilled = Drilled {
@@ -86,16 +90,75 @@ async fn drill(args: &DrillArgs, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// Removes what the restore has made, and the directory, where that was made, too.
-fn remove(what: &Restore, made: Option<&Path>) -> std::io::Result<()> {
-    for directory in [&what.data_dir, &what.work_dir] {
-        if directory.exists() {
+/// Where a drill restores to. It removes what it has made itself, and nothing else: what was there before is somebody's.
+#[derive(Debug)]
+struct Room {
+    directory: PathBuf,
+    /// Whether that was made, too.
+    is_new: bool,
+    /// What was made in it.
+    made: Vec<PathBuf>,
+}
+
+impl Room {
+    fn make(directory: &Path) -> Result<Self, RestoreError> {
+        let mut room = Self {
+            directory: directory.to_owned(),
+            is_new: !directory.exists(),
+            made: Vec::new(),
+        };
+        let made = fs::create_dir_all(directory);
+        made.map_err(|error| unfit(directory, &error))?;
+        for name in [DATA, WORK] {
+            let path = room.within(name);
+            // Of two drills in one directory, one makes it.
+            if let Err(error) = fs::create_dir(&path) {
+                if let Err(error) = room.remove() {
+                    tracing::warn!(%error, "an empty directory is left in {}", directory.display());
+                }
+                return Err(unfit(&path, &error));
+            }
+            room.made.push(path);
+        }
+        Ok(room)
+    }
+
+    fn within(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        for directory in &self.made {
             fs::remove_dir_all(directory)?;
         }
+        if !self.is_new {
+            return Ok(());
+        }
+        match fs::remove_dir(&self.directory) {
+            // Somebody uses it, too, or has removed it: a second drill, perhaps, that was refused.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::DirectoryNotEmpty | ErrorKind::NotFound
+                ) =>
+            {
+                Ok(())
+            }
+            removed => removed,
+        }
     }
-    match made.filter(|made| made.exists()) {
-        Some(made) => fs::remove_dir(made),
-        None => Ok(()),
+}
+
+fn unfit(path: &Path, error: &io::Error) -> RestoreError {
+    let why = match error.kind() {
+        ErrorKind::AlreadyExists => {
+            "it is there already, and a drill removes only what it has made; remove it where another drill was killed, or name another directory".to_owned()
+        }
+        _ => error.to_string(),
+    };
+    RestoreError::Directory {
+        path: path.to_owned(),
+        why,
     }
 }
 

@@ -144,7 +144,7 @@ async fn restore(args: &RestoreArgs, format: Format) -> Result<(), Failure> {
     let target = args.target.target();
     let point = archive.point(&target).await.map_err(failure)?;
     let plan = archive.plan(&point, args.base.as_ref());
-    let plan = plan.map_err(|error| failure(error.into()))?;
+    let plan = plan.map_err(failure)?;
     let mut report = Report::of(&plan, &target, archive.end().as_ref());
     if args.dry_run {
         let missing = archive.missing(&plan).await;
@@ -217,7 +217,8 @@ pub(super) fn failure(error: RestoreError) -> Failure {
         RestoreError::NoPoint(NoPoint::NoLog) => Exit::Error,
         RestoreError::NoPoint(_) | RestoreError::NoBase(_) => Exit::Refused,
         RestoreError::Directory { .. } | RestoreError::Backend(_) => Exit::Refused,
-        RestoreError::Piece { .. }
+        RestoreError::Unread(_)
+        | RestoreError::Piece { .. }
         | RestoreError::Base { .. }
         | RestoreError::Tables(_)
         | RestoreError::OtherTransactions { .. } => Exit::Corrupt,
@@ -231,7 +232,7 @@ pub(super) fn failure(error: RestoreError) -> Failure {
         RestoreError::NoPoint(_) | RestoreError::NoBase(_) => {
             "`witness archive list` shows what the archive has"
         }
-        RestoreError::Piece { .. } | RestoreError::Base { .. } => {
+        RestoreError::Unread(_) | RestoreError::Piece { .. } | RestoreError::Base { .. } => {
             "`witness archive verify` says what is damaged; end before it with --to-gtid, or begin with another --base"
         }
         RestoreError::Cancelled => "remove both directories before another try",
