@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use crate::ingest::ack_ledger::NotCommitted;
 use crate::ingest::attachment::AttachRefusal;
+use crate::ingest::awaited::NeverSent;
 use crate::ring::RingError;
 use crate::settings::{ApplyError, Finding};
 
@@ -30,6 +31,9 @@ pub enum IngestError {
     /// Primary and ring do not belong together.
     #[error(transparent)]
     Attach(#[from] AttachRefusal),
+    /// The dump passed over something that waits for an ACK.
+    #[error(transparent)]
+    NeverSent(#[from] NeverSent),
     /// The primary gave something that cannot be understood.
     #[error("the primary's {what} cannot be read: {reason}")]
     Unreadable {
