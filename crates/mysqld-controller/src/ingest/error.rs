@@ -56,6 +56,16 @@ pub enum IngestError {
     NotCommitted(#[from] NotCommitted),
 }
 
+impl IngestError {
+    /// Whether the ring is what failed, and not the primary.
+    pub(crate) fn is_of_the_ring(&self) -> bool {
+        matches!(
+            self,
+            Self::LeadershipOver | Self::Ring(_) | Self::NotCommitted(_)
+        )
+    }
+}
+
 fn listed(findings: &[Finding]) -> String {
     findings
         .iter()

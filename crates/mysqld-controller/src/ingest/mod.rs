@@ -20,4 +20,4 @@ pub use awaited::{Awaited, NeverSent};
 pub use error::IngestError;
 pub use ingest_task::Ingest;
 pub use options::{CommitObserver, IngestOptions};
-pub use status::{IngestFigures, IngestFiguresView, IngestState, IngestStatus};
+pub use status::{Failing, IngestFigures, IngestFiguresView, IngestState, IngestStatus};
