@@ -221,6 +221,7 @@ impl MysqldTasks {
                 let mut options = FollowOptions::new(connect.clone(), &config.data_dir);
                 options.run.workers = workers;
                 options.native = native;
+                options.kills_backups = settings.kill_statements_after.is_some();
                 options
             }),
             origin,

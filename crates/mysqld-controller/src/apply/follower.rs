@@ -40,6 +40,8 @@ pub struct FollowOptions {
     /// How often a follower is looked at for errant transactions, and then its binlog files, which otherwise hold nothing but
     /// GTIDs, are dropped.
     pub tidy_every: Duration,
+    /// Whether backups that keep the server from being the primary are killed.
+    pub kills_backups: bool,
 }
 
 impl FollowOptions {
@@ -53,6 +55,7 @@ impl FollowOptions {
             standing: StandingFile::of(member_dir),
             retry: Duration::from_secs(5),
             tidy_every: Duration::from_secs(20),
+            kills_backups: true,
         }
     }
 }
