@@ -149,3 +149,14 @@ async fn a_backup_that_may_not_be_killed_is_named_and_no_file_is_begun_meanwhile
     drop(backup);
     follower.end().await
 }
+
+/// A binlog file names GTIDs whose rows are in InnoDB alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_followers_redo_log_is_forced_whatever_it_was_set_to() -> Result<()> {
+    let follower = Follower::start(|_| {}).await?;
+    let client = follower.server.client();
+    let forced = || Ok(client.variable("innodb_flush_log_at_trx_commit")? == "1");
+    client.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 2")?;
+    eventually("the redo log is forced again", forced).await?;
+    follower.end().await
+}
