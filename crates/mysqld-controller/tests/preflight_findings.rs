@@ -614,3 +614,24 @@ fn who_may_shut_the_server_down_is_named() {
             .contains("'root'@'localhost', 'ops'@'%' may run SHUTDOWN")
     );
 }
+
+#[test]
+fn a_followers_redo_log_is_forced_and_nothing_else_is_set_there() {
+    let mut observed = perfect(NEW);
+    observed
+        .variables
+        .insert("sync_binlog".to_owned(), "0".to_owned());
+    assert!(Plan::of_a_follower(&observed, &requirements()).is_empty());
+    for value in ["0", "2"] {
+        let name = "innodb_flush_log_at_trx_commit";
+        observed.variables.insert(name.to_owned(), value.to_owned());
+        let plan = Plan::of_a_follower(&observed, &requirements());
+        let set = format!("SET GLOBAL {name} = 1");
+        assert_eq!(plan.statements, [Statement::Set(set)]);
+        let not_ours = Requirements {
+            manage_settings: false,
+            ..requirements()
+        };
+        assert!(Plan::of_a_follower(&observed, &not_ours).is_empty());
+    }
+}

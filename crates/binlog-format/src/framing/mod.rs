@@ -525,7 +525,9 @@ pub enum FramingError {
     },
     /// The source reports that its binlog lacks events.
     #[error(
-        "the source's binlog has an incident (lost events): rebuild the ring's members from a copy of the source"
+        "the source's binlog has an incident (lost events): a statement changed something and is not in the binlog, as one \
+         that writes more to a MyISAM table than a transaction may have. Give another server the source's place, and this one \
+         a copy of that one's data"
     )]
     Incident,
     /// The file that held the transaction's first events failed.

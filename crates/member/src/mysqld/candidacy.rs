@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use consensus::DatabaseState;
 use mysql_link::{ConnectOptions, ServerVersion, may_take_over};
-use mysqld_controller::apply::executed_gtids;
+use mysqld_controller::apply::{backup_under_way, executed_gtids};
 use mysqld_controller::status::{Readiness, RoleState, RoleStatus};
 use mysqld_controller::supervisor::{SupervisorState, SupervisorStatus};
 use mysqld_controller::watch::{Protection, WatchReport};
@@ -51,8 +51,9 @@ impl Candidacy {
         };
         let (unfit, behind) = match unfit {
             Some(why) => (Some(why), None),
-            None => match tokio::time::timeout(LIMIT, self.behind()).await {
-                Ok(Ok(behind)) => (None, Some(behind)),
+            None => match tokio::time::timeout(LIMIT, self.ask()).await {
+                Ok(Ok((None, behind))) => (None, Some(behind)),
+                Ok(Ok((backup, _))) => (backup, None),
                 Ok(Err(cause)) => (Some(format!("mysqld cannot be asked: {cause}")), None),
                 Err(_) => (
                     Some(format!("mysqld does not answer within {LIMIT:?}")),
@@ -65,6 +66,18 @@ impl Candidacy {
             behind,
             version,
         }
+    }
+
+    /// The backup that a promotion would break off, and how far mysqld is behind.
+    async fn ask(&self) -> Result<(Option<String>, u64), String> {
+        let behind = self.behind().await?;
+        let readiness = *self.readiness.borrow();
+        let backup = match readiness {
+            // It takes no steps to the primary's place.
+            Readiness::In(_) => None,
+            _ => backup_under_way(&self.connect).await?,
+        };
+        Ok((backup, behind))
     }
 
     /// Committed transactions, as far as this member knows, that mysqld has not executed.

@@ -1,5 +1,6 @@
 //! Whether the mysqld beside a leader can be the primary. Pure.
 
+use mysqld_controller::ingest::Failing;
 use mysqld_controller::status::RoleState;
 use mysqld_controller::supervisor::SupervisorState;
 use mysqld_controller::watch::{Protection, WatchReport};
@@ -33,11 +34,12 @@ impl PrimaryHealth {
     }
 }
 
-/// From what the supervisor, the watch and the role say.
+/// From what the supervisor, the watch, the role and ingest say.
 pub(crate) fn primary_health(
     supervisor: Option<&SupervisorState>,
     report: &WatchReport,
     role: &RoleState,
+    ingest: Option<&Failing>,
 ) -> PrimaryHealth {
     match supervisor {
         Some(SupervisorState::Failed { cause }) => return PrimaryHealth::Down(cause.clone()),
@@ -51,7 +53,11 @@ pub(crate) fn primary_health(
         return PrimaryHealth::Unable(format!("mysqld does not answer: {cause}"));
     }
     match role {
-        RoleState::Primary => PrimaryHealth::Fit,
+        // What commits there waits for an ACK that nobody sends.
+        RoleState::Primary => match ingest {
+            Some(failing) => PrimaryHealth::Unable(not_received(&failing.cause)),
+            None => PrimaryHealth::Fit,
+        },
         RoleState::CatchingUp { behind } => PrimaryHealth::Behind(*behind),
         RoleState::Unknown => PrimaryHealth::Unable("nothing is known of mysqld yet".to_owned()),
         RoleState::Following => PrimaryHealth::Unable("mysqld still follows the ring".to_owned()),
@@ -59,6 +65,11 @@ pub(crate) fn primary_health(
         RoleState::Stopped { cause } => PrimaryHealth::Unable(cause.clone()),
         RoleState::Restarting { why } => PrimaryHealth::Unable(why.clone()),
     }
+}
+
+/// That nothing of the primary comes in, in words.
+pub(crate) fn not_received(cause: &str) -> String {
+    format!("its transactions are not received: {cause}")
 }
 
 #[cfg(test)]
@@ -146,7 +157,44 @@ mod tests {
         ];
         for (supervisor, report, role, expected) in table {
             assert_eq!(
-                words(primary_health(Some(supervisor), report, role)),
+                words(primary_health(Some(supervisor), report, role, None)),
+                expected
+            );
+        }
+        let failing = Failing {
+            since: now,
+            cause: "lost events".to_owned(),
+        };
+        let table = [
+            (
+                &running,
+                &seen,
+                &RoleState::Primary,
+                "its transactions are not received: lost events",
+            ),
+            (
+                &running,
+                &stalled,
+                &RoleState::Primary,
+                "stalled: no commit ends",
+            ),
+            (
+                &failed,
+                &seen,
+                &RoleState::Primary,
+                "down: it did not start",
+            ),
+            // Nothing is asked of it before it is the primary.
+            (&running, &seen, &behind, "7 behind"),
+        ];
+        for (supervisor, report, role, expected) in table {
+            assert_eq!(
+                words(primary_health(
+                    Some(supervisor),
+                    report,
+                    role,
+                    Some(&failing)
+                )),
                 expected
             );
         }

@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 use super::candidacy::Candidacy;
 use super::connection::supervisor_options;
 use super::guard_line::{GuardCommand, GuardLine};
-use super::primary_health::{PrimaryHealth, primary_health};
+use super::primary_health::{PrimaryHealth, not_received, primary_health};
 use super::takeover::TakenOverFirst;
 use super::writer::{LogRoom, PrimaryWriter};
 use crate::provisioning::{CopiedMysqld, Provisioner, hold_at_start};
@@ -221,6 +221,7 @@ impl MysqldTasks {
                 let mut options = FollowOptions::new(connect.clone(), &config.data_dir);
                 options.run.workers = workers;
                 options.native = native;
+                options.kills_backups = settings.kill_statements_after.is_some();
                 options
             }),
             origin,
@@ -357,7 +358,9 @@ impl MysqldTasks {
             let supervisor = parts.supervisor.as_ref();
             let supervisor = supervisor.map(|status| status.borrow().state.clone());
             let report = parts.reports.borrow().clone();
-            Some(primary_health(supervisor.as_ref(), &report, &role))
+            let ingest = parts.ingest.borrow();
+            let failing = ingest.failing(Instant::now());
+            Some(primary_health(supervisor.as_ref(), &report, &role, failing))
         }
     }
 
@@ -373,6 +376,7 @@ impl MysqldTasks {
             write_fence: self.parts.controller.write_fence.clone(),
             statements: self.statements,
             reports: self.parts.reports.clone(),
+            ingest: self.parts.ingest.clone(),
             supervisor: self
                 .supervisor
                 .as_ref()
@@ -587,11 +591,11 @@ fn trouble(
         return Some(cause.clone());
     }
     if let IngestState::Failed { cause } = &ingest.state {
-        return Some(format!("its transactions are not received: {cause}"));
+        return Some(not_received(cause));
     }
     // While an attachment is tried again and again, what the last try met is the trouble.
     if let (IngestState::Attaching, Some(cause)) = (&ingest.state, &ingest.last_failure) {
-        return Some(format!("its transactions are not received: {cause}"));
+        return Some(not_received(cause));
     }
     if let Protection::Unknown { cause } = &report.protection {
         return Some(format!("it could not be examined: {cause}"));

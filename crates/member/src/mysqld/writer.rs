@@ -1,20 +1,24 @@
 //! The primary as a writer of the member's log, which is paused before the leadership is given away: the write fence closes, behind
-//! everything that commits. One that stands still and cannot be closed is killed.
+//! everything that commits. One that stands still and cannot be closed is killed, and so is one from which nothing can be received, so
+//! that its commits wait for an ACK that does not come.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use consensus::Writer;
 use futures::future::BoxFuture;
+use mysqld_controller::ingest::IngestStatus;
 use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
 use mysqld_controller::supervisor::{SupervisorHandle, SupervisorState};
 use mysqld_controller::watch::WatchReport;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::primary_health::not_received;
+
 /// How long the write fence may take, beside what it waits for long statements. The closing itself waits for a second at most.
 const LIMIT: Duration = Duration::from_secs(4);
-/// A server that cannot be closed and has stood still for so long is killed. A planned switchover is no reason to kill one whose disk hiccups.
+/// A server that cannot be closed and has stood still for so long is killed, or one from which nothing was received for so long. A planned switchover is no reason to kill one whose disk hiccups.
 const STOOD: Duration = Duration::from_secs(5);
 /// How long a kill may take to be sent.
 const KILLING: Duration = Duration::from_secs(1);
@@ -26,6 +30,7 @@ pub(crate) struct PrimaryWriter {
     /// How long closing for writes waits at most for long statements.
     pub(crate) statements: Duration,
     pub(crate) reports: watch::Receiver<WatchReport>,
+    pub(crate) ingest: watch::Receiver<IngestStatus>,
     pub(crate) supervisor: Option<Arc<SupervisorHandle>>,
     pub(crate) room: LogRoom,
 }
@@ -90,7 +95,14 @@ impl PrimaryWriter {
         (standing.since.elapsed() >= STOOD).then(|| standing.why.clone())
     }
 
-    /// Ends a server that cannot be closed and does not commit, without waiting for its end: where its disk stands still, the process
+    /// Why no commit is acknowledged, if nothing could be received for a while.
+    fn unheard(&self) -> Option<String> {
+        let ingest = self.ingest.borrow();
+        let failing = ingest.failing(Instant::now())?;
+        (failing.since.elapsed() >= STOOD).then(|| not_received(&failing.cause))
+    }
+
+    /// Ends a server that cannot be closed and whose commits do not end, without waiting for its end: where its disk stands still, the process
     /// ends when that moves again.
     ///
     /// It is safe to give the leadership away then, as it is when a whole machine dies: what the ring has committed is in its log,
@@ -123,7 +135,9 @@ impl Writer for PrimaryWriter {
                 return Ok(());
             }
             let no_room = self.room.missing(Instant::now());
-            let stalled = || self.stalled().or_else(|| no_room.clone());
+            let unheard = self.unheard();
+            let hangs = || no_room.clone().or_else(|| unheard.clone());
+            let stalled = || self.stalled().or_else(hangs);
             // One that stands still does not get on with its statements either.
             let limit = match stalled() {
                 Some(_) => LIMIT,

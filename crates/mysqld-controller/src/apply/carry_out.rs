@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::apply::backup_lock::end_backups;
 use crate::apply::catching_up::{Fitness, compare, lacks_of, open};
 use crate::apply::errant::advice;
 use crate::apply::follower::{FollowError, FollowOptions, Follower, Started, Step};
@@ -230,7 +231,11 @@ impl<R: Ring + CommittedLog> Apply<R> {
         let fitness = compared.judge(self.followed, self.standing, &self.origin);
         if fitness == Fitness::Fit {
             match self.followed {
-                true => leave_following(&mut session).await?,
+                true => {
+                    // Before a file is begun: this is tried again and again.
+                    end_backups(&mut session, connect, self.options.kills_backups).await?;
+                    leave_following(&mut session).await?;
+                }
                 false => end_replication(&mut session).await?,
             }
             session.close().await;

@@ -22,7 +22,7 @@ use crate::plan::facts::{Applier, Incarnation};
 use crate::read_fence::close_sessions;
 use crate::replication_source::ReplicationSource;
 use crate::ring::{CommittedLog, LeaderTerm, Ring};
-use crate::settings::stop_waiting_for_acks;
+use crate::settings::{FORCE_REDO_LOG, stop_waiting_for_acks};
 
 /// How the ring's log is applied to a mysqld.
 #[derive(Debug, Clone)]
@@ -40,6 +40,8 @@ pub struct FollowOptions {
     /// How often a follower is looked at for errant transactions, and then its binlog files, which otherwise hold nothing but
     /// GTIDs, are dropped.
     pub tidy_every: Duration,
+    /// Whether backups that keep the server from being the primary are killed.
+    pub kills_backups: bool,
 }
 
 impl FollowOptions {
@@ -53,6 +55,7 @@ impl FollowOptions {
             standing: StandingFile::of(member_dir),
             retry: Duration::from_secs(5),
             tidy_every: Duration::from_secs(20),
+            kills_backups: true,
         }
     }
 }
@@ -313,11 +316,14 @@ async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), String> {
     let mut connection = Connection::open(connect).await.map_err(told)?;
     let waiting = stop_waiting_for_acks(&mut connection).await;
     waiting.map_err(|error| error.to_string())?;
-    // What is applied is in InnoDB with its GTIDs; the binlog has nothing but their names, and may lose them.
-    connection
-        .execute("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF, GLOBAL sync_binlog = 0")
-        .await
-        .map_err(told)?;
+    // What is applied is in InnoDB with its GTIDs; the binlog has nothing but their names, and may lose them. It may not have them
+    // where InnoDB has lost the rows.
+    for statement in [
+        FORCE_REDO_LOG,
+        "SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF, GLOBAL sync_binlog = 0",
+    ] {
+        connection.execute(statement).await.map_err(told)?;
+    }
     connection.close().await;
     Ok(())
 }

@@ -9,6 +9,7 @@
 //!                             └────── closed for clients ◄── another one leads ───┘
 //! ```
 
+mod backup_lock;
 mod carry_out;
 mod catching_up;
 mod errant;
@@ -17,6 +18,7 @@ mod native;
 mod role_change;
 mod standing;
 
+pub use backup_lock::backup_under_way;
 pub(crate) use carry_out::{Apply, ApplyOrder};
 pub use catching_up::executed_gtids;
 pub use follower::FollowOptions;

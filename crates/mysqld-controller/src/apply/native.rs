@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::replication_source::ReplicationSource;
-use crate::settings::stop_waiting_for_acks;
+use crate::settings::{FORCE_REDO_LOG, stop_waiting_for_acks};
 
 /// The channel's name. Channels of anybody else are not touched.
 const CHANNEL: &str = "witness";
@@ -59,6 +59,7 @@ async fn begin(connect: &ConnectOptions, source: &ReplicationSource) -> Result<(
     drop_channel(&mut connection).await.map_err(told)?;
     // Replica threads write through it. The binlog has their rows, and stays forced.
     for statement in [
+        FORCE_REDO_LOG,
         "SET GLOBAL read_only = ON, GLOBAL super_read_only = ON, GLOBAL sync_binlog = 1",
         // Asked again for as long as the channel is there: the member's binlog server comes back.
         &source.change(&format!(", SOURCE_RETRY_COUNT = 0 FOR CHANNEL '{CHANNEL}'")),

@@ -49,7 +49,8 @@ impl<T: Ticket> Waiting<T> {
             if release.is_empty() {
                 continue;
             }
-            if let Some(position) = &release.acknowledge {
+            let awaits = shared.awaits.load(Ordering::Acquire);
+            if let Some(position) = release.acknowledge.as_ref().filter(|_| !awaits) {
                 acker.ack(position).await?;
                 shared.figures.acknowledged();
                 if let Some(observer) = shared.observer {

@@ -10,12 +10,19 @@
 //! What a dump passes over is not acknowledged by that (9.7.4), so its session would wait for ever;
 //! and if it were, everything before it would be too, also what the ring lacks or has not committed.
 //! It comes again instead, and is acknowledged in its turn.
+//!
+//! mysqld begins a dump in its newest file before which everything is said to be there. What waits is not named among what is before
+//! a file, so where the binlog was ended behind it, that would be the file behind it. Something that was executed before is left out
+//! of what is said to be there: the file that has it, and whatever waits behind it, comes again.
 
-use binlog_format::gtid::GtidSet;
+use binlog_format::gtid::{Gtid, GtidSet, SourceId};
 use thiserror::Error;
+use uuid::Uuid;
+
+use crate::ingest::awaited::Awaited;
 
 /// The GTIDs of a primary.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrimaryGtids {
     /// `gtid_executed`: committed in the engine, visible.
     pub executed: GtidSet,
@@ -23,6 +30,19 @@ pub struct PrimaryGtids {
     pub owned: GtidSet,
     /// `gtid_purged`: executed and in no binlog any more.
     pub purged: GtidSet,
+    /// Whose numbers it gives to its own transactions: its `server_uuid`.
+    pub server: SourceId,
+}
+
+impl Default for PrimaryGtids {
+    fn default() -> Self {
+        Self {
+            executed: GtidSet::new(),
+            owned: GtidSet::new(),
+            purged: GtidSet::new(),
+            server: SourceId(Uuid::nil()),
+        }
+    }
 }
 
 /// How ring and primary fit together, and what the dump has to bring.
@@ -34,6 +54,8 @@ pub struct Attachment {
     pub expected_again: GtidSet,
     /// Executed on the primary, and not in the log: until these have come, the ring is behind.
     pub behind: GtidSet,
+    /// What has to come before anything is acknowledged.
+    pub awaited: Awaited,
 }
 
 /// Primary and ring do not belong together.
@@ -73,10 +95,31 @@ pub fn attach(primary: &PrimaryGtids, log: &GtidSet) -> Result<Attachment, Attac
     if !missing.is_empty() {
         return Err(AttachRefusal::PurgedOnPrimary { missing });
     }
+    let mut have = log.intersection(&primary.executed);
+    if !primary.executed.contains_set(&primary.owned)
+        && let Some(before) = last_before_what_waits(&have, primary)
+    {
+        have.remove(&before);
+    }
     Ok(Attachment {
-        have: log.intersection(&primary.executed),
+        have,
         expected_again,
         behind: primary.executed.difference(log),
+        awaited: Awaited::of(primary),
+    })
+}
+
+/// Something executed that is in a file, and so before whatever waits: an ACK for it would have let that through, too. Of the server's
+/// own ones the last, since files before the one that has it come again for nothing.
+fn last_before_what_waits(have: &GtidSet, primary: &PrimaryGtids) -> Option<Gtid> {
+    let in_files = have.difference(&primary.purged);
+    let last = in_files
+        .intervals()
+        .max_by_key(|(source, _, interval)| (*source == primary.server, interval.last()));
+    last.map(|(source, tag, interval)| Gtid {
+        source,
+        tag,
+        gno: interval.last(),
     })
 }
 
@@ -94,7 +137,8 @@ mod tests {
         }
     }
 
-    /// executed, owned, purged; log; what comes of it: have, expected again and behind, or what is missing.
+    /// executed, owned, purged; log; what comes of it: have, expected again and behind, or what is missing. Where something waits, what
+    /// is before it is not said to be there.
     #[test]
     fn where_to_begin() {
         let table = [
@@ -103,9 +147,13 @@ mod tests {
             (["1-5", "", ""], "1-3", Ok(["1-3", "", "4-5"])),
             (["1-5", "", "1-3"], "1-3", Ok(["1-3", "", "4-5"])),
             // The ACK for 6 was lost; 7 waits and never reached the ring.
-            (["1-5", "6-7", ""], "1-6", Ok(["1-5", "6", ""])),
+            (["1-5", "6-7", ""], "1-6", Ok(["1-4", "6", ""])),
             // 6 is missing before 7.
-            (["1-5", "6-7", ""], "1-5:7", Ok(["1-5", "7", ""])),
+            (["1-5", "6-7", ""], "1-5:7", Ok(["1-4", "7", ""])),
+            // Nothing that is executed can be had any more.
+            (["1-5", "6", "1-5"], "1-5", Ok(["1-5", "", ""])),
+            (["1-5", "6", "1-4"], "1-5", Ok(["1-4", "", ""])),
+            (["1-5", "6", "1-2"], "1-3", Ok(["1-2", "", "4-5"])),
             (
                 ["1-5:blue:1-2", "", ""],
                 "1-4:blue:1",
@@ -121,6 +169,7 @@ mod tests {
                 executed: set(executed),
                 owned: set(owned),
                 purged: set(purged),
+                server: SourceId(UUID.parse().unwrap()),
             };
             let found = attach(&primary, &set(log)).map_err(|refusal| match refusal {
                 AttachRefusal::PrimaryLacks { missing }
@@ -131,9 +180,34 @@ mod tests {
                     have: set(have),
                     expected_again: set(again),
                     behind: set(behind),
+                    awaited: Awaited::of(&primary),
                 })
                 .map_err(set);
             assert_eq!(found, expected, "{primary:?} {log}");
         }
+    }
+
+    #[test]
+    fn of_what_was_executed_before_what_waits_the_servers_own_last_one_comes_again() {
+        const OTHER: &str = "ffffffff-71ca-11e1-9e33-c80aa9429562";
+        let other: GtidSet = format!("{OTHER}:1-90").parse().unwrap();
+        let executed = set("1-5:blue:1-7").union(&other);
+        let primary = PrimaryGtids {
+            executed: executed.clone(),
+            owned: set("6"),
+            purged: GtidSet::new(),
+            server: SourceId(UUID.parse().unwrap()),
+        };
+        let have = attach(&primary, &executed).unwrap().have;
+        assert_eq!(executed.difference(&have), set("blue:7"));
+        let of_another_time = PrimaryGtids {
+            purged: set("1-5:blue:1-7"),
+            ..primary
+        };
+        let have = attach(&of_another_time, &executed).unwrap().have;
+        assert_eq!(
+            executed.difference(&have).to_string(),
+            format!("{OTHER}:90")
+        );
     }
 }

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use crate::ingest::ack_ledger::NotCommitted;
 use crate::ingest::attachment::AttachRefusal;
+use crate::ingest::awaited::NeverSent;
 use crate::ring::RingError;
 use crate::settings::{ApplyError, Finding};
 
@@ -30,6 +31,9 @@ pub enum IngestError {
     /// Primary and ring do not belong together.
     #[error(transparent)]
     Attach(#[from] AttachRefusal),
+    /// The dump passed over something that waits for an ACK.
+    #[error(transparent)]
+    NeverSent(#[from] NeverSent),
     /// The primary gave something that cannot be understood.
     #[error("the primary's {what} cannot be read: {reason}")]
     Unreadable {
@@ -50,6 +54,16 @@ pub enum IngestError {
     /// A proposal came to nothing.
     #[error(transparent)]
     NotCommitted(#[from] NotCommitted),
+}
+
+impl IngestError {
+    /// Whether the ring is what failed, and not the primary.
+    pub(crate) fn is_of_the_ring(&self) -> bool {
+        matches!(
+            self,
+            Self::LeadershipOver | Self::Ring(_) | Self::NotCommitted(_)
+        )
+    }
 }
 
 fn listed(findings: &[Finding]) -> String {

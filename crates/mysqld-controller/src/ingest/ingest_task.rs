@@ -15,7 +15,7 @@ use crate::ingest::error::IngestError;
 use crate::ingest::options::IngestOptions;
 use crate::ingest::reserve::Reserve;
 use crate::ingest::session::{LOOK_LASTS, Prospect, Session};
-use crate::ingest::status::{IngestFigures, IngestState, IngestStatus};
+use crate::ingest::status::{Failure, IngestFigures, IngestState, IngestStatus};
 use crate::ring::{LeaderTerm, Ring, Ticket};
 use crate::status::Readiness;
 
@@ -116,6 +116,7 @@ impl<R: Ring> Ingest<R> {
         let mut backoff = Backoff::new(self.options.retry.0, self.options.retry.1);
         let mut undecided = Vec::new();
         loop {
+            let acks = self.figures.acks();
             let attempt = tokio::select! {
                 biased;
                 () = self.ring.leadership_over(term) => return,
@@ -150,7 +151,12 @@ impl<R: Ring> Ingest<R> {
                 return;
             }
             let wait = backoff.fail();
-            self.fail(error.to_string(), wait);
+            let failure = Failure {
+                cause: error.to_string(),
+                acknowledged: self.figures.acks() > acks,
+                of_the_ring: error.is_of_the_ring(),
+            };
+            self.fail(failure, wait);
             tokio::select! {
                 () = self.ring.leadership_over(term) => return,
                 () = tokio::time::sleep(wait) => {}
@@ -177,14 +183,16 @@ impl<R: Ring> Ingest<R> {
         Session::open(&*self.ring, &self.options, reserve, prospect).await
     }
 
-    fn fail(&self, cause: String, wait: Duration) {
+    fn fail(&self, failure: Failure, wait: Duration) {
         // The same cause again and again is one line, not many.
-        if self.status.borrow().last_failure.as_ref() == Some(&cause) {
+        let cause = &failure.cause;
+        if self.status.borrow().last_failure.as_ref() == Some(cause) {
             debug!(retry_in = ?wait, "still not attached to the primary: {cause}");
         } else {
             warn!(retry_in = ?wait, "not attached to the primary: {cause}");
         }
-        self.go(IngestState::Failed { cause });
+        self.status
+            .send_modify(|status| status.fail(failure, Instant::now()));
     }
 
     fn go(&self, state: IngestState) {

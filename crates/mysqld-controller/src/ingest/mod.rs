@@ -4,6 +4,7 @@
 mod ack_ledger;
 mod acking;
 mod attachment;
+mod awaited;
 mod error;
 mod ingest_task;
 mod options;
@@ -15,7 +16,8 @@ mod status;
 
 pub use ack_ledger::{AckLedger, LedgerEntry, NotCommitted, Release, Wait};
 pub use attachment::{AttachRefusal, Attachment, PrimaryGtids, attach};
+pub use awaited::{Awaited, NeverSent};
 pub use error::IngestError;
 pub use ingest_task::Ingest;
 pub use options::{CommitObserver, IngestOptions};
-pub use status::{IngestFigures, IngestFiguresView, IngestState, IngestStatus};
+pub use status::{Failing, IngestFigures, IngestFiguresView, IngestState, IngestStatus};

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 use crate::ingest::ack_ledger::{LedgerEntry, Wait};
+use crate::ingest::awaited::Awaited;
 use crate::ingest::error::IngestError;
 use crate::ingest::options::{CommitObserver, IngestOptions};
 use crate::ingest::rotation::rotation_due;
@@ -32,12 +33,19 @@ pub(super) struct Shared<'a> {
     pub(super) all_permits: u32,
     /// Whether a rotation is on its way.
     pub(super) rotating: AtomicBool,
+    /// Whether something that waits in the primary has not come yet, so that nothing may be acknowledged. The ACK for what comes last
+    /// covers what came before.
+    pub(super) awaits: AtomicBool,
     /// Told once, when the ring is no longer behind.
     pub(super) caught_up: Notify,
 }
 
 impl<'a> Shared<'a> {
-    pub(super) fn new(figures: &'a IngestFigures, options: &'a IngestOptions) -> Self {
+    pub(super) fn new(
+        figures: &'a IngestFigures,
+        options: &'a IngestOptions,
+        awaits: bool,
+    ) -> Self {
         let all_permits = permits(options.in_flight_bytes, u32::MAX);
         Self {
             figures,
@@ -45,6 +53,7 @@ impl<'a> Shared<'a> {
             in_flight: Semaphore::new(all_permits as usize),
             all_permits,
             rotating: AtomicBool::new(false),
+            awaits: AtomicBool::new(awaits),
             caught_up: Notify::new(),
         }
     }
@@ -69,6 +78,8 @@ pub(super) struct Reading<'a, R: Ring> {
     pub(super) sequence: ProposalSequence,
     /// What the primary had at that moment and the log has not got yet.
     pub(super) behind: GtidSet,
+    /// What waited in the primary at that moment, and has to come.
+    pub(super) awaited: Awaited,
     pub(super) max_file_bytes: u64,
     pub(super) upstream_format: Bytes,
     /// Bytes of transactions that travelled alone since the last rotation here. The member's own disk may be behind the ring,
@@ -115,6 +126,11 @@ impl<R: Ring> Reading<'_, R> {
     async fn transaction(&mut self, transaction: FramedTransaction) -> Result<(), IngestError> {
         let came = Instant::now();
         let end = Some(transaction.end_position);
+        if !self.awaited.is_over() {
+            self.awaited.came(&transaction.gtid)?;
+            let awaits = !self.awaited.is_over();
+            self.shared.awaits.store(awaits, Ordering::Release);
+        }
         if self.log.gtids.contains(&transaction.gtid) {
             let wait = self.log.end.map_or(Wait::Nothing, Wait::Committed);
             return self.note(wait, end).await;

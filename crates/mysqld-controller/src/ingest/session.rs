@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::framing::TransactionFramer;
-use binlog_format::gtid::{GtidSet, parse_gtid_owned};
+use binlog_format::gtid::{GtidSet, SourceId, parse_gtid_owned};
 use bytes::Bytes;
 use mysql_link::{ConnectOptions, Connection, DumpOptions, ReplicationStream};
 use raft_types::{MAX_TRANSACTION_BYTES, ProposalSequence};
@@ -193,7 +193,7 @@ impl Session {
         let (waits_already, seen) = (self.waits_already, self.seen);
         let (events, acker) = self.stream.split();
         let (entries, inbox) = mpsc::channel(QUEUE);
-        let shared = Shared::new(figures, options);
+        let shared = Shared::new(figures, options, !self.attachment.awaited.is_over());
         let mut waiting = Waiting {
             ledger: AckLedger::default(),
             inbox,
@@ -210,6 +210,7 @@ impl Session {
             log: self.log,
             sequence: ProposalSequence::default(),
             behind: self.attachment.behind,
+            awaited: self.attachment.awaited,
             max_file_bytes: options.max_file_bytes,
             upstream_format: Bytes::new(),
             alone: 0,
@@ -310,6 +311,7 @@ async fn primary_gtids(control: &mut Connection) -> Result<PrimaryGtids, IngestE
     let owned = text(control, "gtid_owned").await?;
     let executed = text(control, "gtid_executed").await?;
     let purged = text(control, "gtid_purged").await?;
+    let server = text(control, "server_uuid").await?;
     let unreadable = |what| {
         move |error: binlog_format::gtid::ParseGtidError| IngestError::Unreadable {
             what,
@@ -324,6 +326,14 @@ async fn primary_gtids(control: &mut Connection) -> Result<PrimaryGtids, IngestE
         purged: purged
             .parse::<GtidSet>()
             .map_err(unreadable("gtid_purged"))?,
+        server: SourceId(
+            server
+                .parse()
+                .map_err(|error: uuid::Error| IngestError::Unreadable {
+                    what: "server_uuid",
+                    reason: error.to_string(),
+                })?,
+        ),
     })
 }
 

@@ -45,7 +45,32 @@ pub struct IngestStatus {
     pub since: Instant,
     /// Why the attachment before this one ended.
     pub last_failure: Option<String>,
+    failing: Option<Failing>,
 }
+
+/// Attempts to take the primary's transactions in that fail one after the other, without an ACK in between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failing {
+    /// When the first of them failed.
+    pub since: Instant,
+    /// Why the last one did.
+    pub cause: String,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) cause: String,
+    /// Whether something was acknowledged before.
+    pub(crate) acknowledged: bool,
+    /// Whether it is the ring's, and not the primary's: another primary would not help.
+    pub(crate) of_the_ring: bool,
+}
+
+/// An attachment that lasts so long is none of those that fail one after the other: longer than the dump may be silent.
+const LASTING: Duration = Duration::from_secs(10);
+/// What fails for less than this passes by itself, as a connection that ends.
+const PASSING: Duration = Duration::from_secs(2);
 
 impl IngestStatus {
     pub(crate) fn new(now: Instant) -> Self {
@@ -54,6 +79,7 @@ impl IngestStatus {
             term: None,
             since: now,
             last_failure: None,
+            failing: None,
         }
     }
 
@@ -67,10 +93,42 @@ impl IngestStatus {
         matches!(self.state, IngestState::CatchingUp | IngestState::Attached)
     }
 
+    /// What keeps the primary's transactions from coming in, if attempts fail one after the other. One that has come about and
+    /// neither lasted nor acknowledged anything is still one of them.
+    pub fn failing(&self, now: Instant) -> Option<&Failing> {
+        let tries = match self.state {
+            IngestState::Attaching | IngestState::Failed { .. } => true,
+            IngestState::CatchingUp | IngestState::Attached => !self.has_lasted(now),
+            IngestState::Idle | IngestState::Settling { .. } => false,
+        };
+        let failing = self.failing.as_ref().filter(|_| tries)?;
+        (now.saturating_duration_since(failing.since) >= PASSING).then_some(failing)
+    }
+
+    fn has_lasted(&self, now: Instant) -> bool {
+        self.takes_in() && now.saturating_duration_since(self.since) >= LASTING
+    }
+
+    /// Notes that an attempt has failed.
+    pub(crate) fn fail(&mut self, failure: Failure, now: Instant) {
+        let goes_on = !failure.acknowledged && !self.has_lasted(now);
+        let before = self.failing.take().filter(|_| goes_on);
+        if !failure.of_the_ring {
+            self.failing = Some(Failing {
+                since: before.map_or(now, |before| before.since),
+                cause: failure.cause.clone(),
+            });
+        }
+        let cause = failure.cause;
+        self.go(IngestState::Failed { cause }, now);
+    }
+
     /// Moves to the next state; attempts that fail one after the other keep their time.
     pub(crate) fn go(&mut self, state: IngestState, now: Instant) {
-        if let IngestState::Failed { cause } = &state {
-            self.last_failure = Some(cause.clone());
+        match &state {
+            IngestState::Failed { cause } => self.last_failure = Some(cause.clone()),
+            IngestState::Idle => self.failing = None,
+            _ => {}
         }
         let trying = |state: &IngestState| {
             matches!(state, IngestState::Attaching | IngestState::Failed { .. })
@@ -192,6 +250,10 @@ impl IngestFigures {
             .fetch_max(release.longest_wait.as_micros() as u64, Ordering::Relaxed);
     }
 
+    pub(crate) fn acks(&self) -> u64 {
+        self.acks.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn acknowledged(&self) {
         add(&self.acks, 1);
     }
@@ -234,6 +296,51 @@ mod tests {
         status.go(IngestState::Attached, at(5));
         assert_eq!(status.since, at(5));
         assert!(status.is_attached());
+    }
+
+    #[test]
+    fn what_is_attached_to_and_fails_again_without_an_ack_fails_all_the_time() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let failure = |acknowledged, of_the_ring| Failure {
+            cause: "lost events".to_owned(),
+            acknowledged,
+            of_the_ring,
+        };
+        let fails_since = |status: &IngestStatus, second| {
+            let failing = status.failing(at(second));
+            failing.map(|failing| failing.since.duration_since(began).as_secs())
+        };
+        let mut status = IngestStatus::new(at(0));
+        status.go(IngestState::Attached, at(0));
+        status.fail(failure(false, false), at(60));
+        assert_eq!(fails_since(&status, 61), None);
+        assert_eq!(fails_since(&status, 62), Some(60));
+        for second in 63..90 {
+            status.go(IngestState::Attaching, at(second));
+            assert_eq!(fails_since(&status, second), Some(60));
+            status.go(IngestState::CatchingUp, at(second));
+            status.go(IngestState::Attached, at(second));
+            assert_eq!(fails_since(&status, second), Some(60));
+            status.fail(failure(false, false), at(second));
+            assert_eq!(fails_since(&status, second), Some(60));
+        }
+        // One that lasts is none of them, nor is one that acknowledges.
+        status.go(IngestState::Attached, at(90));
+        assert_eq!(fails_since(&status, 99), Some(60));
+        assert_eq!(fails_since(&status, 100), None);
+        status.fail(failure(false, false), at(101));
+        assert_eq!(fails_since(&status, 103), Some(101));
+        status.go(IngestState::Attached, at(104));
+        status.fail(failure(true, false), at(105));
+        assert_eq!(fails_since(&status, 107), Some(105));
+        // What the ring does not take, another primary's would not be taken either.
+        status.fail(failure(false, true), at(108));
+        assert_eq!(fails_since(&status, 118), None);
+        status.fail(failure(false, false), at(120));
+        status.go(IngestState::Idle, at(121));
+        status.go(IngestState::Attaching, at(122));
+        assert_eq!(fails_since(&status, 123), None);
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub(crate) use crate::settings::no_waiting::switch_off;
 pub use crate::settings::no_waiting::{StopWaitingError, stop_waiting_for_acks};
 pub(crate) use crate::settings::observed::says_on;
 pub use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncReplica};
+pub(crate) use crate::settings::plan::FORCE_REDO_LOG;
 pub use crate::settings::plan::{Phase, Plan, Statement};
 pub(crate) use crate::settings::preflight::TIMEOUT_MS;
 pub use crate::settings::preflight::{is_effectively_infinite, preflight};

@@ -5,6 +5,10 @@ use crate::settings::finding::{Check, Requirements};
 use crate::settings::observed::{Observed, SemiSyncNames};
 use crate::settings::preflight::{TIMEOUT_MS, preflight, quoted};
 
+const REDO_FLUSH: &str = "innodb_flush_log_at_trx_commit";
+/// Has each commit be durable in InnoDB.
+pub(crate) const FORCE_REDO_LOG: &str = "SET GLOBAL innodb_flush_log_at_trx_commit = 1";
+
 /// When the statements of a plan may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -56,11 +60,7 @@ impl Plan {
         let timeout = TIMEOUT_MS.to_string();
         for (check, name, value) in [
             (Check::SyncBinlog, "sync_binlog".to_owned(), "1"),
-            (
-                Check::RedoFlush,
-                "innodb_flush_log_at_trx_commit".to_owned(),
-                "1",
-            ),
+            (Check::RedoFlush, REDO_FLUSH.to_owned(), "1"),
             (
                 Check::BinlogErrorAction,
                 "binlog_error_action".to_owned(),
@@ -97,6 +97,17 @@ impl Plan {
                 names.enabled()
             )));
         }
+        Self { statements }
+    }
+
+    /// The plan for a server that follows. What is applied there is in InnoDB alone, while a binlog file that begins names every
+    /// executed GTID, and the system writes it when it likes: were the redo log not forced, GTIDs could outlive their rows.
+    pub fn of_a_follower(observed: &Observed, requirements: &Requirements) -> Self {
+        let forced = observed.variable(REDO_FLUSH).is_none_or(|now| now == "1");
+        let statements = match requirements.manage_settings && !forced {
+            true => vec![Statement::Set(FORCE_REDO_LOG.to_owned())],
+            false => Vec::new(),
+        };
         Self { statements }
     }
 

@@ -346,6 +346,8 @@ impl UndoCheck {
             EventType::Query => self.statement(event),
             EventType::TransactionPayload => self.payload(event, limit),
             EventType::Xid | EventType::XaPrepare => Ok(()),
+            // A statement that was done and had no room in the binlog's cache, in a table of an engine without transactions.
+            EventType::Incident => Err("it changes something that is not in the binlog".to_owned()),
             _ => {
                 self.changes = true;
                 Ok(())

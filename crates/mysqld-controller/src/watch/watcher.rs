@@ -299,19 +299,27 @@ impl Watcher {
         let protection = judge(&observed, requirements);
         let attached = self.ingest.borrow().is_attached();
         let mut mended = false;
-        if attached && !protection.is_protected() {
-            let plan = Plan::make(&observed, requirements, Phase::Attached);
-            if !plan.is_empty() {
-                apply(&mut connection, &plan, observed.is_super_read_only())
-                    .await
-                    .map_err(|error| Failed {
-                        cause: format!("the drift could not be mended: {error}"),
-                        silent: false,
-                        gone: false,
-                        locked_out: false,
-                    })?;
-                mended = true;
+        let plan = match (follows, attached && !protection.is_protected()) {
+            (true, _) => Plan::of_a_follower(&observed, requirements),
+            (false, true) => Plan::make(&observed, requirements, Phase::Attached),
+            (false, false) => Plan::default(),
+        };
+        if !plan.is_empty() {
+            if follows {
+                warn!(
+                    "innodb_flush_log_at_trx_commit is not 1 on a mysqld that follows, where a cut of the power would cost rows and \
+                     not their GTIDs: it is set to 1"
+                );
             }
+            apply(&mut connection, &plan, observed.is_super_read_only())
+                .await
+                .map_err(|error| Failed {
+                    cause: format!("the drift could not be mended: {error}"),
+                    silent: false,
+                    gone: false,
+                    locked_out: false,
+                })?;
+            mended = true;
         }
         if attached {
             self.connection = Some(connection);

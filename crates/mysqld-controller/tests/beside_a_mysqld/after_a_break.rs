@@ -80,7 +80,8 @@ async fn an_acker_that_comes_back_releases_what_waits_in_mysqld() -> Result<()> 
     ring.commit_up_to(before + 3);
     finish(second).await?;
     finish(third).await?;
-    assert_eq!(ingest.figures.view(Instant::now()).known_total, 2);
+    // These two, and what is before them.
+    assert_eq!(ingest.figures.view(Instant::now()).known_total, 3);
     assert_eq!(ring.gtids(), server.client().gtid_executed()?);
     ingest.stop().await
 }
@@ -283,7 +284,7 @@ async fn what_blocks_an_attachment_to_mysqld_is_named() -> Result<()> {
     ingest.stop().await
 }
 
-/// mysqld begins a new file only when no commit waits, and holds the binlog's lock until then. Nothing
+/// mysqld begins a new file only when no commit of a storage engine waits, and holds the binlog's lock until then. Nothing
 /// on the way to an ACK may need that lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_that_wants_to_rotate_while_commits_wait_is_attached_to() -> Result<()> {
@@ -315,6 +316,87 @@ async fn a_mysqld_that_wants_to_rotate_while_commits_wait_is_attached_to() -> Re
     )
     .await?;
     assert_eq!(ring.gtids(), server.client().gtid_executed()?);
+    ingest.stop().await
+}
+
+/// `FLUSH BINARY LOGS` does not wait for what is not prepared in a storage engine, and what is before the new file does not name what
+/// waits: a dump that begins there passes over it, and the next ACK would let it through.
+async fn what_waits_in_a_file_that_was_ended_comes(before: &str, waiting: &str) -> Result<()> {
+    let server = launch(&[])?;
+    let client = server.client();
+    client.sql("CREATE TABLE d.m (id INT) ENGINE = MyISAM")?;
+    let (ring, ingest) = attached(&server).await?;
+    finish(client.start_sql(before)?).await?;
+    ingest.stop().await?;
+    let executed = client.gtid_executed()?;
+    let mut waits = client.start_sql(waiting)?;
+    eventually("it waits", || {
+        Ok(!client.variable("gtid_owned")?.is_empty())
+    })
+    .await?;
+    for _ in 0..2 {
+        finish(client.start_sql("FLUSH BINARY LOGS")?).await?;
+    }
+    still_waits(&mut waits).await?;
+    assert_eq!(client.gtid_executed()?, executed);
+
+    let mut ingest = Running::start(&ring, ingest_options(&server));
+    ingest.attached().await?;
+    finish(waits).await?;
+    finish(client.start_sql("INSERT INTO d.t VALUES (2, '')")?).await?;
+    assert_eq!(ring.gtids(), client.gtid_executed()?);
+    assert_eq!(ingest.figures.view(Instant::now()).attachments_total, 1);
+    ingest.stop().await
+}
+
+const PREPARED: &str = "XA START 'x'; INSERT INTO d.t VALUES (1, ''); XA END 'x'; XA PREPARE 'x'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_xa_commit_in_a_file_that_mysqld_has_ended_comes() -> Result<()> {
+    what_waits_in_a_file_that_was_ended_comes(PREPARED, "XA COMMIT 'x'").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_xa_rollback_in_a_file_that_mysqld_has_ended_comes() -> Result<()> {
+    what_waits_in_a_file_that_was_ended_comes(PREPARED, "XA ROLLBACK 'x'").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_to_myisam_in_a_file_that_mysqld_has_ended_comes() -> Result<()> {
+    let before = "INSERT INTO d.t VALUES (1, '')";
+    what_waits_in_a_file_that_was_ended_comes(before, "INSERT INTO d.m VALUES (1)").await
+}
+
+/// The same with nothing before it that could be asked for: it is not sent, so it is never acknowledged, and neither is what is behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_mysqld_passes_over_is_not_let_through() -> Result<()> {
+    let server = launch(&[])?;
+    let client = server.client();
+    client.sql("CREATE TABLE d.m (id INT) ENGINE = MyISAM")?;
+    let (ring, ingest) = attached(&server).await?;
+    ingest.stop().await?;
+    client.sql("FLUSH BINARY LOGS; PURGE BINARY LOGS TO 'binlog.000002'")?;
+    let executed = client.gtid_executed()?;
+    assert_eq!(client.variable("gtid_purged")?, executed);
+    let mut waits = client.start_sql("INSERT INTO d.m VALUES (1)")?;
+    eventually("it waits", || {
+        Ok(!client.variable("gtid_owned")?.is_empty())
+    })
+    .await?;
+    finish(client.start_sql("FLUSH BINARY LOGS")?).await?;
+
+    let mut ingest = Running::start(&ring, ingest_options(&server));
+    ingest.attached().await?;
+    let mut newer = client.start_sql("INSERT INTO d.t VALUES (2, '')")?;
+    let cause = ingest.failed().await?;
+    assert!(
+        cause.contains("mysqld did not send") && cause.contains(&client.variable("server_uuid")?),
+        "{cause}"
+    );
+    still_waits(&mut waits).await?;
+    still_waits(&mut newer).await?;
+    assert_eq!(client.gtid_executed()?, executed);
+    assert_eq!(ring.gtids(), executed);
     ingest.stop().await
 }
 

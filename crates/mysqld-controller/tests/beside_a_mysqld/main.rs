@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "all of this is test")]
 
 mod a_commit_waits_for_the_ring;
+mod a_follower_becomes_the_primary;
 mod after_a_break;
 mod conversions;
 mod copied_beside_itself;

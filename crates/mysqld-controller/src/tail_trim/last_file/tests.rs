@@ -235,6 +235,33 @@ fn damage_behind_a_statement_that_is_a_transaction_is_not_in_it() {
     assert_eq!(plan(&bytes, &[has].into_iter().collect()), cut);
 }
 
+/// As a write to MyISAM that has no room in the statement cache is logged: a GTID, and that events are lost.
+#[test]
+fn what_an_incident_stands_for_is_not_undone() {
+    let bytes = golden("no_checksum");
+    let (_, transactions) = contents(&bytes);
+    let [(_, has), (at, lacks), ..] = transactions[..] else {
+        panic!("{transactions:?}");
+    };
+    let gtid_event = at.0 as usize;
+    let size = u32::from_le_bytes(bytes[gtid_event + 9..][..4].try_into().unwrap());
+    let mut file = bytes[..gtid_event + size as usize].to_vec();
+    let body = b"\x01\x00\x04lost";
+    let end = file.len() + HEADER_LEN + body.len();
+    file.extend(bytes[gtid_event..][..HEADER_LEN].iter());
+    let header = end - body.len() - HEADER_LEN;
+    file[header + 4] = EventType::Incident.code();
+    file[header + 9..][..4].copy_from_slice(&((HEADER_LEN + body.len()) as u32).to_le_bytes());
+    file[header + 13..][..4].copy_from_slice(&(end as u32).to_le_bytes());
+    file.extend(body);
+    match plan(&file, &[has].into_iter().collect()) {
+        Plan::Refuse(Refusal::CannotBeUndone { gtid, .. }) => assert_eq!(gtid, lacks),
+        other => panic!("{other:?}"),
+    }
+    let both = [has, lacks].into_iter().collect();
+    assert_eq!(plan(&file, &both), Plan::Keep(Keep::AllCommitted));
+}
+
 #[test]
 fn what_a_header_says() {
     let header = |name: &str| match open(&golden(name)).1 {

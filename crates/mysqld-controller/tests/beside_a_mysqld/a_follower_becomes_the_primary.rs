@@ -1,0 +1,162 @@
+//! A mysqld that follows, and what must not keep it from being the primary, or be lost there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use mysqld_controller::LeaderTerm;
+use mysqld_controller::apply::{FollowOptions, backup_under_way};
+use mysqld_controller::status::{RoleState, RoleStatus};
+use mysqld_controller::watch::{WatchOptions, Watcher};
+use raft_types::MemberId;
+use testkit::mysqld::Mysqld;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::primary::{
+    Controlled, LIMIT, Running, connect, controller_options, eventually, ingest_options, launch,
+    requirements,
+};
+use crate::ring_in_memory::{Leadership, MemoryRing};
+
+const TERM: LeaderTerm = LeaderTerm(2);
+
+/// A server that has all of the ring's log and follows it.
+struct Follower {
+    server: Mysqld,
+    ring: Arc<MemoryRing>,
+    role: watch::Receiver<RoleStatus>,
+    ingest: Running,
+    stop: CancellationToken,
+    tasks: Vec<JoinHandle<()>>,
+    _member_dir: tempfile::TempDir,
+}
+
+impl Follower {
+    async fn start(adjust: impl FnOnce(&mut FollowOptions)) -> Result<Self> {
+        let server = launch(&[])?;
+        let account = connect(&server.socket());
+        let ring = MemoryRing::new();
+        ring.invent(&server.client().gtid_executed()?);
+        ring.set_leadership(Leadership::Elsewhere(MemberId(2)));
+        let ingest = Running::start(&ring, ingest_options(&server));
+        let mut watching = WatchOptions::new(account.clone(), requirements());
+        watching.interval = Duration::from_millis(200);
+        let (watcher, reports) = Watcher::new(watching, ingest.status.clone(), ingest.readiness());
+        let member_dir = tempfile::tempdir()?;
+        let mut follow = FollowOptions::new(account.clone(), member_dir.path());
+        adjust(&mut follow);
+        let mut options = controller_options(account);
+        options.apply = Some(follow);
+        let Controlled {
+            controller,
+            mut status,
+            ..
+        } = Controlled::new(&ring, options, &reports, &ingest);
+        let role = status.role.take().expect("it is applied to");
+        let stop = CancellationToken::new();
+        let tasks = vec![
+            tokio::spawn(watcher.run(stop.clone())),
+            tokio::spawn(controller.run(stop.clone())),
+        ];
+        let follower = Self {
+            server,
+            ring,
+            role,
+            ingest,
+            stop,
+            tasks,
+            _member_dir: member_dir,
+        };
+        follower.is(|state| *state == RoleState::Following).await?;
+        Ok(follower)
+    }
+
+    async fn is(&self, what: impl Fn(&RoleState) -> bool) -> Result<RoleState> {
+        let mut watched = self.role.clone();
+        let reached = watched.wait_for(|role| what(&role.state));
+        match tokio::time::timeout(LIMIT, reached).await {
+            Ok(role) => Ok(role?.state.clone()),
+            Err(_) => anyhow::bail!("it is {:?}", *self.role.borrow()),
+        }
+    }
+
+    fn binlog_files(&self) -> Result<String> {
+        self.server
+            .client()
+            .value("SELECT COUNT(*) FROM performance_schema.file_instances WHERE FILE_NAME REGEXP 'binlog.[0-9]+$'")
+    }
+
+    async fn end(self) -> Result<()> {
+        self.stop.cancel();
+        for task in self.tasks {
+            task.await?;
+        }
+        self.ingest.stop().await
+    }
+}
+
+/// A backup that runs for hours, on the server that is to be the primary.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_does_not_keep_a_follower_from_being_the_primary() -> Result<()> {
+    let follower = Follower::start(|_| {}).await?;
+    let account = connect(&follower.server.socket());
+    let backup = "LOCK INSTANCE FOR BACKUP; SELECT SLEEP(1000)";
+    let backup = follower.server.client().start_sql(backup)?;
+    let deadline = tokio::time::Instant::now() + LIMIT;
+    while backup_under_way(&account)
+        .await
+        .map_err(anyhow::Error::msg)?
+        .is_none()
+    {
+        anyhow::ensure!(tokio::time::Instant::now() < deadline, "no backup is seen");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    follower.ring.set_leadership(Leadership::Serving(TERM));
+    follower.is(|state| *state == RoleState::Primary).await?;
+    let ended = tokio::task::spawn_blocking(move || backup.finish(LIMIT)).await?;
+    assert!(ended.is_err(), "the backup goes on");
+    follower.end().await
+}
+
+/// Where nothing may be killed, the way is tried again and again, and no attempt leaves a file.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_that_may_not_be_killed_is_named_and_no_file_is_begun_meanwhile() -> Result<()> {
+    let follower = Follower::start(|options| options.kills_backups = false).await?;
+    let before = follower.binlog_files()?;
+    let backup = "LOCK INSTANCE FOR BACKUP; SELECT SLEEP(1000)";
+    let backup = follower.server.client().start_sql(backup)?;
+    let locked =
+        "SELECT COUNT(*) FROM performance_schema.metadata_locks WHERE OBJECT_TYPE = 'BACKUP LOCK'";
+    eventually("the backup has its lock", || {
+        Ok(follower.server.client().value(locked)? == "1")
+    })
+    .await?;
+    follower.ring.set_leadership(Leadership::Serving(TERM));
+    let waits = follower
+        .is(|state| matches!(state, RoleState::Waiting { what } if what.contains("LOCK INSTANCE FOR BACKUP")));
+    waits.await?;
+    // Some more attempts.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(follower.binlog_files()?, before);
+    let session = follower
+        .server
+        .client()
+        .value("SELECT PROCESSLIST_ID FROM performance_schema.threads WHERE PROCESSLIST_INFO LIKE 'SELECT SLEEP%'")?;
+    follower.server.client().sql(&format!("KILL {session}"))?;
+    follower.is(|state| *state == RoleState::Primary).await?;
+    drop(backup);
+    follower.end().await
+}
+
+/// A binlog file names GTIDs whose rows are in InnoDB alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_followers_redo_log_is_forced_whatever_it_was_set_to() -> Result<()> {
+    let follower = Follower::start(|_| {}).await?;
+    let client = follower.server.client();
+    let forced = || Ok(client.variable("innodb_flush_log_at_trx_commit")? == "1");
+    client.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 2")?;
+    eventually("the redo log is forced again", forced).await?;
+    follower.end().await
+}
