@@ -96,7 +96,9 @@ fn may_pass(error: &PromotionError) -> bool {
             | PromotionRefusal::NoMockElection(_)
             | PromotionRefusal::NoTarget(_)
             | PromotionRefusal::Busy => true,
-            PromotionRefusal::Witness(_) | PromotionRefusal::NotServing(_) => false,
+            PromotionRefusal::Witness(_)
+            | PromotionRefusal::NotServing(_)
+            | PromotionRefusal::Paused(_) => false,
         },
         PromotionError::Move { .. } | PromotionError::FellBehind { .. } => true,
         // Each attempt holds clients up; what commits so slowly goes on while mysqld ends, and then it is tried once more.
@@ -130,6 +132,7 @@ mod tests {
         assert!(refused(PromotionRefusal::Busy));
         assert!(!refused(PromotionRefusal::Witness(MemberId(2))));
         assert!(!refused(PromotionRefusal::NotServing("cut off".to_owned())));
+        assert!(!refused(PromotionRefusal::Paused(MemberId(1))));
         assert!(!may_pass(&PromotionError::Drain {
             why: "one commit waits".to_owned(),
             home: Region("a".to_owned()),

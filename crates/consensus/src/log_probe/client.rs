@@ -12,7 +12,9 @@ use futures::{FutureExt, Stream, StreamExt, stream};
 use openraft::OptionalSend;
 use openraft::errors::{ReplicationClosed, StreamingError};
 use openraft::network::{NetSnapshot, NetStreamAppend, RPCOption, RaftNetworkFactory};
-use openraft::raft::{AppendEntriesRequest, SnapshotResponse, StreamAppendResult};
+use openraft::raft::{
+    AppendEntriesRequest, SnapshotResponse, StreamAppendError, StreamAppendResult,
+};
 use openraft::type_config::alias::SnapshotOf;
 use raft_types::{MemberId, MemberRecord, OfferedStart, OwnLog, TypeConfig, Vote};
 use tokio::sync::Mutex as AsyncMutex;
@@ -67,7 +69,7 @@ where
         };
         LogProbeClient {
             inner: self.inner.new_client(target, record).await,
-            followed: Some(search.shared.clone()),
+            followed: search.shared.clone(),
             search: Some(search),
         }
     }
@@ -80,7 +82,7 @@ where
     ) -> Self::Network {
         LogProbeClient {
             inner: self.inner.new_heartbeat_client(target, record).await,
-            followed: None,
+            followed: self.followers.of(target, record.incarnation),
             search: None,
         }
     }
@@ -92,7 +94,7 @@ where
     ) -> Self::Network {
         LogProbeClient {
             inner: self.inner.new_snapshot_client(target, record).await,
-            followed: Some(self.followers.of(target, record.incarnation)),
+            followed: self.followers.of(target, record.incarnation),
             search: None,
         }
     }
@@ -101,7 +103,7 @@ where
 /// A client of [`LogProbe`].
 pub struct LogProbeClient<N> {
     inner: N,
-    followed: Option<Arc<Shared>>,
+    followed: Arc<Shared>,
     search: Option<Search<N>>,
 }
 
@@ -341,7 +343,20 @@ impl<N: ReportingNetwork> NetStreamAppend<TypeConfig> for LogProbeClient<N> {
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
         let Some(search) = &mut self.search else {
-            return self.inner.stream_append(requests, option);
+            // A heartbeat names what the engine was told: its conflict is the first sign that the follower has lost that.
+            let (answers, followed) = (
+                self.inner.stream_append(requests, option),
+                self.followed.clone(),
+            );
+            return async move {
+                let answers = answers.await?.inspect(move |answer| {
+                    if let Ok(Err(StreamAppendError::Conflict(at))) = answer {
+                        followed.change(|known| known.lacks(*at));
+                    }
+                });
+                Ok(answers.boxed())
+            }
+            .boxed();
         };
         let session = Session::Searching {
             inner: &mut self.inner,
@@ -367,20 +382,16 @@ impl<N: ReportingNetwork> NetSnapshot<TypeConfig> for LogProbeClient<N> {
         option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         let upto = snapshot.meta.last_log_id;
-        let forget = |followed: &Option<Arc<Shared>>| {
-            if let Some(followed) = followed {
-                followed.change(|known| known.forget());
-            }
-        };
-        forget(&self.followed);
+        let forget = || self.followed.change(|known| known.forget());
+        forget();
         let sent = self
             .inner
             .full_snapshot(vote, snapshot, cancel, option)
             .await;
         // Whatever was answered meanwhile is from before.
-        forget(&self.followed);
-        if let (Ok(_), Some(followed)) = (&sent, &self.followed) {
-            followed.lock().acknowledge(&vote, upto);
+        forget();
+        if sent.is_ok() {
+            self.followed.lock().acknowledge(&vote, upto);
         }
         sent
     }

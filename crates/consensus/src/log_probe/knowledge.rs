@@ -11,7 +11,9 @@
 //!   below the lease the follower, which listened after the sending, has not voted for another.
 //!
 //! Within a term a follower never drops an entry that it has in common with its leader, so what was in
-//! common once stays so, and an answer from here is an acknowledgement that comes late.
+//! common once stays so, and an answer from here is an acknowledgement that comes late. Only a disk that loses what was
+//! acknowledged makes that untrue, under the same leader too. The follower says so by a conflict at an entry that it is
+//! known to have; then nothing is known any more, not even what the engine was told: the engine takes that back itself.
 
 #[cfg(test)]
 mod tests;
@@ -97,7 +99,7 @@ pub(super) struct Knowledge {
     /// When the last exchange that counts was sent.
     fresh_from: Option<Instant>,
     /// The highest entry that the engine was told to be equal; it is not told less later, so this
-    /// outlives forgetting.
+    /// outlives forgetting. Only the follower's own word that it lacks the entry ends it.
     acknowledged: Option<LogId>,
     /// Counts what made older exchanges worthless.
     epoch: u64,
@@ -163,7 +165,8 @@ impl Knowledge {
         }
         match result {
             Ok(Some(log_id)) => self.raise(exchange, *log_id),
-            Ok(None) | Err(StreamAppendError::Conflict(_)) => {}
+            Ok(None) => {}
+            Err(StreamAppendError::Conflict(at)) => self.lacks(*at),
             Err(StreamAppendError::HigherVote(_)) => self.forget(),
         }
         if let Some((own, theirs)) = reports
@@ -190,6 +193,15 @@ impl Knowledge {
             if self.matched.is_some() {
                 self.matched = self.matched.max(log_id);
             }
+        }
+    }
+
+    /// The follower says that it does not have this entry. If it is known to have it, it has lost the end of its log, and has said
+    /// nothing yet about the log that it has now. (An old answer may look the same; it costs one exchange.)
+    pub(super) fn lacks(&mut self, log_id: LogId) {
+        if Some(log_id) <= self.acknowledged.max(self.matched) {
+            self.acknowledged = None;
+            self.forget();
         }
     }
 

@@ -10,7 +10,7 @@
 //! [`LogProbe`] is put around the factory with which a member is started. For that the network has to be
 //! a [`ReportingNetwork`]: the sending end hands on which requests want a report and gives it back with the
 //! answer, the receiving end reads [`raft_types::OwnLog::report`] when its engine has answered. Heartbeats
-//! go past it.
+//! go past it; of their answers only a conflict is heard.
 
 mod client;
 pub(crate) mod divergence;

@@ -26,7 +26,7 @@ use crate::reconfiguration::members::ReconfigurationError;
 use crate::reconfiguration::pause::{PauseError, PauseRequest};
 use crate::reconfiguration::pinned_primary::RingPause;
 use crate::reconfiguration::promotion::{
-    Promoted, PromotionError, PromotionProgress, PromotionRefusal,
+    Promoted, PromotionCause, PromotionError, PromotionProgress, PromotionRefusal,
 };
 use crate::reconfiguration::scheduled_switchover::ScheduledSwitchover;
 use crate::reconfiguration::updates::{Amendment, RecordChange, RulesChange};
@@ -47,8 +47,9 @@ impl Member {
         leadership_transfer::transfer(&self.0.core, &self.0.calls, to).await
     }
 
-    /// Promotes a database member of this or another region, and waits for the end of it. What is under way can be
-    /// followed through `progress`. It goes on when this call is dropped.
+    /// Promotes a database member of this or another region, as an operator ordered it, and waits for the end of it. What is under
+    /// way can be followed through `progress`. It goes on when this call is dropped. While failover is paused, the primary's place
+    /// is the target's from then on.
     ///
     /// # Errors
     /// [`PromotionError`]; it says what the ring does then.
@@ -57,11 +58,12 @@ impl Member {
         to: MemberId,
         progress: watch::Sender<PromotionProgress>,
     ) -> Result<Promoted, PromotionError> {
-        self.promote_while(to, progress, || true).await
+        self.promoted(to, PromotionCause::Ordered, progress, || true)
+            .await
     }
 
-    /// The same for a reason that may pass: it is broken off when it is not `needed` any more by the time at which clients would
-    /// notice it.
+    /// The same for a reason of this member's own, which may pass: it is broken off when it is not `needed` any more by the time at
+    /// which clients would notice it, and refused while failover is paused.
     ///
     /// # Errors
     /// [`PromotionError`]; it says what the ring does then.
@@ -71,11 +73,21 @@ impl Member {
         progress: watch::Sender<PromotionProgress>,
         needed: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Result<Promoted, PromotionError> {
+        self.promoted(to, PromotionCause::Automatic, progress, needed)
+            .await
+    }
+
+    async fn promoted(
+        &self,
+        to: MemberId,
+        cause: PromotionCause,
+        progress: watch::Sender<PromotionProgress>,
+        needed: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Result<Promoted, PromotionError> {
         let (core, calls) = (self.0.core.clone(), self.0.calls.clone());
-        let promoting =
-            tokio::spawn(
-                async move { promotion::promote(&core, &calls, to, &progress, &needed).await },
-            );
+        let promoting = tokio::spawn(async move {
+            promotion::promote(&core, &calls, to, cause, &progress, &needed).await
+        });
         promoting
             .await
             .unwrap_or_else(|error| Err(PromotionError::Unknown(error.to_string())))
@@ -89,13 +101,14 @@ impl Member {
     /// Gives the leadership to who is fit for it, in this region or another, because this member is about to stop.
     ///
     /// # Errors
-    /// [`PromotionError`] when nobody is fit, or it did not come to its end.
+    /// [`PromotionError`] when nobody is fit, failover is paused, or it did not come to its end.
     pub async fn give_leadership_away(&self) -> Result<Promoted, PromotionError> {
         let (target, _) = self
             .transfer_target()
             .await
             .map_err(PromotionRefusal::NoTarget)?;
-        self.promote(target, watch::Sender::default()).await
+        self.promote_while(target, watch::Sender::default(), || true)
+            .await
     }
 
     /// Pauses failover, or changes the terms of the pause that stands: nobody but the present primary, or who was it when

@@ -21,6 +21,7 @@ use crate::history::{HistoryEvent, Named};
 use crate::lease::leadership::Leadership;
 use crate::member::core::MemberCore;
 use crate::quorum::{QuorumPlan, RingRules, VoterSets, is_near, plan};
+use crate::reconfiguration::promotion::PromotionCause;
 use crate::reconfiguration::scheduled_switchover::{ScheduledSwitchover, Turn};
 use crate::reconfiguration::{pause, promotion, scheduled_switchover};
 use crate::ring_view::RingView;
@@ -401,7 +402,8 @@ async fn switch_over(
         .member(core.id)
         .map(|own| Named::of(core.id, &own.record));
     let named = view.member(to).map(|peer| Named::of(to, &peer.record));
-    let promoted = promotion::promote(core, calls, to, &watch::Sender::default(), &|| true).await;
+    let (ordered, progress) = (PromotionCause::Ordered, watch::Sender::default());
+    let promoted = promotion::promote(core, calls, to, ordered, &progress, &|| true).await;
     promoted.map_err(|error| failed(error.to_string()))?;
     if let (Some(from), Some(to)) = (from, named) {
         let why = "scheduled switchover".to_owned();

@@ -60,6 +60,16 @@ impl PromotionPhase {
     }
 }
 
+/// Whose wish a promotion is. What it does while failover is paused depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PromotionCause {
+    /// An operator ordered it: the place that a pause keeps is the target's from then on.
+    Ordered,
+    /// A leader gives way by itself. Refused while a pause keeps the place for another member than the target, and that is looked
+    /// at behind the reconfiguration lock: the pause may have been ordered after the target was chosen.
+    Automatic,
+}
+
 /// How far a promotion is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromotionProgress {
@@ -171,6 +181,9 @@ pub enum PromotionRefusal {
     /// Nobody can take the leadership.
     #[error("no member can take over the leadership: {0}")]
     NoTarget(String),
+    /// Nobody ordered it, and a pause keeps the primary's place for this member.
+    #[error("failover is paused, and member {0} stays the primary; `witness resume` ends that")]
+    Paused(MemberId),
     /// Something else changes the members, the quorum or the leader.
     #[error(
         "another change of the quorum, the members or the leader is under way; wait for its end"
@@ -289,6 +302,7 @@ pub(crate) async fn promote(
     core: &Arc<MemberCore>,
     calls: &Arc<dyn MemberCalls>,
     to: MemberId,
+    cause: PromotionCause,
     progress: &watch::Sender<PromotionProgress>,
     needed: &(dyn Fn() -> bool + Send + Sync),
 ) -> Result<Promoted, PromotionError> {
@@ -302,6 +316,9 @@ pub(crate) async fn promote(
     let _lock = lock.await.map_err(|_| PromotionRefusal::Busy)?;
     let view = core.ring_view();
     let paused = view.pause().filter(|paused| paused.primary != to);
+    if let (Some(paused), PromotionCause::Automatic) = (&paused, cause) {
+        return Err(PromotionRefusal::Paused(paused.primary).into());
+    }
     if let Some(paused) = paused.as_ref().filter(|_| view.leads && to == core.id) {
         return take_the_place(core, paused, clock).await;
     }

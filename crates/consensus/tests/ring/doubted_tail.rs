@@ -37,3 +37,40 @@ async fn the_leaders_word_ends_the_doubt_and_that_of_one_follower_does_not() {
     let last = ring.commit("after it").await;
     ring.committed_everywhere(last).await;
 }
+
+/// So much that the leader's engine has to search for where the logs part, instead of sending from the beginning.
+const ENTRIES: u64 = 200;
+
+/// What was seen: the leader went on believing what it had been told before the loss. It sent the lost entries never again, and
+/// one more death stopped the ring for good.
+#[tokio::test(start_paused = true)]
+async fn what_a_follower_acknowledged_and_lost_comes_again_from_the_same_leader() {
+    let mut ring = Ring::of(&[Database; 3]).await;
+    let mut last = ring.commit("first").await;
+    for number in 0..ENTRIES {
+        last = ring.commit(&format!("transaction {number}")).await;
+    }
+    ring.committed_everywhere(last).await;
+    let (leader, term) = ring.serving().await;
+    let others: Vec<_> = ring.ids().into_iter().filter(|id| *id != leader).collect();
+    let (loses, third) = (others[0], others[1]);
+    ring.crash(loses).await;
+    ring.disks[&loses].lose_from(last.index - 2);
+    ring.disks[&loses].set_doubt(DoubtedTail { term: term.0 });
+    ring.start(loses).await;
+    within("the end of the doubt", async {
+        while ring.member(loses).stays_out_of_elections().is_some() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert_eq!(ring.serving().await, (leader, term));
+    assert_eq!(
+        ring.disks[&loses].transactions(),
+        ring.disks[&leader].transactions()
+    );
+    // It counts again.
+    ring.crash(third).await;
+    let last = ring.commit("without the third").await;
+    ring.committed_everywhere(last).await;
+}

@@ -1,11 +1,16 @@
 //! While failover is paused, whoever leads keeps the primary's place, and nobody takes it by itself.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use consensus::{PauseError, PauseRequest, Primacy, PromotionError, PromotionRefusal};
+use consensus::{
+    PauseError, PauseRequest, Primacy, PromotionError, PromotionPhase, PromotionProgress,
+    PromotionRefusal, Writer,
+};
+use futures::future::BoxFuture;
 use raft_types::MemberId;
 use raft_types::MemberKind::{Database, Witness};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::support::ring::{PATIENCE, Ring, TIMERS, within};
 
@@ -132,6 +137,81 @@ async fn the_primary_does_not_give_its_place_away_when_it_stops() {
         panic!("{refused:?}");
     };
     assert!(why.contains("member 1 stays the primary"), "{why}");
+}
+
+/// A mysqld that can be paused, but for the first time: a commit hangs until it is told, and for too long.
+struct HangsOnce(Mutex<Option<oneshot::Receiver<()>>>);
+
+impl Writer for HangsOnce {
+    fn pause(&self) -> BoxFuture<'_, Result<(), String>> {
+        let hangs = self.0.lock().unwrap().take();
+        Box::pin(async move {
+            match hangs {
+                None => Ok(()),
+                Some(told) => {
+                    let _ = told.await;
+                    Err("one commit waits".to_owned())
+                }
+            }
+        })
+    }
+
+    fn resume(&self) {}
+}
+
+/// Seed 789135939607 of `mysqld-operations`: the pause was committed while the leader, told to stop, waited for its turn.
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_is_ordered_while_the_leader_stops_keeps_its_place() {
+    let ring = ring().await;
+    let first = ring.member(FIRST).clone();
+    let (tell, hangs) = oneshot::channel();
+    first.set_writer(Arc::new(HangsOnce(Mutex::new(Some(hangs)))));
+    // Whatever works on the ring has them all wait, in this order.
+    let progress = watch::Sender::<PromotionProgress>::default();
+    let mut seen = progress.subscribe();
+    let member = first.clone();
+    let working = tokio::spawn(async move { member.promote(OTHER, progress).await });
+    let drains = seen.wait_for(|now| now.under_way == Some(PromotionPhase::Drain));
+    within("the drain", drains).await.unwrap();
+    let member = first.clone();
+    let pausing = tokio::spawn(async move { member.pause(&request(None)).await });
+    let member = first.clone();
+    let leaving = tokio::spawn(async move { member.give_leadership_away().await });
+    // Long enough for the target to be chosen, and less than anybody waits.
+    tokio::time::sleep(TIMERS.lease / 2).await;
+    tell.send(()).unwrap();
+
+    let worked = working.await.unwrap();
+    assert!(
+        matches!(worked, Err(PromotionError::Drain { .. })),
+        "{worked:?}"
+    );
+    let (paused, _) = pausing.await.unwrap().unwrap();
+    let left = leaving.await.unwrap();
+    assert_eq!(
+        left,
+        Err(PromotionError::Refused(PromotionRefusal::Paused(FIRST)))
+    );
+    assert_eq!(first.status().pause, Some(paused));
+    becomes_primary(&ring, FIRST).await;
+}
+
+/// The automatic demotion of a leader whose mysqld is broken chooses its target before, too.
+#[tokio::test(start_paused = true)]
+async fn only_what_an_operator_orders_moves_the_place() {
+    let ring = ring().await;
+    let (paused, _) = ring.member(FIRST).pause(&request(None)).await.unwrap();
+    let by_itself = ring
+        .member(FIRST)
+        .promote_while(OTHER, watch::Sender::default(), || true)
+        .await;
+    let refused = by_itself.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "failover is paused, and member 1 stays the primary; `witness resume` ends that"
+    );
+    assert_eq!(ring.member(FIRST).status().pause, Some(paused));
+    becomes_primary(&ring, FIRST).await;
 }
 
 #[tokio::test]

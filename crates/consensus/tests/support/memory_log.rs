@@ -140,6 +140,12 @@ impl MemoryDisk {
         self.content().purge(upto, membership);
     }
 
+    /// Takes the end away from the disk of a member that does not run: what was acknowledged, and is lost.
+    #[allow(dead_code, reason = "not every user has damaged logs")]
+    pub(crate) fn lose_from(&self, index: u64) {
+        self.content().truncate(index);
+    }
+
     /// Lets every further append fail.
     #[allow(dead_code, reason = "not every user breaks disks")]
     pub(crate) fn set_broken(&self) {

@@ -137,6 +137,11 @@ fn refused_promotions_say_what_to_do() {
             "no member can take over the leadership: nobody answers | check with `witness status --explain`, and try again",
         ),
         (
+            PromotionRefusal::Paused(TWO),
+            Exit::Refused,
+            "failover is paused, and member 2 stays the primary; `witness resume` ends that | ",
+        ),
+        (
             PromotionRefusal::Busy,
             Exit::Refused,
             "another change of the quorum, the members or the leader is under way; wait for its end | ",

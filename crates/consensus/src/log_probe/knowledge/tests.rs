@@ -253,6 +253,41 @@ fn the_engine_is_never_told_less_than_before() {
 }
 
 #[test]
+fn a_follower_that_lost_what_it_had_acknowledged_is_believed() {
+    let (mut known, sent) = after(&own());
+    known.acknowledge(&vote(3), Some(id(3, 110)));
+    // Its process has ended: calls fail. It comes back without its last five entries.
+    known.forget();
+    let lost = report(vote(3), &[(1, 0, 99), (3, 100, 105)]);
+    let exchange = known.begin(&vote(3), sent);
+    let conflict = Err(StreamAppendError::Conflict(id(3, 110)));
+    known.learn(&exchange, &conflict, Some((&own(), &lost)));
+    // The engine searches again, and no answer comes from what was known before.
+    let asked = ask(id(1, 40), id(1, 48));
+    assert_eq!(known.decide(&asked, sent, WINDOW), SEARCH);
+    let exchange = known.begin(&vote(3), sent);
+    known.learn(&exchange, &Ok(Some(id(1, 48))), Some((&own(), &lost)));
+    let way = known.decide(&ask(id(3, 102), id(3, 110)), sent, WINDOW);
+    assert_eq!(way, Way::AnswerAndEnd(id(3, 105)));
+    let way = known.decide(&ask(id(3, 105), id(3, 110)), sent, WINDOW);
+    assert_eq!(way, THE_REST, "the lost entries go out");
+}
+
+#[test]
+fn a_conflict_behind_what_is_known_takes_nothing_back() {
+    let theirs = report(vote(3), &[(1, 0, 99), (3, 100, 105)]);
+    let (mut known, sent) = after(&theirs);
+    known.lacks(id(3, 106));
+    let way = known.decide(&ask(id(3, 105), id(3, 110)), sent, WINDOW);
+    assert_eq!(way, THE_REST);
+    // A heartbeat's: it names what the engine was told.
+    known.acknowledge(&vote(3), Some(id(3, 105)));
+    known.lacks(id(3, 105));
+    let way = known.decide(&ask(id(1, 40), id(1, 48)), sent, WINDOW);
+    assert_eq!(way, SEARCH);
+}
+
+#[test]
 fn an_answer_counts_before_the_next_request_is_decided() {
     let theirs = report(vote(3), &[(1, 0, 99)]);
     let (mut known, sent) = after(&theirs);
