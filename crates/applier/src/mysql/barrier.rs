@@ -10,6 +10,7 @@ use bytes::Bytes;
 use mysql_link::{LinkError, Ran, ServerError, not_followed};
 
 use crate::backend::WriteError;
+use crate::mysql::invoker::as_invoker;
 use crate::mysql::outcome::{Failing, code, failing, link_error, refused_by_us, write_error};
 use crate::mysql::preparation::{again, for_barrier};
 use crate::mysql::row_run::statement_runs;
@@ -111,6 +112,12 @@ impl MysqlSession {
                 query.statement.escape_ascii()
             )));
         }
+        let text = as_invoker(&query.statement, &context).map_err(|why| {
+            refused_by_us(format!(
+                "the statement depends on the account that ran it on its source, and {why}: {}",
+                query.statement.escape_ascii()
+            ))
+        })?;
         // The context is in UTF-8, whatever the statement before was in. (Nothing may stand between a CREATE TABLE …
         // START TRANSACTION and its rows, so that this is not done behind one.)
         before.push(b"SET NAMES utf8mb4".to_vec());
@@ -132,7 +139,7 @@ impl MysqlSession {
         }
 
         let limit = self.options.statement_limit;
-        let ended = self.connection.query_within(&query.statement, limit).await;
+        let ended = self.connection.query_within(&text, limit).await;
         match (ended, query.error_code) {
             (Ok(_), 0) => Ok(()),
             (Err(LinkError::Server(error)), expected) if error.code == expected => Ok(()),
