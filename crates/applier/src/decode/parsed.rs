@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use binlog_format::event::{EventRef, EventType, HEADER_LEN, RawEvent};
 use binlog_format::events::{
-    CommitTimestamp, Query, Rows, ServerVersion, StatementKind, TableId, TableMap, XaPrepare,
+    CommitTimestamp, Query, Rows, RowsChange, ServerVersion, StatementKind, TableId, TableMap,
+    XaPrepare,
 };
 use binlog_format::gtid::Gtid;
 use binlog_format::row_image::{Columns, RowReader};
@@ -298,6 +299,8 @@ impl RowsPart {
         let event = changes.events.len() as u32;
         let first = changes.rows.len() as u32;
         let cascades_logged = rows.flags & Rows::CASCADES_LOGGED != 0;
+        // The image after of a partial update begins with options of its own, which no other event has there.
+        let is_partial = rows.change == RowsChange::PartialUpdate;
         while let Some(row) = reader.next_row()? {
             if bytes_of(changes) as u64 > max_key_bytes {
                 return Ok(false);
@@ -309,10 +312,8 @@ impl RowsPart {
             changes
                 .keys
                 .extend_from_slice(row_keys.of(&table.keys, &row, cascades_logged));
-            let joinable_after = table
-                .keys
-                .can_be_joined(&row)
-                .then(|| self.images_at + row.after_at as u32);
+            let is_joinable = !is_partial && table.keys.can_be_joined(&row);
+            let joinable_after = is_joinable.then(|| self.images_at + row.after_at as u32);
             changes.rows.push(RowWrite {
                 event,
                 images,

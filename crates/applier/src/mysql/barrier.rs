@@ -10,8 +10,9 @@ use bytes::Bytes;
 use mysql_link::{LinkError, Ran, ServerError, not_followed};
 
 use crate::backend::WriteError;
+use crate::mysql::invoker::as_invoker;
 use crate::mysql::outcome::{Failing, code, failing, link_error, refused_by_us, write_error};
-use crate::mysql::preparation::{FOR_STATEMENTS, again};
+use crate::mysql::preparation::{again, for_barrier};
 use crate::mysql::row_run::statement_runs;
 use crate::mysql::session::{MysqlSession, append_begin};
 use crate::mysql::statement_context::{
@@ -50,7 +51,7 @@ impl MysqlSession {
     ) -> Result<(), WriteError> {
         // Under autocommit, with a BEGIN where it is needed: without it, XA START would use the GTID up on a server without a
         // binlog.
-        let mut prepare = vec![format!("{FOR_STATEMENTS},autocommit=1").into_bytes()];
+        let mut prepare = vec![for_barrier(has_statements(barrier)).into_bytes()];
         if is_xa(barrier) && !self.options.target_binlog {
             // A server with a binlog rolls prepared transactions back after a crash that are not in it.
             prepare.push(b"SET sql_log_bin=1".to_vec());
@@ -111,6 +112,12 @@ impl MysqlSession {
                 query.statement.escape_ascii()
             )));
         }
+        let text = as_invoker(&query.statement, &context).map_err(|why| {
+            refused_by_us(format!(
+                "the statement depends on the account that ran it on its source, and {why}: {}",
+                query.statement.escape_ascii()
+            ))
+        })?;
         // The context is in UTF-8, whatever the statement before was in. (Nothing may stand between a CREATE TABLE …
         // START TRANSACTION and its rows, so that this is not done behind one.)
         before.push(b"SET NAMES utf8mb4".to_vec());
@@ -132,7 +139,7 @@ impl MysqlSession {
         }
 
         let limit = self.options.statement_limit;
-        let ended = self.connection.query_within(&query.statement, limit).await;
+        let ended = self.connection.query_within(&text, limit).await;
         match (ended, query.error_code) {
             (Ok(_), 0) => Ok(()),
             (Err(LinkError::Server(error)), expected) if error.code == expected => Ok(()),
@@ -340,14 +347,21 @@ fn contexts(barrier: &Barrier) -> impl Iterator<Item = SessionContext<'_>> {
 
 /// Whether a barrier is a phase of an XA transaction.
 fn is_xa(barrier: &Barrier) -> bool {
-    let begins_so = |statement: &Statement| {
-        let query = EventRef::new(&statement.query).and_then(Query::decode);
-        query.is_ok_and(|query| {
-            let word = query.statement.get(..3);
-            word.is_some_and(|word| word.eq_ignore_ascii_case(b"XA "))
-        })
-    };
-    statements(barrier).any(begins_so)
+    statements(barrier).any(is_phase)
+}
+
+/// Whether a barrier has statements that change something by themselves, not only rows and the phases of XA transactions.
+fn has_statements(barrier: &Barrier) -> bool {
+    statements(barrier).any(|statement| !is_phase(statement))
+}
+
+/// Whether a statement is of an XA transaction itself.
+fn is_phase(statement: &Statement) -> bool {
+    let query = EventRef::new(&statement.query).and_then(Query::decode);
+    query.is_ok_and(|query| {
+        let word = query.statement.get(..3);
+        word.is_some_and(|word| word.eq_ignore_ascii_case(b"XA "))
+    })
 }
 
 /// The id in an XA START statement.

@@ -14,6 +14,7 @@ mod barrier;
 mod checkpoint;
 mod culprit;
 pub(crate) mod fuzzing;
+mod invoker;
 mod options;
 mod outcome;
 mod preparation;

@@ -124,8 +124,17 @@ pub(super) fn again(version: ServerVersion, connection: u32) -> Vec<String> {
     ]
 }
 
-/// The assignments that a barrier's statements need besides what their events say.
-pub(super) const FOR_STATEMENTS: &str = "SET NAMES utf8mb4,transaction_isolation='REPEATABLE-READ'";
+/// The assignments that a barrier needs besides what its events say. Statements are repeatable reads, as they are on their
+/// source by default. Rows alone are read committed, as mysqld's own replica threads apply them: a prepared transaction keeps
+/// its locks until its end comes, which stands behind others in the log, and InnoDB lets those on gaps go at `XA PREPARE` at
+/// that level only.
+pub(super) fn for_barrier(has_statements: bool) -> String {
+    let isolation = match has_statements {
+        true => "REPEATABLE-READ",
+        false => "READ-COMMITTED",
+    };
+    format!("SET NAMES utf8mb4,transaction_isolation='{isolation}',autocommit=1")
+}
 
 // Packets for rows that are larger than the target's `max_allowed_packet`.
 //

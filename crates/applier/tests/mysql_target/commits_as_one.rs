@@ -354,6 +354,27 @@ async fn without_its_table_transactions_go_one_by_one() -> Result<()> {
     pair.equal_after(Way::Batches(2), &["d"]).await
 }
 
+/// Under `binlog_row_value_options = PARTIAL_JSON` every update is a partial one, of tables without JSON too, and its image
+/// after begins with options: no other event has room for these.
+#[tokio::test]
+async fn partial_updates_leave_what_the_source_has_behind_other_writes_of_their_rows() -> Result<()>
+{
+    let mut pair = Pair::new().await?;
+    pair.write(
+        "CREATE DATABASE d; CREATE TABLE d.q (id INT PRIMARY KEY, s VARCHAR(40) CHARACTER SET ascii, n INT)",
+    )?;
+    ensure!(pair.follow(Way::Batches(1)).await?.is_ok());
+    pair.write(
+        "USE d; SET binlog_row_value_options = PARTIAL_JSON;
+         BEGIN; INSERT INTO q VALUES (7, 'hello', 1); UPDATE q SET s = 'world', n = 2 WHERE id = 7; COMMIT;
+         INSERT INTO q VALUES (8, 'one', 1); UPDATE q SET s = 'two', n = 2 WHERE id = 8; UPDATE q SET s = 'three' WHERE id = 8;
+         SET binlog_row_value_options = ''; INSERT INTO q VALUES (9, 'one', 1); UPDATE q SET s = 'two' WHERE id = 9;
+         SET binlog_row_value_options = PARTIAL_JSON; UPDATE q SET n = 3 WHERE id = 9;
+         SET binlog_row_value_options = ''; UPDATE q SET s = 'four' WHERE id = 9; UPDATE q SET n = 5 WHERE id = 9;",
+    )?;
+    pair.equal_after(Way::AsOne(16), &["d"]).await
+}
+
 /// Nothing of the row gets into the target's GTIDs or its binlog; an account without the rights goes without it.
 #[tokio::test]
 async fn batches_commit_as_one_where_that_is_allowed() -> Result<()> {

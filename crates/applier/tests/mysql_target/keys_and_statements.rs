@@ -1,6 +1,8 @@
 //! Everything that is not just rows, and rows whose keys depend on each other.
 
-use anyhow::{Result, ensure};
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
 
 use crate::pair::{Pair, Way};
 
@@ -163,5 +165,42 @@ async fn prepared_and_empty_and_tagged_transactions_reach_mysqld() -> Result<()>
     ))?;
     pair.equal_after(Way::Batches(4), &["d"]).await?;
     ensure!(pair.target.client().gtid_executed()?.contains(":b_tag:1-2"));
+    Ok(())
+}
+
+/// What comes between the phases of an XA transaction stands behind its PREPARE in the log and before its end: where a
+/// prepared transaction keeps locks on gaps, it waits for ever.
+#[tokio::test]
+async fn a_prepared_transaction_is_in_the_way_of_no_row_that_it_does_not_change() -> Result<()> {
+    let mut pair = Pair::with(&[], &[], |options| {
+        options.lock_wait = Duration::from_secs(1);
+    })
+    .await?;
+    pair.write(
+        "CREATE DATABASE d; USE d; CREATE TABLE xk (a INT, b INT, KEY (a), KEY (b)); INSERT INTO xk VALUES (10, 1), (20, 2), (30, 3);
+         CREATE TABLE xu (id INT PRIMARY KEY, u INT UNIQUE); INSERT INTO xu VALUES (1, 10), (2, 20), (3, 30)",
+    )?;
+    pair.equal_after(Way::Batches(4), &["d"]).await?;
+    for (rows, beside) in [
+        (
+            "UPDATE xk SET b = 22 WHERE b = 2",
+            "INSERT INTO d.xk VALUES (15, 9)",
+        ),
+        (
+            "DELETE FROM xu WHERE id = 2; INSERT INTO xu VALUES (5, 20)",
+            "INSERT INTO d.xu VALUES (6, 15)",
+        ),
+    ] {
+        pair.write(&format!(
+            "USE d; SET SESSION transaction_isolation = 'READ-COMMITTED'; XA START 'k'; {rows}; XA END 'k'; XA PREPARE 'k'"
+        ))?;
+        pair.write(beside)?;
+        // The end is not in the log yet, as far as the target is concerned.
+        if let Err(stop) = pair.follow(Way::Batches(4)).await? {
+            bail!("{beside}: {}", stop.error);
+        }
+        pair.write("XA COMMIT 'k'")?;
+        pair.equal_after(Way::Batches(4), &["d"]).await?;
+    }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use applier::backend::BackendError;
 use applier::mysql::{MysqlBackend, MysqlOptions};
+use mysql_link::Connection;
 use testkit::mysqld::Mysqld;
 
 use crate::pair::{Pair, Way, connect, server};
@@ -129,5 +130,45 @@ async fn a_mysqld_that_cannot_be_applied_to_is_told_before_anything_is_applied()
     with_binlog.target_binlog = true;
     let words = refused(with_binlog).await;
     ensure!(words.contains("target_binlog = false"), "{words}");
+    Ok(())
+}
+
+/// mysqld logs some statements in the client's words, with the account that ran them beside: CURRENT_USER() in them is not
+/// the account of who applies them.
+#[tokio::test]
+async fn statements_about_the_own_account_are_about_that_of_the_source() -> Result<()> {
+    let mut pair = Pair::new().await?;
+    let accounts = ["drops", "renames", "revokes", "owns", "defines", "alters"];
+    let all = accounts.map(|name| format!("{name}@localhost")).join(", ");
+    pair.write(&format!(
+        "CREATE DATABASE d; CREATE USER {all}; GRANT ALL ON *.* TO {all} WITH GRANT OPTION; GRANT SELECT, INSERT ON d.* TO {all};
+         CREATE EVENT d.e ON SCHEDULE EVERY 1 DAY DISABLE DO SET @a = 1; CREATE EVENT d.f ON SCHEDULE EVERY 1 DAY DISABLE DO SET @a = 1;"
+    ))?;
+    for (account, statement) in [
+        ("drops", "drop user current_user()"),
+        ("renames", "rename user current_user() to renamed@localhost"),
+        ("revokes", "revoke insert on d.* from current_user"),
+        (
+            "owns",
+            "revoke all privileges, grant option from current_user()",
+        ),
+        ("defines", "alter event d.e comment 'current_user()'"),
+        (
+            "alters",
+            "alter definer = current_user event d.f comment 'x'",
+        ),
+    ] {
+        let mut client = Connection::open(&connect(&pair.source, account)).await?;
+        client.execute(statement).await?;
+    }
+    pair.equal_after(Way::Batches(4), &["d"]).await?;
+    let accounts = "SELECT CONCAT_WS(' ', user, host, select_priv) FROM mysql.user ORDER BY 1; \
+                    SELECT CONCAT_WS(' ', user, db, select_priv, insert_priv) FROM mysql.db ORDER BY 1; \
+                    SELECT CONCAT_WS(' ', event_name, definer) FROM information_schema.events ORDER BY 1";
+    let (one, other) = (
+        pair.source.client().sql(accounts)?,
+        pair.target.client().sql(accounts)?,
+    );
+    ensure!(one == other, "{one:?}\n{other:?}");
     Ok(())
 }

@@ -1,0 +1,557 @@
+//! The account by which a statement was run on its source, written into the statement. Pure.
+//!
+//! mysqld mostly logs statements that mean the session's account with the account in them. Some it logs in the client's
+//! words, with the account beside them ([`SessionContext::invoker`]), for its own replica threads: `DROP USER`,
+//! `RENAME USER` and `REVOKE` of CURRENT_USER(), and ALTER EVENT without a definer, whose definer then is whoever runs it.
+//! No session can be told of it but a replica thread. What is not understood for sure is refused: it would be run for the
+//! applier's own account.
+
+use std::borrow::Cow;
+
+use binlog_format::events::{Invoker, SessionContext};
+
+use crate::mysql::statement_context::append_name;
+
+/// Why it cannot be said what a statement means.
+pub(super) type Untold = &'static str;
+
+/// The statement as it is to be run: with the account in it where it means that.
+///
+/// # Errors
+/// When it cannot be told where it does.
+pub(super) fn as_invoker<'a>(
+    statement: &'a [u8],
+    context: &SessionContext<'_>,
+) -> Result<Cow<'a, [u8]>, Untold> {
+    let Some(invoker) = &context.invoker else {
+        return Ok(statement.into());
+    };
+    let mut tokens = Tokens::of(statement, context);
+    let first = tokens.next()?;
+    if first.is_some_and(|first| first.kind == Kind::Executable) {
+        return Err("begins with a comment that is executed");
+    }
+    let word = |token: Option<Token>, words: &[&str]| {
+        token.is_some_and(|token| token.is_one_of(statement, words))
+    };
+    // Of statements that have an object with a definer, all behind that is a body, which means its own session's account.
+    if word(first, &["CREATE", "ALTER"])
+        && let Some(head) = Head::of(tokens.clone())?
+    {
+        let account = || account(invoker, context);
+        return match (head.meant, head.has_definer) {
+            (Some(meant), _) => Ok(replaced(statement, &[meant], &account()?).into()),
+            (None, true) => Ok(statement.into()),
+            (None, false) => {
+                let is_alter = word(first, &["ALTER"]);
+                let alter = first.map_or(0, |first| first.end);
+                match head.object {
+                    Object::Event if is_alter => {
+                        let definer = [b" DEFINER=", account()?.as_slice()].concat();
+                        let behind = Place {
+                            start: alter,
+                            end: alter,
+                        };
+                        Ok(replaced(statement, &[behind], &definer).into())
+                    }
+                    Object::Routine if is_alter => Ok(statement.into()),
+                    _ => Err("names no definer"),
+                }
+            }
+        };
+    }
+    if !mentions_current_user(statement) {
+        return Ok(statement.into());
+    }
+    let second = tokens.clone().next()?;
+    let is_about_accounts = word(first, &["GRANT", "REVOKE"])
+        || word(first, &["CREATE", "ALTER", "DROP", "RENAME"]) && word(second, &["USER", "ROLE"])
+        || word(first, &["SET"]) && word(second, &["PASSWORD", "DEFAULT"]);
+    let meant = meant(tokens)?;
+    match (meant.is_empty(), is_about_accounts) {
+        (true, _) => Ok(statement.into()),
+        (false, true) => {
+            let account = account(invoker, context)?;
+            Ok(replaced(statement, &meant, &account).into())
+        }
+        (false, false) => Err("is none of those of which it is known what CURRENT_USER means"),
+    }
+}
+
+/// A part of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    start: usize,
+    end: usize,
+}
+
+/// The statement with other text in some places, which are in its order.
+fn replaced(statement: &[u8], places: &[Place], by: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(statement.len() + places.len() * by.len());
+    let mut from = 0;
+    for place in places {
+        out.extend_from_slice(statement.get(from..place.start).unwrap_or_default());
+        out.extend_from_slice(by);
+        from = place.end;
+    }
+    out.extend_from_slice(statement.get(from..).unwrap_or_default());
+    out
+}
+
+/// The account as a statement of that session names it.
+fn account(invoker: &Invoker<'_>, context: &SessionContext<'_>) -> Result<Vec<u8>, Untold> {
+    let is_ascii = invoker.user.is_ascii() && invoker.host.is_ascii();
+    let client = context.character_sets.map(|sets| sets.client);
+    if !is_ascii && client.is_some_and(|client| !is_utf8(client)) {
+        return Err("means an account whose name its character set may lack");
+    }
+    let mut out = Vec::new();
+    for (part, before) in [(invoker.user, &b""[..]), (invoker.host, b"@")] {
+        out.extend_from_slice(before);
+        match part {
+            // No name is empty between backquotes.
+            [] => out.extend_from_slice(b"''"),
+            part => append_name(part, &mut out),
+        }
+    }
+    Ok(out)
+}
+
+/// Whether the number is that of a collation of utf8mb3 or utf8mb4.
+fn is_utf8(collation: u16) -> bool {
+    matches!(collation, 33 | 45 | 46 | 76 | 83 | 192..=247 | 255..=323)
+}
+
+/// Whether characters of the collation's set have bytes in them that are ASCII by themselves: big5, sjis, gbk, cp932, gb18030.
+fn hides_ascii(collation: u16) -> bool {
+    matches!(
+        collation,
+        1 | 84 | 13 | 88 | 28 | 87 | 95 | 96 | 248 | 249 | 250
+    )
+}
+
+const CURRENT_USER: &str = "CURRENT_USER";
+
+fn mentions_current_user(text: &[u8]) -> bool {
+    let name = CURRENT_USER.as_bytes();
+    text.windows(name.len())
+        .any(|part| part.eq_ignore_ascii_case(name))
+}
+
+/// Where the rest of a statement means the account.
+fn meant(mut tokens: Tokens<'_>) -> Result<Vec<Place>, Untold> {
+    let mut places = Vec::new();
+    let mut before = None;
+    while let Some(token) = tokens.next()? {
+        if token.kind == Kind::Executable {
+            let inside = tokens.text.get(token.start..token.end);
+            if inside.is_some_and(mentions_current_user) {
+                return Err("has CURRENT_USER in a comment that is executed");
+            }
+        }
+        places.extend(tokens.meant_by(token, before)?);
+        before = Some(token.kind);
+    }
+    Ok(places)
+}
+
+// What stands before the name of an object that has a definer.
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Object {
+    Event,
+    Routine,
+    /// A view or a trigger.
+    Other,
+}
+
+/// What stands between CREATE or ALTER and the name of an object that has a definer.
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    object: Object,
+    has_definer: bool,
+    /// Where the definer is CURRENT_USER.
+    meant: Option<Place>,
+}
+
+impl Head {
+    /// `None` for statements about something else.
+    fn of(mut tokens: Tokens<'_>) -> Result<Option<Self>, Untold> {
+        let (mut has_definer, mut meant) = (false, None);
+        let (mut before, mut word_before) = (None, None);
+        while let Some(token) = tokens.next()? {
+            let is_part = matches!(before, Some(Kind::Symbol(b'=' | b'@' | b'.')));
+            let is = |words: &[&str]| token.is_one_of(tokens.text, words);
+            match token.kind {
+                Kind::Executable => return Err("has a comment that is executed before its object"),
+                Kind::Symbol(b'=') => has_definer |= word_before == Some("DEFINER"),
+                Kind::Word if is(&[CURRENT_USER]) => {
+                    meant = tokens.meant_by(token, before)?.or(meant);
+                }
+                Kind::Symbol(_) | Kind::Quoted => {}
+                Kind::Word if is_part => {}
+                Kind::Word => {
+                    let object = [
+                        ("EVENT", Object::Event),
+                        ("PROCEDURE", Object::Routine),
+                        ("FUNCTION", Object::Routine),
+                        ("VIEW", Object::Other),
+                        ("TRIGGER", Object::Other),
+                    ];
+                    let found = object.into_iter().find(|(word, _)| is(&[word]));
+                    if let Some((_, object)) = found {
+                        return Ok(Some(Self {
+                            object,
+                            has_definer,
+                            meant,
+                        }));
+                    }
+                    if !is(&[
+                        "OR",
+                        "REPLACE",
+                        "ALGORITHM",
+                        "DEFINER",
+                        "SQL",
+                        "SECURITY",
+                        "INVOKER",
+                    ]) {
+                        return Ok(None);
+                    }
+                }
+            }
+            word_before = is(&["DEFINER"]).then_some("DEFINER");
+            before = Some(token.kind);
+        }
+        Ok(None)
+    }
+}
+
+// The words of a statement, as far as it takes to know which stand in quotes and comments.
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Word,
+    /// A text, or a name in quotes.
+    Quoted,
+    Symbol(u8),
+    /// `/*! … */`, which some versions execute.
+    Executable,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Token {
+    kind: Kind,
+    start: usize,
+    end: usize,
+}
+
+impl Token {
+    fn is_one_of(&self, text: &[u8], words: &[&str]) -> bool {
+        let own = text.get(self.start..self.end).unwrap_or_default();
+        let mut words = words.iter();
+        self.kind == Kind::Word && words.any(|word| own.eq_ignore_ascii_case(word.as_bytes()))
+    }
+}
+
+/// The tokens of a statement from some place on.
+#[derive(Debug, Clone)]
+struct Tokens<'a> {
+    text: &'a [u8],
+    at: usize,
+    backslash_escapes: bool,
+    ansi_quotes: bool,
+    hides_ascii: bool,
+}
+
+impl<'a> Tokens<'a> {
+    fn of(text: &'a [u8], context: &SessionContext<'_>) -> Self {
+        const ANSI_QUOTES: u64 = 1 << 2;
+        const NO_BACKSLASH_ESCAPES: u64 = 1 << 20;
+        let sql_mode = context.sql_mode.unwrap_or_default();
+        let client = context.character_sets.map(|sets| sets.client);
+        Self {
+            text,
+            at: 0,
+            backslash_escapes: sql_mode & NO_BACKSLASH_ESCAPES == 0,
+            ansi_quotes: sql_mode & ANSI_QUOTES != 0,
+            hides_ascii: client.is_some_and(hides_ascii),
+        }
+    }
+
+    /// The next token, behind blanks and comments.
+    fn next(&mut self) -> Result<Option<Token>, Untold> {
+        loop {
+            let rest = self.text.get(self.at..).unwrap_or_default();
+            let (kind, length) = match rest {
+                [] => return Ok(None),
+                [blank, ..] if is_blank(*blank) => {
+                    self.at += 1;
+                    continue;
+                }
+                [b'#', ..] | [b'-', b'-'] => {
+                    self.at += line(rest);
+                    continue;
+                }
+                [b'-', b'-', blank, ..] if is_blank(*blank) => {
+                    self.at += line(rest);
+                    continue;
+                }
+                [b'/', b'*', b'!', ..] => (Kind::Executable, comment(rest)?),
+                [b'/', b'*', ..] => {
+                    self.at += comment(rest)?;
+                    continue;
+                }
+                [quote @ (b'\'' | b'"' | b'`'), ..] => (Kind::Quoted, self.quoted(*quote, rest)?),
+                [first, ..] if is_word(*first) => {
+                    let end = rest.iter().position(|byte| !is_word(*byte));
+                    (Kind::Word, end.unwrap_or(rest.len()))
+                }
+                [symbol, ..] => (Kind::Symbol(*symbol), 1),
+            };
+            let token = Token {
+                kind,
+                start: self.at,
+                end: self.at + length,
+            };
+            let read = rest.get(..length).unwrap_or_default();
+            if self.hides_ascii && !read.is_ascii() {
+                return Err("is in a character set whose characters may look like quotes");
+            }
+            self.at = token.end;
+            return Ok(Some(token));
+        }
+    }
+
+    /// Bytes of a text or a name in quotes, with these.
+    fn quoted(&self, quote: u8, rest: &[u8]) -> Result<usize, Untold> {
+        let is_text = quote == b'\'' || quote == b'"' && !self.ansi_quotes;
+        let mut at = 1;
+        while let Some(byte) = rest.get(at) {
+            at += match byte {
+                b'\\' if is_text && self.backslash_escapes => 2,
+                byte if *byte == quote => match rest.get(at + 1) {
+                    Some(next) if *next == quote => 2,
+                    _ => return Ok(at + 1),
+                },
+                _ => 1,
+            };
+        }
+        Err("has quotes without an end")
+    }
+
+    /// The place of CURRENT_USER or CURRENT_USER(), if `token`, which was read last, is that and no part of a name: behind a
+    /// point or an `@` it is one.
+    fn meant_by(&mut self, token: Token, before: Option<Kind>) -> Result<Option<Place>, Untold> {
+        let is_part = matches!(before, Some(Kind::Symbol(b'.' | b'@')));
+        if is_part || !token.is_one_of(self.text, &[CURRENT_USER]) {
+            return Ok(None);
+        }
+        let Token { start, mut end, .. } = token;
+        let mut ahead = self.clone();
+        let is = |token: Option<Token>, symbol| {
+            token.is_some_and(|token| token.kind == Kind::Symbol(symbol))
+        };
+        if is(ahead.next()?, b'(') {
+            let closing = ahead.next()?;
+            if !is(closing, b')') {
+                return Err("has something between the brackets of CURRENT_USER()");
+            }
+            end = ahead.at;
+            *self = ahead;
+        }
+        Ok(Some(Place { start, end }))
+    }
+}
+
+fn is_blank(byte: u8) -> bool {
+    byte <= b' ' || byte == 0x7f
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || !byte.is_ascii()
+}
+
+/// Bytes up to the end of the line.
+fn line(rest: &[u8]) -> usize {
+    let end = rest.iter().position(|byte| *byte == b'\n');
+    end.map_or(rest.len(), |end| end + 1)
+}
+
+/// Bytes of a comment, with its ends.
+fn comment(rest: &[u8]) -> Result<usize, Untold> {
+    const HEAD: usize = 2;
+    let inside = rest.get(HEAD..).unwrap_or_default();
+    let end = inside.windows(2).position(|two| two == b"*/");
+    end.map(|end| HEAD + end + 2)
+        .ok_or("has a comment without an end")
+}
+
+#[cfg(test)]
+mod tests {
+    use binlog_format::events::CharacterSets;
+
+    use super::*;
+
+    const SJIS: u16 = 13;
+    const LATIN1: u16 = 8;
+    const UTF8MB4: u16 = 255;
+
+    fn context(sql_mode: u64, client: u16) -> SessionContext<'static> {
+        SessionContext {
+            sql_mode: Some(sql_mode),
+            character_sets: Some(CharacterSets {
+                client,
+                connection: 255,
+                server: 255,
+            }),
+            invoker: Some(Invoker {
+                user: b"o`w",
+                host: b"%",
+            }),
+            ..SessionContext::default()
+        }
+    }
+
+    fn run_as(statement: &str, context: &SessionContext<'_>) -> Result<String, Untold> {
+        let run = as_invoker(statement.as_bytes(), context)?;
+        Ok(String::from_utf8(run.into_owned()).unwrap())
+    }
+
+    #[test]
+    fn the_account_is_written_where_a_statement_means_it() {
+        for (statement, expected) in [
+            ("drop user current_user()", "drop user @"),
+            ("DROP USER a@b, Current_User", "DROP USER a@b, @"),
+            (
+                "rename user current_user ( /* x */ ) to 'n'@'h'",
+                "rename user @ to 'n'@'h'",
+            ),
+            (
+                "revoke all privileges, grant option from current_user()#\n",
+                "revoke all privileges, grant option from @#\n",
+            ),
+            (
+                "REVOKE SELECT ON d.current_user FROM x@current_user, CURRENT_USER()",
+                "REVOKE SELECT ON d.current_user FROM x@current_user, @",
+            ),
+            (
+                "grant `current_user` to 'current_user'@\"current_user\", current_user -- current_user\n",
+                "grant `current_user` to 'current_user'@\"current_user\", @ -- current_user\n",
+            ),
+            (
+                r"alter user current_user() identified by 'it\'s current_user' /* current_user */",
+                r"alter user @ identified by 'it\'s current_user' /* current_user */",
+            ),
+            (
+                "set default role all to current_user",
+                "set default role all to @",
+            ),
+            (
+                "drop user current_users, current_user",
+                "drop user current_users, @",
+            ),
+            (
+                "/* by hand */ drop user current_user",
+                "/* by hand */ drop user @",
+            ),
+            ("alter event e disable", "alter DEFINER=@ event e disable"),
+            (
+                "ALTER\nEVENT `event` ON SCHEDULE EVERY 1 DAY DO DROP USER CURRENT_USER()",
+                "ALTER DEFINER=@\nEVENT `event` ON SCHEDULE EVERY 1 DAY DO DROP USER CURRENT_USER()",
+            ),
+            (
+                "alter definer = current_user() event e comment 'x'",
+                "alter definer = @ event e comment 'x'",
+            ),
+        ] {
+            let run = run_as(statement, &context(0, UTF8MB4));
+            let expected = expected
+                .replace(", @", ", `o``w`@`%`")
+                .replace(" @", " `o``w`@`%`")
+                .replace("=@", "=`o``w`@`%`");
+            assert_eq!(run, Ok(expected), "{statement}");
+        }
+    }
+
+    #[test]
+    fn statements_that_name_their_accounts_are_run_as_they_are() {
+        for statement in [
+            "CREATE DEFINER=`a`@`b` EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT CURRENT_USER()",
+            "CREATE ALGORITHM=UNDEFINED DEFINER=`a`@`b` SQL SECURITY DEFINER VIEW `v` AS SELECT CURRENT_USER() AS `c`",
+            "CREATE OR REPLACE DEFINER=view@event PROCEDURE p() SELECT 'never ends",
+            "ALTER DEFINER=a@10.0.0.1 EVENT e DO SELECT CURRENT_USER",
+            "ALTER PROCEDURE p COMMENT 'x'",
+            "GRANT SELECT ON d.* TO 'a'@'b'",
+            "ALTER TABLE t ADD COLUMN event INT /*! COMMENT 'x' */",
+            "DROP TABLE t /* never ends",
+            "DROP TABLE `current_user`",
+        ] {
+            assert_eq!(
+                run_as(statement, &context(0, UTF8MB4)).as_deref(),
+                Ok(statement)
+            );
+        }
+        let nobodys = SessionContext::default();
+        let statement = "drop user current_user()";
+        assert_eq!(run_as(statement, &nobodys).as_deref(), Ok(statement));
+    }
+
+    #[test]
+    fn what_is_not_understood_for_sure_is_not_run() {
+        for statement in [
+            "/*!50106 ALTER */ EVENT e DISABLE",
+            "ALTER /*!50106 EVENT e DISABLE */",
+            "DROP USER a, /*! current_user() */",
+            "DROP USER current_user(1)",
+            "DROP USER current_user, 'a",
+            "DROP USER current_user /* a",
+            "INSERT INTO t VALUES (CURRENT_USER())",
+            "CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT 1",
+            "ALTER SQL SECURITY DEFINER VIEW v AS SELECT 1",
+        ] {
+            let run = run_as(statement, &context(0, UTF8MB4));
+            assert!(run.is_err(), "{statement}: {run:?}");
+        }
+    }
+
+    #[test]
+    fn quotes_end_where_the_session_lets_them_end() {
+        const ANSI_QUOTES: u64 = 4;
+        const NO_BACKSLASH_ESCAPES: u64 = 0x10_0000;
+        for (sql_mode, statement, is_meant) in [
+            (0, r"drop user 'a\', current_user, \'b'", false),
+            (
+                NO_BACKSLASH_ESCAPES,
+                r"drop user 'a\', current_user, \'b'",
+                true,
+            ),
+            (0, r#"drop user "a\", current_user, \"b""#, false),
+            (ANSI_QUOTES, r#"drop user "a\", current_user, \"b""#, true),
+            (0, r"drop user `a\`, current_user, `b`", true),
+            (0, "drop user 'a'', current_user, ''b'", false),
+        ] {
+            let run = run_as(statement, &context(sql_mode, UTF8MB4)).unwrap();
+            assert_eq!(run != statement, is_meant, "{sql_mode} {statement}");
+        }
+    }
+
+    #[test]
+    fn texts_and_names_of_other_character_sets_are_not_guessed() {
+        let grant = "grant `\u{e4}` to current_user";
+        assert!(run_as(grant, &context(0, UTF8MB4)).is_ok());
+        assert!(run_as(grant, &context(0, SJIS)).is_err());
+        assert!(run_as("drop user current_user", &context(0, SJIS)).is_ok());
+        let invoker = Some(Invoker {
+            user: "\u{e4}".as_bytes(),
+            host: b"",
+        });
+        for (client, expected) in [(UTF8MB4, Ok("drop user `\u{e4}`@''")), (LATIN1, Err(()))] {
+            let context = SessionContext {
+                invoker,
+                ..context(0, client)
+            };
+            let run = run_as("drop user current_user", &context);
+            assert_eq!(run.as_deref().map_err(|_| ()), expected);
+        }
+    }
+}
