@@ -210,6 +210,14 @@ impl MysqlBackend {
         name.unwrap_or_else(|| format!("{}@%", self.options.connect.user))
     }
 
+    /// Whether the target shows locks at all. With `performance_schema = OFF` its tables are there, and empty.
+    async fn locks_are_shown(&self) -> Result<bool, BackendError> {
+        let query = "SELECT @@GLOBAL.performance_schema";
+        let answer = ask(&self.locks, &self.options, query).await;
+        let answer = answer.map_err(backend_error)?;
+        Ok(answer.first().and_then(|row| row.text_at(0)) != Some("0"))
+    }
+
     async fn ask(&self, query: &str) -> Result<QueryResult, BackendError> {
         ask(&self.questions, &self.options, query)
             .await
@@ -394,7 +402,12 @@ impl Backend for MysqlBackend {
     async fn blockers(&self, waiting: SessionId) -> Result<Vec<SessionId>, BackendError> {
         let query = blockers_query(waiting);
         match ask(&self.locks, &self.options, &query).await {
-            Ok(answer) => Ok(read_blockers(&answer)),
+            Ok(answer) => match read_blockers(&answer) {
+                none if none.is_empty() && !self.locks_are_shown().await? => {
+                    Ok(self.open.but(waiting))
+                }
+                some => Ok(some),
+            },
             // Without the right to look, every other session may be the one.
             Err(LinkError::Server(error))
                 if error.code == server_code::TABLE_ACCESS_DENIED
