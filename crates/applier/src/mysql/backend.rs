@@ -9,12 +9,13 @@ use crate::backend::{Backend, BackendError, Finished, SessionId};
 use crate::mysql::checkpoint::{Checkpoint, RIGHTS, TABLE};
 use crate::mysql::options::{Grants, MysqlOptions, OpenSessions, grant_statement};
 use crate::mysql::outcome::{backend_error, blockers_query, code, read_blockers};
+use crate::mysql::patience::Patience;
 use crate::mysql::preparation::{MOST_WAITING, PacketRoom, WaitingReaders, settings};
 use crate::mysql::publishing::{
     Publisher, is_missing, keep_quiet, let_it_tell, open, owners_end, prepare, take_over,
     take_over_if_used,
 };
-use crate::mysql::session::MysqlSession;
+use crate::mysql::session::{MysqlSession, Opened};
 use crate::mysql::table_shape::ShapeQuery;
 use crate::schema::{TableName, TableShape};
 
@@ -34,6 +35,8 @@ pub struct MysqlBackend {
     publisher: tokio::sync::Mutex<Option<Publisher>>,
     /// For rows that are larger than the target's packets.
     room: Arc<PacketRoom>,
+    /// For rows that take longer than they may.
+    patience: Arc<Patience>,
 }
 
 impl MysqlBackend {
@@ -59,6 +62,7 @@ impl MysqlBackend {
             checkpoint: None,
             publisher: tokio::sync::Mutex::default(),
             room: Arc::default(),
+            patience: Arc::default(),
         };
         let may_publish = backend.check().await?;
         if backend.options.batches && !backend.options.target_binlog {
@@ -339,14 +343,18 @@ impl Backend for MysqlBackend {
                 Err(error) => return Err(backend_error(error)),
             }
         }
-        Ok(MysqlSession::new(
+        let opened = Opened {
             connection,
             packet_limit,
+            with_room,
+        };
+        Ok(MysqlSession::new(
+            opened,
             Arc::clone(&self.options),
             Arc::clone(&self.open),
             self.checkpoint.clone(),
             Arc::clone(&self.room),
-            with_room,
+            Arc::clone(&self.patience),
         ))
     }
 
