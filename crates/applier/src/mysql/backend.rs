@@ -9,12 +9,13 @@ use crate::backend::{Backend, BackendError, Finished, SessionId};
 use crate::mysql::checkpoint::{Checkpoint, RIGHTS, TABLE};
 use crate::mysql::options::{Grants, MysqlOptions, OpenSessions, grant_statement};
 use crate::mysql::outcome::{backend_error, blockers_query, code, read_blockers};
+use crate::mysql::patience::Patience;
 use crate::mysql::preparation::{MOST_WAITING, PacketRoom, WaitingReaders, settings};
 use crate::mysql::publishing::{
     Publisher, is_missing, keep_quiet, let_it_tell, open, owners_end, prepare, take_over,
     take_over_if_used,
 };
-use crate::mysql::session::MysqlSession;
+use crate::mysql::session::{MysqlSession, Opened};
 use crate::mysql::table_shape::ShapeQuery;
 use crate::schema::{TableName, TableShape};
 
@@ -34,6 +35,8 @@ pub struct MysqlBackend {
     publisher: tokio::sync::Mutex<Option<Publisher>>,
     /// For rows that are larger than the target's packets.
     room: Arc<PacketRoom>,
+    /// For rows that take longer than they may.
+    patience: Arc<Patience>,
 }
 
 impl MysqlBackend {
@@ -59,6 +62,7 @@ impl MysqlBackend {
             checkpoint: None,
             publisher: tokio::sync::Mutex::default(),
             room: Arc::default(),
+            patience: Arc::default(),
         };
         let may_publish = backend.check().await?;
         if backend.options.batches && !backend.options.target_binlog {
@@ -210,6 +214,14 @@ impl MysqlBackend {
         name.unwrap_or_else(|| format!("{}@%", self.options.connect.user))
     }
 
+    /// Whether the target shows locks at all. With `performance_schema = OFF` its tables are there, and empty.
+    async fn locks_are_shown(&self) -> Result<bool, BackendError> {
+        let query = "SELECT @@GLOBAL.performance_schema";
+        let answer = ask(&self.locks, &self.options, query).await;
+        let answer = answer.map_err(backend_error)?;
+        Ok(answer.first().and_then(|row| row.text_at(0)) != Some("0"))
+    }
+
     async fn ask(&self, query: &str) -> Result<QueryResult, BackendError> {
         ask(&self.questions, &self.options, query)
             .await
@@ -331,14 +343,18 @@ impl Backend for MysqlBackend {
                 Err(error) => return Err(backend_error(error)),
             }
         }
-        Ok(MysqlSession::new(
+        let opened = Opened {
             connection,
             packet_limit,
+            with_room,
+        };
+        Ok(MysqlSession::new(
+            opened,
             Arc::clone(&self.options),
             Arc::clone(&self.open),
             self.checkpoint.clone(),
             Arc::clone(&self.room),
-            with_room,
+            Arc::clone(&self.patience),
         ))
     }
 
@@ -394,7 +410,12 @@ impl Backend for MysqlBackend {
     async fn blockers(&self, waiting: SessionId) -> Result<Vec<SessionId>, BackendError> {
         let query = blockers_query(waiting);
         match ask(&self.locks, &self.options, &query).await {
-            Ok(answer) => Ok(read_blockers(&answer)),
+            Ok(answer) => match read_blockers(&answer) {
+                none if none.is_empty() && !self.locks_are_shown().await? => {
+                    Ok(self.open.but(waiting))
+                }
+                some => Ok(some),
+            },
             // Without the right to look, every other session may be the one.
             Err(LinkError::Server(error))
                 if error.code == server_code::TABLE_ACCESS_DENIED

@@ -5,7 +5,9 @@
 use std::borrow::Cow;
 
 use binlog_format::event::{EventRef, EventType};
-use binlog_format::events::{IntVar, Query, Rand, SessionContext, StatementKind, UserVar};
+use binlog_format::events::{
+    IntVar, Query, Rand, SessionContext, StatementKind, TableMap, UserVar,
+};
 use bytes::Bytes;
 use mysql_link::{LinkError, Ran, ServerError, not_followed};
 
@@ -19,6 +21,7 @@ use crate::mysql::statement_context::{
     append_user_variable, before_all, context_statement, int_var_statement, rand_statement,
     use_statement,
 };
+use crate::schema::TableName;
 use crate::transaction::{Barrier, BarrierEnd, Statement, Step, Transaction};
 
 impl MysqlSession {
@@ -331,6 +334,28 @@ fn statements(barrier: &Barrier) -> impl Iterator<Item = &Statement> {
         Step::Statement(statement) => Some(statement),
         Step::Rows(_) => None,
     })
+}
+
+/// The tables of a barrier's rows, each once, as far as they can be read.
+pub(super) fn tables_of_barrier(barrier: &Barrier) -> Vec<TableName> {
+    let mut names = Vec::new();
+    for step in &barrier.steps {
+        let Step::Rows(events) = step else {
+            continue;
+        };
+        let events = events.iter().filter_map(|event| EventRef::new(event).ok());
+        for event in events.filter(|event| event.event_type() == EventType::TableMap) {
+            let Ok(map) = TableMap::decode(event) else {
+                continue;
+            };
+            let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+            let name = TableName::new(&text(&map.schema), &text(&map.table));
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
 }
 
 /// What the barrier's statements need of the session. One that cannot be read is refused when its turn comes.

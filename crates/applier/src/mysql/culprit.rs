@@ -128,6 +128,19 @@ pub(super) fn table_of(batch: &Batch, rows: Range<usize>) -> Option<TableName> {
         .then(|| first.clone())
 }
 
+/// The tables of some rows, each once.
+pub(super) fn tables_of(batch: &Batch, rows: Range<usize>) -> Vec<TableName> {
+    let mut names = Vec::new();
+    for (changes, rows) in batch.pieces(rows) {
+        for name in rows.filter_map(|row| table_of_row(changes, row)) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+    }
+    names
+}
+
 fn table_of_row(changes: &RowChanges, row: usize) -> Option<&TableName> {
     let event = changes.events.get(changes.rows.get(row)?.event as usize)?;
     Some(&changes.tables.get(event.table as usize)?.shape.name)

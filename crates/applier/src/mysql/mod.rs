@@ -17,6 +17,7 @@ pub(crate) mod fuzzing;
 mod invoker;
 mod options;
 mod outcome;
+mod patience;
 mod preparation;
 mod publishing;
 mod row_run;

@@ -21,7 +21,8 @@ pub struct MysqlOptions {
     pub batches: bool,
     /// How long a row or a table lock is waited for before the transaction is taken back and tried again. Whole seconds.
     pub lock_wait: Duration,
-    /// How long rows may take: one packet of them. What takes longer counts as a lost connection.
+    /// How long rows may take: one packet of them. What takes longer counts as a lost connection, and gets twice the time when
+    /// it comes again, up to [`Self::statement_limit`].
     pub rows_limit: Duration,
     /// How long a statement of a barrier may take, such as an ALTER TABLE.
     pub statement_limit: Duration,

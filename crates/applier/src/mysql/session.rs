@@ -11,14 +11,18 @@ use mysql_link::{Connection, LinkError, Ran, ServerError, Statements};
 
 use crate::backend::{Session, SessionId, Then, Turn, WriteError};
 use crate::batch::{Batch, Commits};
+use crate::mysql::barrier::tables_of_barrier;
 use crate::mysql::checkpoint::{Checkpoint, OUT_OF_RANGE, TABLE, Whose};
+use crate::mysql::culprit::tables_of;
 use crate::mysql::options::{MysqlOptions, OpenSessions};
 use crate::mysql::outcome::{Failing, failing, link_error, refused_by_us, write_error};
+use crate::mysql::patience::Patience;
 use crate::mysql::preparation::{LARGEST, PacketRoom, no_packet};
 use crate::mysql::row_run::{
     append_binlog, append_run, events_within, first_run, image_bytes, single_row, statement_bytes,
     statement_pieces,
 };
+use crate::schema::TableName;
 use crate::transaction::{Body, Transaction};
 
 /// Bytes of events in one BINLOG statement, unless a row has more: the server holds a statement several times.
@@ -49,8 +53,21 @@ pub struct MysqlSession {
     /// Larger packets for sessions that need them, and whether this one was opened after one was asked for.
     room: Arc<PacketRoom>,
     opened_with_room: bool,
+    /// More time for rows that need it, how long a packet of those at hand may take, and whether one has taken longer.
+    patience: Arc<Patience>,
+    rows_limit: Duration,
+    ran_out: bool,
     /// The character sets and names of collations that were asked for.
     pub(super) collations: HashMap<u32, Option<(String, String)>>,
+}
+
+/// A connection that becomes a session.
+pub(super) struct Opened {
+    pub(super) connection: Connection,
+    /// Bytes that a statement may have.
+    pub(super) packet_limit: usize,
+    /// Whether it was opened after larger packets were asked for.
+    pub(super) with_room: bool,
 }
 
 /// How the rows of a packet end.
@@ -72,17 +89,22 @@ struct Stopped {
 
 impl MysqlSession {
     pub(super) fn new(
-        connection: Connection,
-        packet_limit: usize,
+        opened: Opened,
         options: Arc<MysqlOptions>,
         open: Arc<OpenSessions>,
         checkpoint: Option<Arc<Checkpoint>>,
         room: Arc<PacketRoom>,
-        opened_with_room: bool,
+        patience: Arc<Patience>,
     ) -> Self {
+        let Opened {
+            connection,
+            packet_limit,
+            with_room,
+        } = opened;
         open.add(SessionId(u64::from(connection.id())));
         Self {
             connection,
+            rows_limit: options.rows_limit,
             options,
             script: Script::default(),
             events_bound: STATEMENT_BYTES.min(events_within(packet_limit / 2)),
@@ -93,16 +115,58 @@ impl MysqlSession {
             checkpoint,
             packet_limit,
             room,
-            opened_with_room,
+            opened_with_room: with_room,
+            patience,
+            ran_out: false,
             collations: HashMap::new(),
         }
     }
 
     /// Sends what the script has.
     pub(super) async fn run_script(&mut self) -> Result<Ran, WriteError> {
-        let limit = self.options.rows_limit;
+        let limit = self.rows_limit;
         let run = self.connection.run_all(&mut self.script.statements, limit);
-        run.await.map_err(link_error)
+        let ran = run.await;
+        ran.map_err(|error| self.packet_error(error))
+    }
+
+    /// What it means that a packet of rows was not answered.
+    fn packet_error(&mut self, error: LinkError) -> WriteError {
+        self.ran_out = matches!(error, LinkError::Timeout { .. });
+        link_error(error)
+    }
+
+    /// Rows come of the batch or barrier that begins with this transaction.
+    pub(super) fn rows_begin(&mut self, first: &Transaction) {
+        self.rows_limit = self.patience.limit(first.gtid, self.options.rows_limit);
+        self.ran_out = false;
+    }
+
+    /// What became of them: nothing more comes of what is done, and what has taken too long gets more time when it comes again.
+    pub(super) fn rows_end(
+        &self,
+        first: &Transaction,
+        is_done: bool,
+        tables: impl FnOnce() -> Vec<TableName>,
+    ) {
+        if is_done {
+            self.patience.done(first.gtid);
+        } else if self.ran_out {
+            let (limit, most) = (self.rows_limit, self.options.statement_limit);
+            let next = self.patience.ran_out(first.gtid, limit, most);
+            let tables = tables()
+                .iter()
+                .map(TableName::to_string)
+                .collect::<Vec<_>>();
+            tracing::warn!(
+                gtid = %first.gtid,
+                tables = tables.join(", "),
+                ?limit,
+                ?next,
+                "rows have taken longer than they may and begin again with more time; a large table without a primary key is \
+                 searched for each of its rows"
+            );
+        }
     }
 
     /// The same; says when the script's turn is taken, before its commit is done.
@@ -110,7 +174,7 @@ impl MysqlSession {
         &mut self,
         passed: &mut (dyn FnMut() + Send),
     ) -> Result<Ran, WriteError> {
-        let limit = self.options.rows_limit;
+        let limit = self.rows_limit;
         let marks = &self.script.marks;
         // Without a changed row there is none, or the transaction was there already and is passed over: no one is to follow.
         let note = |done: usize, changed: u64| {
@@ -120,7 +184,8 @@ impl MysqlSession {
         };
         let statements = &mut self.script.statements;
         let run = self.connection.run_all_noting(statements, limit, note);
-        run.await.map_err(link_error)
+        let ran = run.await;
+        ran.map_err(|error| self.packet_error(error))
     }
 
     /// Rows of more bytes than these are sent alone.
@@ -146,11 +211,11 @@ impl MysqlSession {
             )));
         }
         let text = statement_pieces(events);
-        let limit = self.options.rows_limit;
+        let limit = self.rows_limit;
         match self.connection.execute_pieces(length, text, limit).await {
             Ok(_) => Ok(None),
             Err(LinkError::Server(error)) => Ok(Some(error)),
-            Err(error) => Err(link_error(error)),
+            Err(error) => Err(self.packet_error(error)),
         }
     }
 
@@ -236,10 +301,29 @@ impl MysqlSession {
                 "a barrier has no rows to be written one by one".to_owned(),
             ));
         };
+        let stays = matches!(ending, Ending::StayOpen);
+        self.rows_begin(first);
+        let put = self.put_begun(batch, rows.clone(), ending).await;
+        let is_done = matches!(put, Ok(Ok(()))) && !stays;
+        self.rows_end(first, is_done, || tables_of(batch, rows));
+        put
+    }
+
+    /// The same, with its limit set.
+    async fn put_begun(
+        &mut self,
+        batch: &Batch,
+        rows: Range<usize>,
+        ending: Ending<'_>,
+    ) -> Result<Result<(), Stopped>, WriteError> {
         self.script.clear();
         if !self.begun {
             match batch.commits {
-                Commits::OneByOne => self.name(first),
+                Commits::OneByOne => {
+                    if let Some(first) = batch.transactions().first() {
+                        self.name(first);
+                    }
+                }
                 Commits::AsOne if self.named => self.name_nobody(),
                 Commits::AsOne => {}
             }
@@ -287,6 +371,24 @@ impl MysqlSession {
 
     /// The transactions of a batch from one of them on, until the first that fails.
     async fn put_all(
+        &mut self,
+        batch: &Batch,
+        from: usize,
+        committed: &mut usize,
+    ) -> Result<Result<(), Stopped>, WriteError> {
+        let Some(first) = batch.transactions().first() else {
+            return Ok(Ok(()));
+        };
+        self.rows_begin(first);
+        let put = self.put_all_begun(batch, from, committed).await;
+        self.rows_end(first, matches!(put, Ok(Ok(()))), || {
+            tables_of(batch, batch.rows_of(from + *committed))
+        });
+        put
+    }
+
+    /// The same, with its limit set.
+    async fn put_all_begun(
         &mut self,
         batch: &Batch,
         from: usize,
@@ -491,7 +593,10 @@ impl Session for MysqlSession {
             let _ = tokio::time::timeout(PUBLISHED_WITHIN, checkpoint.all_published()).await;
         }
         self.named = true;
-        self.barrier(transaction, barrier).await
+        self.rows_begin(transaction);
+        let done = self.barrier(transaction, barrier).await;
+        self.rows_end(transaction, done.is_ok(), || tables_of_barrier(barrier));
+        done
     }
 
     async fn roll_back(&mut self) -> Result<(), WriteError> {

@@ -6,65 +6,87 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use applier::backend::{Backend, Session, Then};
 use applier::mysql::{MysqlBackend, MysqlOptions};
+use applier::transaction::Transaction;
 
 use crate::pair::{Pair, Way, alone, connect};
 
-#[tokio::test]
-async fn mysqld_tells_who_holds_a_lock_to_who_may_ask() -> Result<()> {
-    let mut pair = Pair::new().await?;
+/// Two updates of one row, and one of another row.
+async fn three_updates(pair: &mut Pair) -> Result<[Arc<Transaction>; 3]> {
     pair.write("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); INSERT INTO d.t VALUES (1, 1), (2, 2)")?;
     pair.equal_after(Way::Batches(2), &["d"]).await?;
     pair.write("UPDATE d.t SET v = 5 WHERE id = 1; UPDATE d.t SET v = 6 WHERE id = 1; UPDATE d.t SET v = 7 WHERE id = 2")?;
     let mut missing = pair.missing().await?;
-    let (first, second, third) = (
+    Ok([
         pair.next(&mut missing).await?.unwrap(),
         pair.next(&mut missing).await?.unwrap(),
         pair.next(&mut missing).await?.unwrap(),
+    ])
+}
+
+/// The first update waits for a row that the second one has: who holds it up, as the backend says; whether it knows.
+async fn check_blockers(
+    backend: &MysqlBackend,
+    [first, second, third]: &[Arc<Transaction>; 3],
+    aware: bool,
+) -> Result<()> {
+    let (mut early, mut late, mut beside) = (
+        backend.open().await?,
+        backend.open().await?,
+        backend.open().await?,
     );
+    late.write(&alone(second), 0..1, Then::StayOpen).await?;
+    beside.write(&alone(third), 0..1, Then::StayOpen).await?;
+    let (waiting, holder) = (early.id(), late.id());
+    let first = Arc::clone(first);
+    let write = tokio::spawn(async move {
+        let done = early.write(&alone(&first), 0..1, Then::StayOpen).await;
+        (early, done)
+    });
+    let mut blockers = Vec::new();
+    for _ in 0..200 {
+        blockers = backend.blockers(waiting).await?;
+        if blockers.contains(&holder) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    if aware {
+        assert_eq!(blockers, [holder]);
+        assert_eq!(backend.blockers(holder).await?, []);
+    } else {
+        // Everybody may be the one.
+        let mut others = vec![holder, beside.id()];
+        others.sort();
+        assert_eq!(blockers, others);
+    }
+    // The one in the way steps back, and the other goes on.
+    late.roll_back().await?;
+    let (mut early, done) = write.await?;
+    done?;
+    early.roll_back().await?;
+    beside.roll_back().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn mysqld_tells_who_holds_a_lock_to_who_may_ask() -> Result<()> {
+    let mut pair = Pair::new().await?;
+    let updates = three_updates(&mut pair).await?;
     pair.tamper(
         "CREATE USER limited@localhost; GRANT INSERT, UPDATE, DELETE, REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.* TO limited@localhost",
     )?;
     let unaware =
         MysqlBackend::connect(MysqlOptions::new(connect(&pair.target, "limited"))).await?;
-    for (backend, aware) in [(&pair.backend, true), (&unaware, false)] {
-        let (mut early, mut late, mut beside) = (
-            backend.open().await?,
-            backend.open().await?,
-            backend.open().await?,
-        );
-        late.write(&alone(&second), 0..1, Then::StayOpen).await?;
-        beside.write(&alone(&third), 0..1, Then::StayOpen).await?;
-        let (waiting, holder) = (early.id(), late.id());
-        let first = Arc::clone(&first);
-        let write = tokio::spawn(async move {
-            let done = early.write(&alone(&first), 0..1, Then::StayOpen).await;
-            (early, done)
-        });
-        let mut blockers = Vec::new();
-        for _ in 0..200 {
-            blockers = backend.blockers(waiting).await?;
-            if blockers.contains(&holder) {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        if aware {
-            assert_eq!(blockers, [holder]);
-            assert_eq!(backend.blockers(holder).await?, []);
-        } else {
-            // Everybody may be the one.
-            let mut others = vec![holder, beside.id()];
-            others.sort();
-            assert_eq!(blockers, others);
-        }
-        // The one in the way steps back, and the other goes on.
-        late.roll_back().await?;
-        let (mut early, done) = write.await?;
-        done?;
-        early.roll_back().await?;
-        beside.roll_back().await?;
-    }
-    Ok(())
+    check_blockers(&pair.backend, &updates, true).await?;
+    check_blockers(&unaware, &updates, false).await
+}
+
+/// Its tables are there with `performance_schema = OFF`, too, and have no rows.
+#[tokio::test]
+async fn a_mysqld_that_shows_no_locks_is_not_taken_for_one_without_any() -> Result<()> {
+    let mut pair = Pair::with(&[], &["--performance-schema=OFF"], |_| {}).await?;
+    let updates = three_updates(&mut pair).await?;
+    check_blockers(&pair.backend, &updates, false).await
 }
 
 #[tokio::test]

@@ -1,4 +1,6 @@
-//! Transactions and rows that are much larger than others.
+//! Transactions and rows that are much larger than others, or take much longer.
+
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use applier::backend::Backend;
@@ -77,4 +79,30 @@ async fn rows_of_which_the_source_takes_one_in_a_packet_are_followed() -> Result
     pair.equal_after(Way::Batches(8), &["d"]).await?;
     ensure!(pair.target.client().variable("max_allowed_packet")? == "67108864");
     Ok(())
+}
+
+/// More rows than go into a packet, of a table that is searched for each of them: whatever they take, they get it in the end.
+#[tokio::test]
+async fn rows_that_take_longer_than_they_may_are_applied_all_the_same() -> Result<()> {
+    let mut pair = Pair::new().await?;
+    pair.write(
+        "CREATE DATABASE d; USE d; CREATE TABLE keyless (id INT, v VARCHAR(1000)); SET cte_max_recursion_depth = 5000;
+         INSERT INTO keyless WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 3000) SELECT i, REPEAT('v', 1000) FROM n;",
+    )?;
+    pair.equal_after(Way::Batches(8), &["d"]).await?;
+    let mut options = MysqlOptions::new(connect(&pair.target, "root"));
+    options.lock_wait = Duration::from_secs(1);
+    options.rows_limit = Duration::from_millis(50);
+    pair.backend = MysqlBackend::connect(options).await?;
+    pair.backend.begin().await?;
+    pair.write("UPDATE d.keyless SET v = CONCAT('w', SUBSTRING(v, 2))")?;
+    let mut given_up = 0;
+    while let Err(stop) = pair.follow(Way::Batches(8)).await? {
+        let is_refused = matches!(stop.error, WriteError::Refused(_));
+        ensure!(!is_refused, "{}", stop.error);
+        given_up += 1;
+        ensure!(given_up < 200, "it is given up for ever");
+    }
+    ensure!(given_up > 0, "nothing took longer than it may");
+    pair.compare(&["d"]).await
 }

@@ -72,6 +72,9 @@ impl Plan {
             Failure::Again(words) => {
                 held.not_before = now.saturating_add(pause(held.attempts));
                 tracing::debug!(seq = held.seq.0, attempts = held.attempts, %words, "a batch begins again");
+                if held.seq == self.scheduler.base() && held.attempts > 1 {
+                    self.make_way(held.seq);
+                }
             }
             Failure::Reopened(words) => {
                 tracing::debug!(seq = held.seq.0, %words, "a batch begins again in a new session");

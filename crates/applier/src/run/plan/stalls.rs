@@ -59,6 +59,13 @@ impl Plan {
         }
     }
 
+    /// The first transaction that is not committed has failed more than once: whatever it waits for, no later one is to have it.
+    /// The database may not know, or not say, who is in its way.
+    pub(super) fn make_way(&mut self, seq: BatchSeq) {
+        let all: Vec<WorkerId> = (0..self.slots.len()).map(WorkerId).collect();
+        self.blocked_by(seq, &all);
+    }
+
     /// Transactions that have or are getting locks, and whose commit was not asked for.
     fn open_transactions(&self) -> impl Iterator<Item = (WorkerId, &Held)> {
         let slots = self.slots.iter().enumerate();

@@ -246,6 +246,32 @@ fn those_in_the_way_step_back_until_the_earlier_one_is_committed() {
     assert_eq!(table.plan.mishaps().step_backs, 2);
 }
 
+/// A database need not know who is in whose way.
+#[test]
+fn when_the_first_one_fails_again_everything_behind_it_steps_back() {
+    let mut table = Table::new(3, |_| {});
+    table.admit(&["a", "b", "c"]);
+    table.orders("0:W1[0..1] 1:w2[0..1] 2:w3[0..1]");
+    table.done(1, &[]);
+    table.done(2, &[]);
+    table.reported(0, again(), &[]);
+    table.now = MS(100);
+    table.orders("0:W1[0..1]");
+    table.reported(0, again(), &[]);
+    table.now = MS(200);
+    table.orders("0:W1[0..1] 1:r 2:r");
+    table.done(1, &[]);
+    table.done(2, &[]);
+    table.orders("");
+    table.done(0, &[1]);
+    table.orders("1:W2[0..1] 2:w3[0..1]");
+    table.done(1, &[2]);
+    // Only the first one may ask for that.
+    table.orders("");
+    table.done(2, &[]);
+    table.orders("2:c3");
+}
+
 #[test]
 fn what_is_refused_is_tried_once_more_when_all_before_it_is_committed() {
     let mut table = Table::new(2, |options| options.batch.transactions = 1);
