@@ -79,6 +79,48 @@ pub enum AttachRefusal {
         /// What cannot be had any more.
         missing: GtidSet,
     },
+    /// The primary has numbered other transactions as it had numbered earlier ones.
+    #[error(
+        "mysqld has given {again} to other transactions than those that the ring has of it, as behind RESET BINARY LOGS AND \
+         GTIDS: nothing of it can be told from what the ring has. Reprovision it from another member"
+    )]
+    GivenAgain {
+        /// What is given a second time.
+        again: GtidSet,
+    },
+}
+
+/// What was found at earlier looks at the primary of this leadership. A GTID of the log that waits in the primary is taken for the
+/// log's transaction, whose ACK was lost; it is another one if that had been executed before, or was not there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EarlierLooks {
+    executed: GtidSet,
+    lacked: GtidSet,
+}
+
+impl EarlierLooks {
+    /// [`attach`], with what is remembered.
+    ///
+    /// # Errors
+    /// As [`attach`], and when a GTID was given again.
+    pub fn attach(
+        &mut self,
+        primary: &PrimaryGtids,
+        log: &GtidSet,
+    ) -> Result<Attachment, AttachRefusal> {
+        let had = self.executed.union(&self.lacked);
+        let again = log.difference(&primary.executed).intersection(&had);
+        let again = again.intersection(&primary.owned);
+        self.executed.union_with(&primary.executed);
+        if !again.is_empty() {
+            return Err(AttachRefusal::GivenAgain { again });
+        }
+        let compared = attach(primary, log);
+        if let Err(AttachRefusal::PrimaryLacks { missing }) = &compared {
+            self.lacked.union_with(missing);
+        }
+        compared
+    }
 }
 
 /// Compares a primary with the ring's log.
@@ -173,7 +215,8 @@ mod tests {
             };
             let found = attach(&primary, &set(log)).map_err(|refusal| match refusal {
                 AttachRefusal::PrimaryLacks { missing }
-                | AttachRefusal::PurgedOnPrimary { missing } => missing,
+                | AttachRefusal::PurgedOnPrimary { missing }
+                | AttachRefusal::GivenAgain { again: missing } => missing,
             });
             let expected = expected
                 .map(|[have, again, behind]| Attachment {
@@ -185,6 +228,40 @@ mod tests {
                 .map_err(set);
             assert_eq!(found, expected, "{primary:?} {log}");
         }
+    }
+
+    #[test]
+    fn a_gtid_that_is_given_again_is_another_transaction() {
+        let primary = |executed, owned| PrimaryGtids {
+            executed: set(executed),
+            owned: set(owned),
+            purged: GtidSet::new(),
+            server: SourceId(UUID.parse().unwrap()),
+        };
+        let log = set("1-3");
+        let given_again = |numbers| {
+            Err(AttachRefusal::GivenAgain {
+                again: set(numbers),
+            })
+        };
+        let begin = EarlierLooks::default();
+        // The ACK of 3 was lost.
+        let mut looks = begin.clone();
+        assert!(looks.attach(&primary("1-2", "3"), &log).is_ok());
+        assert!(looks.attach(&primary("1-2", "3"), &log).is_ok());
+        assert!(looks.attach(&primary("1-3", ""), &log).is_ok());
+        // They were executed, and wait again.
+        assert_eq!(looks.attach(&primary("", "1-3"), &log), given_again("1-3"));
+        // They were not there, and wait.
+        let mut looks = begin;
+        let missing = set("2-3");
+        assert_eq!(
+            looks.attach(&primary("", "1"), &log),
+            Err(AttachRefusal::PrimaryLacks { missing })
+        );
+        assert_eq!(looks.attach(&primary("", "1-3"), &log), given_again("2-3"));
+        // Another server's data behind a restart.
+        assert!(looks.attach(&primary("1-3", ""), &log).is_ok());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::backoff::Backoff;
+use crate::ingest::attachment::EarlierLooks;
 use crate::ingest::error::IngestError;
 use crate::ingest::options::IngestOptions;
 use crate::ingest::reserve::Reserve;
@@ -115,12 +116,13 @@ impl<R: Ring> Ingest<R> {
     async fn lead(&self, term: LeaderTerm, mut prospect: Option<Prospect>, reserve: &mut Reserve) {
         let mut backoff = Backoff::new(self.options.retry.0, self.options.retry.1);
         let mut undecided = Vec::new();
+        let mut earlier = EarlierLooks::default();
         loop {
             let acks = self.figures.acks();
             let attempt = tokio::select! {
                 biased;
                 () = self.ring.leadership_over(term) => return,
-                attempt = self.attach(std::mem::take(&mut undecided), reserve, prospect.take()) => attempt,
+                attempt = self.attach(std::mem::take(&mut undecided), reserve, prospect.take(), &mut earlier) => attempt,
             };
             let error = match attempt {
                 Err(error) => error,
@@ -171,6 +173,7 @@ impl<R: Ring> Ingest<R> {
         undecided: Vec<R::Ticket>,
         reserve: &mut Reserve,
         prospect: Option<Prospect>,
+        earlier: &mut EarlierLooks,
     ) -> Result<Session, IngestError> {
         let count = undecided.len();
         for mut ticket in undecided {
@@ -180,7 +183,7 @@ impl<R: Ring> Ingest<R> {
             }
         }
         self.go(IngestState::Attaching);
-        Session::open(&*self.ring, &self.options, reserve, prospect).await
+        Session::open(&*self.ring, &self.options, reserve, prospect, earlier).await
     }
 
     fn fail(&self, failure: Failure, wait: Duration) {

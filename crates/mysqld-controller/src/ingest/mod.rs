@@ -15,7 +15,7 @@ mod session;
 mod status;
 
 pub use ack_ledger::{AckLedger, LedgerEntry, NotCommitted, Release, Wait};
-pub use attachment::{AttachRefusal, Attachment, PrimaryGtids, attach};
+pub use attachment::{AttachRefusal, Attachment, EarlierLooks, PrimaryGtids, attach};
 pub use awaited::{Awaited, NeverSent};
 pub use error::IngestError;
 pub use ingest_task::Ingest;

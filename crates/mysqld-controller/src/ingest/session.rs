@@ -15,7 +15,7 @@ use tracing::warn;
 
 use crate::ingest::ack_ledger::AckLedger;
 use crate::ingest::acking::Waiting;
-use crate::ingest::attachment::{Attachment, PrimaryGtids, attach};
+use crate::ingest::attachment::{Attachment, EarlierLooks, PrimaryGtids};
 use crate::ingest::error::IngestError;
 use crate::ingest::options::IngestOptions;
 use crate::ingest::reading::{Reading, Shared};
@@ -83,10 +83,11 @@ impl Session {
         options: &IngestOptions,
         reserve: &mut Reserve,
         prospect: Option<Prospect>,
+        earlier: &mut EarlierLooks,
     ) -> Result<Self, IngestError> {
-        match Self::log_in(ring, options, reserve, prospect).await {
+        match Self::log_in(ring, options, reserve, prospect, earlier).await {
             Err(failure) => match reserve.after(&failure) {
-                Some((session, names)) => Self::take(ring, options, session, names).await,
+                Some((session, names)) => Self::take(ring, options, session, names, earlier).await,
                 None => Err(failure),
             },
             opened => opened,
@@ -98,6 +99,7 @@ impl Session {
         options: &IngestOptions,
         mut session: Connection,
         names: SemiSyncNames,
+        earlier: &mut EarlierLooks,
     ) -> Result<Self, IngestError> {
         let seen = quick_look(&mut session, names).await?;
         if !seen.commits_wait {
@@ -109,7 +111,7 @@ impl Session {
         }
         let mut dump = dump_options(options);
         dump.register = false;
-        Self::begin(ring, dump, session, seen.checksum, true).await
+        Self::begin(ring, dump, session, seen.checksum, true, earlier).await
     }
 
     async fn log_in<R: Ring>(
@@ -117,6 +119,7 @@ impl Session {
         options: &IngestOptions,
         reserve: &mut Reserve,
         prospect: Option<Prospect>,
+        earlier: &mut EarlierLooks,
     ) -> Result<Self, IngestError> {
         let prospect = match prospect {
             Some(prospect) => prospect,
@@ -138,7 +141,8 @@ impl Session {
         let waits_already = names.is_some_and(|names| observed.is_on(&names.enabled()));
         let checksum = checksum(observed.variable("binlog_checksum"));
         let dump = dump_options(options);
-        let mut session = Self::begin(ring, dump, connection, checksum, waits_already).await?;
+        let mut session =
+            Self::begin(ring, dump, connection, checksum, waits_already, earlier).await?;
         // A plugin that was installed since is not in what was seen.
         session.seen = names.map(|_| (observed, looked_at));
         reserve.attached(names);
@@ -152,9 +156,11 @@ impl Session {
         mut connection: Connection,
         checksum: ChecksumAlgorithm,
         waits_already: bool,
+        earlier: &mut EarlierLooks,
     ) -> Result<Self, IngestError> {
         let log = ring.log().await?;
-        let attachment = attach(&primary_gtids(&mut connection).await?, &log.gtids)?;
+        let primary = primary_gtids(&mut connection).await?;
+        let attachment = earlier.attach(&primary, &log.gtids)?;
         dump.have.clone_from(&attachment.have);
         let stream = ReplicationStream::start(connection, &dump).await?;
         Ok(Self {

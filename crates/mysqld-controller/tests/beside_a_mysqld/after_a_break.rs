@@ -400,6 +400,32 @@ async fn what_mysqld_passes_over_is_not_let_through() -> Result<()> {
     ingest.stop().await
 }
 
+/// Behind `RESET BINARY LOGS AND GTIDS` mysqld numbers from 1 again: a young primary gets to all that the ring has.
+#[tokio::test(flavor = "multi_thread")]
+async fn gtids_that_mysqld_gives_again_are_not_the_rings() -> Result<()> {
+    let server = launch(&[])?;
+    let (ring, mut ingest) = attached(&server).await?;
+    let client = server.client();
+    assert_eq!(ring.sequence().len(), 2);
+    // In its second file, so that the dump meets a number that is not there any more.
+    client.sql("FLUSH BINARY LOGS; RESET BINARY LOGS AND GTIDS")?;
+    ingest.failed().await?;
+    let mut waiting = Vec::new();
+    for id in 1..=3 {
+        waiting.push(client.start_sql(&format!("INSERT INTO d.t VALUES ({id}, '')"))?);
+    }
+    let wait_sessions = || client.status("Rpl_semi_sync_source_wait_sessions");
+    eventually("one waits", || Ok(wait_sessions()? != "0")).await?;
+    ingest
+        .reaches(|state| matches!(state, IngestState::Failed { cause } if cause.contains("mysqld has given")))
+        .await?;
+    for pending in &mut waiting {
+        still_waits(pending).await?;
+    }
+    assert_eq!(ring.sequence().len(), 2);
+    ingest.stop().await
+}
+
 /// Commits hang, clients pile up until no connection is left: the acker must get in all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mysqld_without_a_free_connection_is_attached_to() -> Result<()> {
