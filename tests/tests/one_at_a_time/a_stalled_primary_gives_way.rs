@@ -1,4 +1,5 @@
-//! A primary whose mysqld stands still: it is stopped, its disk is frozen, its disk is full, or its member's log has no room.
+//! A primary whose mysqld stands still: it is stopped, its disk is frozen, its disk is full, its member's log has no room, or its
+//! binlog cannot be received.
 //! Another member's becomes the primary within a bound, what stood still is killed, nothing that was acknowledged is lost, and it
 //! follows once it can.
 
@@ -93,6 +94,35 @@ fn a_primary_whose_members_log_alone_has_no_room_gives_way() {
     let written = writers.finish().unwrap();
     set.equal("acked", SOON).unwrap();
     written.ensure_all_are_in(&set.client(0)).unwrap();
+}
+
+/// A statement that MySQL did in part, and logs as lost events: nothing behind it can be received, and its commits wait.
+#[test]
+fn a_primary_from_which_nothing_can_be_received_gives_way() {
+    let _turn = SCENES.take();
+    let set = replicaset_with(2, patient).unwrap();
+    set.begins_at_the_first(SOON).unwrap();
+    set.client(0)
+        .sql(
+            "CREATE TABLE acked.m (v LONGTEXT) ENGINE = MyISAM; SET GLOBAL max_binlog_stmt_cache_size = 4096",
+        )
+        .unwrap();
+    let writers = Writers::of(&set, 1, 0);
+    let mut lost = None;
+    moves(&set, &writers, "its events are lost", (0, 3), || {
+        let large = "INSERT INTO acked.m WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20) \
+                     SELECT REPEAT('x', 8000) FROM n";
+        lost = Some(set.client(0).start_sql(large).unwrap());
+    });
+    // What it wrote is in its table alone, and stays there: no cut of the binlog undoes it.
+    set.eventually("the server is held", SOON, || {
+        set.output(0)
+            .contains("changes something that is not in the binlog")
+    })
+    .unwrap();
+    drop(lost);
+    let written = writers.finish().unwrap();
+    written.ensure_all_are_in(&set.client(3)).unwrap();
 }
 
 /// Nobody is elected because the machine is busy, and a primary that stands still gives way soon.
