@@ -6,7 +6,7 @@ use bytes::Bytes;
 use consensus::log_probe::Asked;
 use openraft::raft::AppendEntriesRequest;
 use prost::Message;
-use raft_types::{AppEntry, EntryPayload, MemberId, TypeConfig, Vote};
+use raft_types::{MemberId, TypeConfig, Vote};
 use tonic::metadata::{MetadataKey, MetadataMap, MetadataValue};
 
 use crate::callers::{Holder, NamedRoles};
@@ -46,13 +46,7 @@ pub fn append_stream(mut bytes: &[u8], mended: bool) -> usize {
 }
 
 fn sent_again(request: &AppendEntriesRequest<TypeConfig>) {
-    // Only transactions travel in pieces.
-    let in_pieces = request.entries.iter().all(|entry| match &entry.payload {
-        EntryPayload::Blank | EntryPayload::Normal(AppEntry::Transaction(_)) => true,
-        EntryPayload::Normal(AppEntry::Rotate(_)) | EntryPayload::Membership(_) => false,
-    });
-    let small = in_pieces.then_some(2 * wire::ENTRY_OVERHEAD);
-    for most in small.into_iter().chain([wire::PART_BYTES]) {
+    for most in [2 * wire::ENTRY_OVERHEAD, wire::PART_BYTES] {
         let asked = Asked {
             request: request.clone(),
             wants_report: false,

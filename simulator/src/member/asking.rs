@@ -169,8 +169,5 @@ fn returning(log: &LogHandle, own: MemberId, calls: Arc<dyn MemberCalls>) -> Ret
 }
 
 fn recollection(log: &LogHandle) -> Recollection {
-    Recollection {
-        runs: log.term_runs(),
-        committed: log.settled(),
-    }
+    Recollection::new(log.term_runs(), log.settled())
 }

@@ -17,7 +17,17 @@ pub struct Recollection {
     pub committed: Option<OpId>,
 }
 
+/// How many runs travel in a recollection at most: a call has room for twice as many, and what has been given
+/// up is of the newest terms.
+const MOST_RUNS: usize = 4096;
+
 impl Recollection {
+    /// Of a log with these runs of terms, oldest first, that was taken as committed up to there.
+    pub fn new(mut runs: Vec<TermRun>, committed: Option<OpId>) -> Self {
+        runs.drain(..runs.len().saturating_sub(MOST_RUNS));
+        Self { runs, committed }
+    }
+
     /// The end of the log.
     pub(crate) fn last(&self) -> Option<OpId> {
         self.runs.last().map(|run| OpId::new(run.term, run.last))
@@ -114,7 +124,10 @@ pub fn judge(own: &Recollection, answers: impl IntoIterator<Item = Agreement>) -
 
 #[cfg(test)]
 mod tests {
+    use raft_types::MAX_MESSAGE_BYTES;
+
     use super::*;
+    use crate::calls::Question;
 
     fn run(term: u64, first: u64, last: u64) -> TermRun {
         TermRun { term, first, last }
@@ -150,6 +163,20 @@ mod tests {
         for (theirs, expected) in table {
             assert_eq!(common_entry(&theirs, log(&ours)), expected, "{theirs:?}");
         }
+    }
+
+    /// It is a question to the others, and one that is too long for a call is answered by nobody.
+    #[test]
+    fn of_a_long_history_the_newest_terms_travel() {
+        let least = u64::MAX - 100_000;
+        let runs: Vec<_> = (least..).take(50_000).map(|at| run(at, at, at)).collect();
+        let own = Recollection::new(runs.clone(), Some(OpId::new(least, least)));
+        assert_eq!(own.runs.len(), MOST_RUNS);
+        assert_eq!(own.runs.last(), runs.last());
+        let asked = serde_json::to_vec(&Question::Agreement(own)).unwrap();
+        assert!(asked.len() < MAX_MESSAGE_BYTES / 2, "{}", asked.len());
+        let short = Recollection::new(vec![run(1, 0, 9)], None);
+        assert_eq!(short.runs, [run(1, 0, 9)]);
     }
 
     #[test]

@@ -233,10 +233,7 @@ fn returning(log: &LogHandle, own: MemberId, calls: Arc<dyn MemberCalls>) -> Ret
 }
 
 fn recollection(log: &LogHandle) -> Recollection {
-    Recollection {
-        runs: log.term_runs(),
-        committed: log.settled(),
-    }
+    Recollection::new(log.term_runs(), log.settled())
 }
 
 // Opens the member's log as configured: the files below `log/`, the hard state in `meta/`.

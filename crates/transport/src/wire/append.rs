@@ -1,6 +1,6 @@
 //! Requests of the engine as messages of bounded size, and back. Small entries travel together, as many
-//! as fit, and make a request of their own on the wire; one that is larger than a message travels
-//! alone, in pieces. The receiver never has to hold more than it is able to hand on.
+//! as fit, and make a request of their own on the wire; a transaction that is larger than a message
+//! travels alone, in pieces. The receiver never has to hold more than it is able to hand on.
 
 use std::iter::Peekable;
 use std::{iter, vec};
@@ -72,7 +72,8 @@ pub(crate) struct Splitter {
 }
 
 impl Splitter {
-    /// For messages whose entries take `most` bytes at most, which is at most [`PART_BYTES`].
+    /// For messages whose entries take `most` bytes at most, which is at most [`PART_BYTES`]; but for a membership, which may be
+    /// larger.
     pub(crate) fn new(request: PackedRequest, most: usize) -> Self {
         let PackedRequest { asked, packed } = request;
         let Asked {
@@ -114,7 +115,9 @@ impl Splitter {
         let previous = first.0.log_id;
         let mut first = entry_to(first.0, first.1)?;
         let whole = size_of(&first);
-        if whole > self.most {
+        // Whatever else there is, the receiver reads as a whole, so it travels alone in a message that may be larger than the others.
+        let is_transaction = first.kind == i32::from(EntryKind::Transaction);
+        if whole > self.most && is_transaction {
             let piece = first.body.split_to(self.most - ENTRY_OVERHEAD);
             let rest = std::mem::replace(&mut first.body, piece);
             self.rest = Some((rest, whole));

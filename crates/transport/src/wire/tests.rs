@@ -86,7 +86,11 @@ fn parts(request: Request) -> (Vec<AppendPart>, Vec<usize>) {
 }
 
 fn cut(request: PackedRequest) -> (Vec<AppendPart>, Vec<usize>) {
-    let mut splitter = Splitter::new(request, PART_BYTES);
+    cut_to(request, PART_BYTES)
+}
+
+fn cut_to(request: PackedRequest, most: usize) -> (Vec<AppendPart>, Vec<usize>) {
+    let mut splitter = Splitter::new(request, most);
     let mut messages = Vec::new();
     let mut sizes = Vec::new();
     while let Some(part) = splitter.next_part().unwrap() {
@@ -141,6 +145,37 @@ fn check_round_trip(whole: Request) {
         entries.extend(request.entries);
     }
     assert_eq!(entries, whole.entries);
+}
+
+/// To another region messages are smaller, and a membership of a ring with much history does not fit into one of these.
+#[test]
+fn only_a_transaction_travels_in_pieces() {
+    const FAR: usize = 256 << 10;
+    let one = MemberId(1);
+    let record = MemberRecord {
+        name: "n".repeat(2 * FAR),
+        ..MemberRecord::default()
+    };
+    let membership =
+        Membership::new(vec![BTreeSet::from([one])], BTreeMap::from([(one, record)])).unwrap();
+    let membership = EntryPayload::Membership(MembershipPayload::seal(membership));
+    let payloads = [
+        transaction(10),
+        membership,
+        transaction(10),
+        transaction(2 * FAR),
+    ];
+    let whole = request(Some(4), payloads.into());
+    let (messages, _) = cut_to(
+        PackedRequest::from(Asked {
+            request: whole.clone(),
+            wants_report: true,
+        }),
+        FAR,
+    );
+    let requests = assembled(messages).unwrap();
+    let arrived: Vec<_> = requests.into_iter().flat_map(|one| one.entries).collect();
+    assert_eq!(arrived, whole.entries);
 }
 
 fn payload() -> impl Strategy<Value = EntryPayload> {
