@@ -205,4 +205,25 @@ mod tests {
         let with_four = step(vec![set(&[1, 2]), set(&[3, 4])]);
         assert_eq!(newcomer_that_votes(&with_four), Some(MemberId(4)));
     }
+
+    #[test]
+    fn what_will_never_be_taken_is_not_waited_for() {
+        let refused = |reason| {
+            passing(ClientWriteError::ForwardToLeader(ForwardToLeader {
+                leader_id: Some(MemberId(2)),
+                leader_node: None,
+                reason,
+            }))
+        };
+        let elsewhere = MoveError::NotLeader {
+            leader: Some(MemberId(2)),
+        };
+        assert_eq!(refused(ForwardReason::NotLeader), Err(elsewhere));
+        assert_eq!(
+            refused(ForwardReason::LeadershipTransfer),
+            Err(MoveError::Transferring)
+        );
+        let waits = refused(ForwardReason::LeaseExpired);
+        assert_eq!(waits, Ok("no quorum answered".to_owned()));
+    }
 }
