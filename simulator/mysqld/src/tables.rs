@@ -267,6 +267,8 @@ impl Server {
             }
             Look::ChannelCount => said("COUNT(*)", self.channel.is_some()),
             Look::ReplicaThreads => self.replica_threads(),
+            // Nobody takes a backup here.
+            Look::HoldersOfBackupLock => Rows::of(&["PROCESSLIST_ID", "PROCESSLIST_USER"]),
             Look::HoldersOfGlobalLock => {
                 let holds = |(other, session): &(&SessionId, &Session)| {
                     **other != id && session.holds_global() && !session.is_replica_thread()

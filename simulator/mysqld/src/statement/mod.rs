@@ -80,6 +80,7 @@ pub(crate) enum Look {
     SchedulerPersisted,
     ChannelCount,
     ReplicaThreads,
+    HoldersOfBackupLock,
     HoldersOfGlobalLock,
     WhoSetOfflineMode,
     BootedOpen,
@@ -97,7 +98,7 @@ pub(crate) enum Look {
 }
 
 /// A characteristic piece of each.
-const LOOKS: [(&str, Look); 21] = [
+const LOOKS: [(&str, Look); 22] = [
     (
         "performance_schema.user_variables_by_thread",
         Look::SemiSyncDumps,
@@ -129,6 +130,10 @@ const LOOKS: [(&str, Look); 21] = [
     (
         "performance_schema.replication_applier_status_by_worker",
         Look::ReplicaThreads,
+    ),
+    (
+        "held.OBJECT_TYPE = 'BACKUP LOCK'",
+        Look::HoldersOfBackupLock,
     ),
     (
         "performance_schema.metadata_locks AS held",
