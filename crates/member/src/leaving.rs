@@ -57,7 +57,7 @@ async fn give_leadership_away(
     let patience = lease * PATIENCE_LEASES;
     let until = Instant::now() + patience;
     let mut waits = false;
-    while member.leadership_now().serving_term().is_some() {
+    while serves(member) {
         let error = match tokio::time::timeout(patience + statements, member.give_leadership_away())
             .await
         {
@@ -78,6 +78,12 @@ async fn give_leadership_away(
             tracing::info!(%error, "stopping as the leader");
             return;
         }
+        if matches!(error, PromotionError::AnotherLeads { .. })
+            && !serves_again(member, until).await
+        {
+            tracing::info!(%error, "another member leads");
+            return;
+        }
         if !waits {
             waits = true;
             tracing::info!(%error, seconds = patience.as_secs_f32(), "waiting for a member that can take over the leadership; a second signal stops at once");
@@ -86,7 +92,25 @@ async fn give_leadership_away(
     }
 }
 
-/// Whether the same attempt may succeed a moment later. Nothing was changed by those, or the leader goes on as before.
+fn serves(member: &Member) -> bool {
+    member.leadership_now().serving_term().is_some()
+}
+
+/// Waits for who leads for good behind an election that the target lost, and says whether that is this member. A witness that was
+/// elected gives the leadership on, perhaps back to this one: its mysqld is not to end then.
+async fn serves_again(member: &Member, until: Instant) -> bool {
+    while !serves(member) {
+        let another_is_primary = member.primacy_now().elsewhere.is_some();
+        if another_is_primary || Instant::now() >= until {
+            return false;
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+    true
+}
+
+/// Whether the same attempt may succeed a moment later. Nothing was changed by those, or the leader goes on as before, or may lead
+/// again.
 fn may_pass(error: &PromotionError) -> bool {
     match error {
         PromotionError::Refused(refusal) => match refusal {
@@ -100,12 +124,12 @@ fn may_pass(error: &PromotionError) -> bool {
             | PromotionRefusal::NotServing(_)
             | PromotionRefusal::Paused(_) => false,
         },
-        PromotionError::Move { .. } | PromotionError::FellBehind { .. } => true,
+        PromotionError::Move { .. }
+        | PromotionError::FellBehind { .. }
+        | PromotionError::AnotherLeads { .. } => true,
         // Each attempt holds clients up; what commits so slowly goes on while mysqld ends, and then it is tried once more.
         PromotionError::Drain { .. } => false,
-        PromotionError::NotNeeded { .. }
-        | PromotionError::AnotherLeads { .. }
-        | PromotionError::Unknown(_) => false,
+        PromotionError::NotNeeded { .. } | PromotionError::Unknown(_) => false,
     }
 }
 
@@ -118,6 +142,7 @@ fn has_candidates(member: &Member) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use consensus::{Term, TransferRefusal};
     use raft_types::MemberId;
     use raft_types::Region;
 
@@ -136,6 +161,19 @@ mod tests {
         assert!(!may_pass(&PromotionError::Drain {
             why: "one commit waits".to_owned(),
             home: Region("a".to_owned()),
+        }));
+        assert!(may_pass(&PromotionError::FellBehind {
+            refusal: TransferRefusal::Slow {
+                member: MemberId(2),
+                behind: 1,
+                waited: Duration::from_secs(1),
+            },
+            home: Region("a".to_owned()),
+        }));
+        assert!(may_pass(&PromotionError::AnotherLeads {
+            target: MemberId(2),
+            leader: MemberId(3),
+            term: Term(4),
         }));
         assert!(!may_pass(&PromotionError::Unknown("nobody".to_owned())));
     }

@@ -26,7 +26,7 @@ use crate::reconfiguration::scheduled_switchover::{ScheduledSwitchover, Turn};
 use crate::reconfiguration::{pause, promotion, scheduled_switchover};
 use crate::ring_view::RingView;
 use crate::transfer::fitness::{Asking, DatabaseStates};
-use crate::transfer::leadership_transfer::{TransferOutcome, transfer};
+use crate::transfer::leadership_transfer::{TransferOutcome, transfer, wait_for_the_log};
 use crate::transfer::{fitness, leadership_transfer, target};
 
 /// What a leader is doing for its ring; nothing when all is as it should be.
@@ -436,7 +436,9 @@ async fn give_to(
     to: MemberId,
     on_their_way: u64,
 ) -> Result<(), String> {
-    wait_for_the_log(core, to, on_their_way).await?;
+    wait_for_the_log(core, to, on_their_way)
+        .await
+        .map_err(|refusal| refusal.to_string())?;
     match transfer(core, calls, to).await {
         Ok(TransferOutcome::Done { term }) => {
             tracing::info!(%to, %term, "transferred the leadership");
@@ -447,33 +449,6 @@ async fn give_to(
             Ok(())
         }
         Err(error) => Err(error.to_string()),
-    }
-}
-
-/// Waits, a lease at most, until `to` has the whole log durably, but for its last entries that are on their way. A target of the
-/// engine's transfer waits for it, too, but only for a heartbeat; then it refuses, and the others, who take the leadership for given
-/// away, elect one of theirs.
-async fn wait_for_the_log(
-    core: &MemberCore,
-    to: MemberId,
-    on_their_way: u64,
-) -> Result<(), String> {
-    let until = Instant::now() + core.timers.lease;
-    loop {
-        let view = core.ring_view();
-        let behind = view.member(to).and_then(|target| target.behind);
-        match behind {
-            // It does not lead any more, and the transfer says so.
-            None => return Ok(()),
-            Some(behind) if behind <= on_their_way => return Ok(()),
-            Some(behind) if Instant::now() >= until => {
-                let lease = core.timers.lease;
-                return Err(format!(
-                    "member {to} still lacks {behind} entries of the log after {lease:?}; look at its disk"
-                ));
-            }
-            Some(_) => tokio::time::sleep(Duration::from_millis(2)).await,
-        }
     }
 }
 

@@ -21,7 +21,7 @@ use crate::reconfiguration::pause;
 use crate::reconfiguration::pinned_primary::RingPause;
 use crate::ring_view::RingView;
 use crate::transfer::leadership_transfer::{
-    TransferError, TransferOutcome, TransferRefusal, transfer, verify,
+    TransferError, TransferOutcome, TransferRefusal, transfer, verify, wait_for_the_log,
 };
 
 /// The steps of a promotion, in their order.
@@ -396,7 +396,7 @@ pub(crate) async fn promote(
     released(core, to, term, clock).await
 }
 
-/// Gives the leadership to `to`, once it has what was drained as well.
+/// Gives the leadership to `to`, once it has what was drained as well, to the last entry: nothing is added meanwhile.
 async fn drained_transfer(
     core: &Arc<MemberCore>,
     calls: &Arc<dyn MemberCalls>,
@@ -404,7 +404,7 @@ async fn drained_transfer(
     home: Region,
     clock: &mut Clock<'_>,
 ) -> Result<Term, PromotionError> {
-    wait_until_caught_up(core, to)
+    wait_for_the_log(core, to, 0)
         .await
         .map_err(|refusal| PromotionError::FellBehind { refusal, home })?;
     clock.enter(PromotionPhase::Transfer);
@@ -469,13 +469,26 @@ async fn released(
     }
 }
 
-/// Waits, a lease at most, until the target may be given the leadership.
+/// Waits, a lease at most, until the target is near enough for the writes to be stopped: it has what the log had at first, and so it
+/// will not take longer for the last of them.
 async fn wait_until_caught_up(core: &MemberCore, to: MemberId) -> Result<(), TransferRefusal> {
-    let until = Instant::now() + core.timers.lease;
+    let lease = core.timers.lease;
+    let until = Instant::now() + lease;
+    let end = core.ring_view().last_log;
     loop {
-        let verified = verify(&core.ring_view(), to, core.timers.lease);
-        if verified.is_ok() || Instant::now() >= until {
-            return verified;
+        let view = core.ring_view();
+        let verified = verify(&view, to, lease);
+        let target = view.member(to);
+        if verified.is_ok() && target.is_some_and(|target| target.matched >= end) {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            verified?;
+            return Err(TransferRefusal::Slow {
+                member: to,
+                behind: target.and_then(|target| target.behind).unwrap_or(u64::MAX),
+                waited: lease,
+            });
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tokio::time::Instant;
 
 use crate::calls::{MemberCalls, Question};
 use crate::engine;
@@ -102,6 +103,18 @@ pub enum TransferRefusal {
         /// By how many entries its durable log is behind the leader's.
         behind: u64,
     },
+    /// The target did not get the end of the log onto its disk in time.
+    #[error(
+        "member {member} still lacks {behind} entries of the log after {waited:?}; look at its disk"
+    )]
+    Slow {
+        /// The member that was to lead.
+        member: MemberId,
+        /// How many entries its durable log lacks.
+        behind: u64,
+        /// How long it was waited for.
+        waited: Duration,
+    },
     /// A transfer is under way, and the engine cannot take it back.
     #[error("a transfer to member {0} is under way already; wait for its end")]
     UnderWay(MemberId),
@@ -137,6 +150,36 @@ pub(crate) fn verify(
             member: to,
             behind: behind.unwrap_or(u64::MAX),
         }),
+    }
+}
+
+/// Waits, a lease at most, until `to` has the whole log durably, but for its last entries that are on their way. A target of the
+/// engine's transfer waits for it, too, but only for a heartbeat; then it refuses, and the others, who take the leadership for given
+/// away, elect one of theirs.
+pub(crate) async fn wait_for_the_log(
+    core: &MemberCore,
+    to: MemberId,
+    on_their_way: u64,
+) -> Result<(), TransferRefusal> {
+    let lease = core.timers.lease;
+    let until = Instant::now() + lease;
+    loop {
+        let view = core.ring_view();
+        match view.member(to).and_then(|target| target.behind) {
+            // It does not lead any more, and the transfer says so.
+            None => return Ok(()),
+            Some(behind) if behind <= on_their_way => return Ok(()),
+            Some(behind) if Instant::now() >= until => {
+                // Something else may be wrong with it, which says more.
+                verify(&view, to, lease)?;
+                return Err(TransferRefusal::Slow {
+                    member: to,
+                    behind,
+                    waited: lease,
+                });
+            }
+            Some(_) => tokio::time::sleep(Duration::from_millis(2)).await,
+        }
     }
 }
 

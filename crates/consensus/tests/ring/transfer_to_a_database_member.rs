@@ -1,14 +1,18 @@
-//! A witness that leads hands over to a database member, and says why while it cannot.
+//! Whoever leads hands over to a database member that has its log, and a witness that cannot says why.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::{Database as Mysqld, DatabaseState, LeaderTask};
+use consensus::{
+    Database as Mysqld, DatabaseState, LeaderTask, Member, Outcome, PromotionError, PromotionPhase,
+    PromotionProgress, TransferRefusal, Writer,
+};
 use futures::future::BoxFuture;
 use raft_types::MemberId;
 use raft_types::MemberKind::{Database, Witness};
+use tokio::sync::watch;
 
-use crate::support::ring::{Ring, TIMERS, within};
+use crate::support::ring::{Ring, TIMERS, transaction, within};
 
 const DATABASE: MemberId = MemberId(3);
 
@@ -84,6 +88,88 @@ async fn a_witness_hands_over_when_the_heir_has_its_log_and_not_before() {
     .await;
     let handed_over = ring.serving().await.1;
     assert_eq!(handed_over.0, term.0 + 1, "somebody else led in between");
+}
+
+const FIRST: MemberId = MemberId(1);
+
+/// A mysqld with a commit under way, which comes to its end when the writes are stopped.
+struct LastCommit(Member);
+
+impl Writer for LastCommit {
+    fn pause(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async move {
+            let term = self.0.leadership_now().serving_term().unwrap();
+            let last = self.0.propose(transaction("the last one"), term).await;
+            let outcome = last.unwrap().outcome().await;
+            assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+            Ok(())
+        })
+    }
+
+    fn resume(&self) {}
+}
+
+/// A database member leads, and the disk of another one takes so long for an entry from now on. There are more of them, which are
+/// soon to campaign where the leadership is given away and not taken.
+async fn ring_with_a_slow_heir(flush_time: Duration) -> Ring {
+    let ring = Ring::of(&[Database; 5]).await;
+    let last = ring.commit("one").await;
+    ring.committed_everywhere(last).await;
+    assert_eq!(ring.serving().await.0, FIRST);
+    let first = ring.member(FIRST);
+    first.set_writer(Arc::new(LastCommit(first.clone())));
+    ring.disks[&DATABASE].set_flush_time(flush_time);
+    ring
+}
+
+/// What was seen: "member 2 was elected instead of member 3", and no primary for more than a second.
+#[tokio::test(start_paused = true)]
+async fn an_old_primary_hands_over_when_the_heir_has_its_log_and_not_before() {
+    let ring = ring_with_a_slow_heir(TIMERS.lease * 49 / 50).await;
+    let (_, term) = ring.serving().await;
+    let first = ring.member(FIRST);
+    let promoted = first.promote(DATABASE, watch::Sender::default()).await;
+    let promoted = promoted.unwrap();
+    assert_eq!(promoted.leader, DATABASE);
+    assert_eq!(promoted.term.0, term.0 + 1, "somebody else led in between");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_primary_goes_on_where_the_heir_does_not_get_its_log_onto_its_disk() {
+    let ring = ring_with_a_slow_heir(TIMERS.lease * 10).await;
+    let before = ring.serving().await;
+    let first = ring.member(FIRST);
+    let promoted = first.promote(DATABASE, watch::Sender::default()).await;
+    let Err(PromotionError::FellBehind { refusal, .. }) = promoted else {
+        panic!("{promoted:?}");
+    };
+    assert_eq!(
+        refusal,
+        TransferRefusal::Slow {
+            member: DATABASE,
+            behind: 1,
+            waited: TIMERS.lease
+        }
+    );
+    assert_eq!(ring.serving().await, before);
+    ring.commit("as before").await;
+}
+
+/// A leader that stops tries again and again, and clients are not to wait for each attempt.
+#[tokio::test(start_paused = true)]
+async fn writes_are_not_stopped_for_an_heir_that_does_not_keep_up() {
+    let ring = ring_with_a_slow_heir(TIMERS.lease * 10).await;
+    let last = ring.commit("two").await;
+    let progress = watch::Sender::<PromotionProgress>::default();
+    let seen = progress.subscribe();
+    let promoted = ring.member(FIRST).promote(DATABASE, progress).await;
+    assert!(
+        matches!(promoted, Err(PromotionError::FellBehind { .. })),
+        "{promoted:?}"
+    );
+    assert_eq!(seen.borrow().under_way, Some(PromotionPhase::CatchUp));
+    let next = ring.commit("three").await;
+    assert_eq!(next.index, last.index + 1, "nothing was drained");
 }
 
 /// A mysqld that lacks so many transactions, or does not do at all.

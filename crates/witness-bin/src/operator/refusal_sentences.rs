@@ -96,6 +96,15 @@ fn refused_promotions_say_what_to_do() {
             "member 2 is 5000 entries behind; at most 1024 are allowed: wait for it | ",
         ),
         (
+            PromotionRefusal::Target(TransferRefusal::Slow {
+                member: TWO,
+                behind: 3,
+                waited: Duration::from_millis(750),
+            }),
+            Exit::Refused,
+            "member 2 still lacks 3 entries of the log after 750ms; look at its disk | ",
+        ),
+        (
             PromotionRefusal::Target(TransferRefusal::UnderWay(TWO)),
             Exit::Refused,
             "a transfer to member 2 is under way already; wait for its end | ",
