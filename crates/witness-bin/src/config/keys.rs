@@ -78,7 +78,7 @@ pub const KEYS: &[Key] = &[
         Kind::Choice(&["fsync", "os"]),
         Value("\"fsync\""),
         "",
-        "When an entry counts as durable: `fsync` after it was forced to the disk, `os` after the operating system has it (a power cut can lose it).",
+        "When an entry counts as durable: `fsync` after it was forced to the disk, `os` after the operating system has it. A cut of the power can lose it: the member then elects nobody until the leader, or all other members, have told it how far their logs go, and a ring that lost its power as a whole waits for all of its members.",
     ),
     key(
         "log.max_file_bytes",
@@ -578,7 +578,7 @@ pub const KEYS: &[Key] = &[
         },
         Value("\"1GiB\""),
         "\"256MiB\"",
-        "Largest transaction that the primary takes, in bytes of binlog. The member sets `max_binlog_cache_size` and `max_binlog_stmt_cache_size` by it before clients may write, and leaves a smaller value as it is. A larger transaction fails with MySQL's error 1197 and is rolled back; nothing else is held up. MySQL looks before it writes an event, so the last rows of a transaction, which share an event, may exceed it. A session that wrote before keeps the limit that it had. Give the same on every member with a mysqld: replica threads that log what they apply keep to it, too.",
+        "Largest transaction that the primary takes, in bytes of binlog. The member sets `max_binlog_cache_size` and `max_binlog_stmt_cache_size` by it before clients may write, and leaves a smaller value as it is. A larger transaction fails with MySQL's error 1197 and is rolled back; nothing else is held up. MySQL looks before it writes an event, so the last rows of a transaction, which share an event, may exceed it. A session that wrote before keeps the limit that it had. Give the same on every member with a mysqld: replica threads that log what they apply keep to it, too. A statement that writes more than this to a table of an engine without transactions (MyISAM) leaves its rows there, and MySQL logs that events are lost: nothing behind it can be received, the leadership goes to another member after `mysql.demote_after`, and this mysqld stays down until `witness reprovision` gives it a copy. Use InnoDB.",
     ),
     key(
         "mysql.event_scheduler",
@@ -592,7 +592,7 @@ pub const KEYS: &[Key] = &[
         Kind::Duration { min: 0, max: DAY },
         Value("\"30s\""),
         "",
-        "Automatic demotion. When the leader's mysqld cannot serve as primary for this long, the leadership moves to a member whose mysqld can. That covers a mysqld that does not start, is stopped by an error, does not catch up, or hangs (no commit finishes, or no answer). If the process has exited, the leadership moves at once. A mysqld that hangs is killed on the way, except in mode `attach`; one at which no login succeeds is killed 10 s later, even where no other can be the primary. `0s` turns all of this off.",
+        "Automatic demotion. When the leader's mysqld cannot serve as primary for this long, the leadership moves to a member whose mysqld can. That covers a mysqld that does not start, is stopped by an error, does not catch up, hangs (no commit finishes, or no answer), or is one from which nothing can be received. If the process has exited, the leadership moves at once. A mysqld that hangs is killed on the way, except in mode `attach`; one at which no login succeeds is killed 10 s later, even where no other can be the primary. `0s` turns all of this off.",
     ),
     key(
         "mysql.fence_after",
@@ -606,7 +606,7 @@ pub const KEYS: &[Key] = &[
         Kind::Duration { min: 0, max: DAY },
         Value("\"10s\""),
         "",
-        "How long a planned switchover waits for running writes and `LOCK TABLES`: `witness switchover`, a member that is stopped, an automatic demotion. Then the sessions that block it are killed and their transactions roll back; a transaction that is already committing is left alone. If the rollback takes more than ten seconds, the primary stays where it is. `0s`: nothing is killed, and a switchover that has to wait longer than a second fails.",
+        "How long a planned switchover waits for running writes and `LOCK TABLES`: `witness switchover`, a member that is stopped, an automatic demotion. Then the sessions that block it are killed and their transactions roll back; a transaction that is already committing is left alone. If the rollback takes more than ten seconds, the primary stays where it is. A backup that holds `LOCK INSTANCE FOR BACKUP` on a mysqld that is to become the primary is killed at once. `0s`: nothing is killed, and a switchover that has to wait longer than a second fails.",
     ),
     key(
         "binlog_server.listen",
