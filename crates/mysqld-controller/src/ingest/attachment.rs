@@ -12,12 +12,11 @@
 //! It comes again instead, and is acknowledged in its turn.
 //!
 //! mysqld begins a dump in its newest file before which everything is said to be there. What waits is not named among what is before
-//! a file, so where the binlog was ended behind it, that would be the file behind it. Something that was executed before is left out
+//! a file, so where the binlog was rotated behind it, that would be the file behind it. Something that was executed before is left out
 //! of what is said to be there: the file that has it, and whatever waits behind it, comes again.
 
 use binlog_format::gtid::{Gtid, GtidSet, SourceId};
 use thiserror::Error;
-use uuid::Uuid;
 
 use crate::ingest::awaited::Awaited;
 
@@ -32,17 +31,6 @@ pub struct PrimaryGtids {
     pub purged: GtidSet,
     /// Whose numbers it gives to its own transactions: its `server_uuid`.
     pub server: SourceId,
-}
-
-impl Default for PrimaryGtids {
-    fn default() -> Self {
-        Self {
-            executed: GtidSet::new(),
-            owned: GtidSet::new(),
-            purged: GtidSet::new(),
-            server: SourceId(Uuid::nil()),
-        }
-    }
 }
 
 /// How ring and primary fit together, and what the dump has to bring.

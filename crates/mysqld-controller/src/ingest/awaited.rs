@@ -1,7 +1,7 @@
 //! What waited in the primary when an attachment began, and has to come in it before anything is acknowledged. Pure.
 //!
 //! ```text
-//!  binlog.3: … 4 5 │ binlog.4: 6      5 waits, the file was ended behind it; 4 is executed, 6 is new
+//!  binlog.3: … 4 5 │ binlog.4: 6      5 waits, the binlog was rotated behind it; 4 is executed, 6 is new
 //!                  └─ a dump of binlog.4 alone: an ACK for 6 would let 5 through, which nobody was given
 //! ```
 //!
@@ -28,7 +28,7 @@ pub struct Awaited {
 /// The dump passed over something that waits for an ACK.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "mysqld did not send {missing}, which wait in it for an ACK, and has sent newer ones: its binlog was ended behind them. Nothing \
+    "mysqld did not send {missing}, which wait in it for an ACK, and has sent newer ones: its binlog was rotated behind them. Nothing \
      is acknowledged, or they would be let through without the ring having them. Kill this mysqld, so that another one becomes the \
      primary"
 )]
