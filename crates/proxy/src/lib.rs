@@ -26,5 +26,5 @@ pub use crate::policy::{EdgesError, ProxyMode, ProxyOptions, check_edges};
 pub use crate::proxy_op::{
     LineBroken, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest, ProxyService,
 };
-pub use crate::relay::{Records, Relay};
-pub use crate::route_table::{Counted, Relayed, RouteTable, RouteView, Sent, Traffic};
+pub use crate::relay::Relay;
+pub use crate::route_table::{Counted, Records, Relayed, RouteTable, RouteView, Sent, Traffic};

@@ -28,11 +28,7 @@ pub struct Relay<F, C> {
     network: F,
     calls: C,
     route_table: RouteTable,
-    records: Records,
 }
-
-/// Tells of a member of the ring.
-pub type Records = Arc<dyn Fn(MemberId) -> Option<MemberRecord> + Send + Sync>;
 
 impl<F, C> Relay<F, C>
 where
@@ -46,7 +42,6 @@ where
         network: F,
         calls: C,
         route_table: RouteTable,
-        records: Records,
     ) -> Self {
         Self {
             own,
@@ -54,7 +49,6 @@ where
             network,
             calls,
             route_table,
-            records,
         }
     }
 
@@ -71,7 +65,7 @@ where
             return Err(format!("the route leads back to member {}", self.own));
         }
         let next = *onward.first().ok_or("no member is named to forward to")?;
-        let known = (self.records)(next);
+        let known = self.route_table.record_in_the_ring(next);
         let known = known.ok_or_else(|| format!("member {next} is not in this member's ring"))?;
         Ok((next, known))
     }

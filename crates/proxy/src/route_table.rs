@@ -6,7 +6,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use consensus::log_probe::Answered;
@@ -22,11 +22,13 @@ use crate::routes::{Candidate, Route, Scene};
 /// For how long a route that was chosen is not chosen anew, as long as nothing happens: a leader asks before every request.
 const CHOSEN_FOR: Duration = Duration::from_millis(20);
 
+/// Tells of a member of the ring, as the ring has it by now.
+pub type Records = Arc<dyn Fn(MemberId) -> Option<MemberRecord> + Send + Sync>;
+
 /// What a leader knows of its members and by which route each gets its entries. Clones are the same table.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct RouteTable(Arc<Shared>);
 
-#[derive(Debug)]
 struct Shared {
     own: MemberId,
     own_name: String,
@@ -34,6 +36,8 @@ struct Shared {
     options: ProxyOptions,
     /// A member that has not answered for so long sends nothing on.
     heard_within: Duration,
+    /// Where the ring's records are, once the member takes part.
+    records: OnceLock<Records>,
     state: Mutex<State>,
     /// Something happened after which other routes may be better.
     happened: watch::Sender<()>,
@@ -61,6 +65,7 @@ struct Chosen {
 
 #[derive(Debug)]
 struct Known {
+    /// As it was when sending to it began.
     record: MemberRecord,
     held: Option<u64>,
     answered: Option<Instant>,
@@ -92,11 +97,19 @@ impl RouteTable {
             own_region: record.region.clone(),
             options,
             heard_within,
+            records: OnceLock::new(),
             state: Mutex::default(),
             happened: watch::Sender::default(),
             traffic: Traffic::default(),
             parts: AtomicU64::new(0),
         }))
+    }
+
+    /// The member takes part in its ring, whose records are here from now on: a member may move to another address or region while
+    /// it is sent to.
+    pub fn know_the_ring(&self, records: Records) {
+        // Who takes part does so once.
+        let _ = self.0.records.set(records);
     }
 
     /// How payloads are to be proxied.
@@ -169,7 +182,10 @@ impl RouteTable {
         let members: BTreeMap<_, _> = state
             .members
             .iter()
-            .map(|(id, known)| (*id, known.candidate(now, shared.heard_within)))
+            .map(|(id, known)| {
+                let record = shared.newest(*id, known);
+                (*id, known.candidate(record, now, shared.heard_within))
+            })
             .collect();
         let apart: BTreeSet<_> = state
             .links
@@ -287,10 +303,15 @@ impl RouteTable {
         self.happened(state);
     }
 
-    /// A member as it was when sending to it began.
+    /// A member of the ring, which this one need not send to itself.
+    pub(crate) fn record_in_the_ring(&self, member: MemberId) -> Option<MemberRecord> {
+        self.0.records.get()?(member)
+    }
+
+    /// A member that is sent to, as the ring has it by now.
     pub(crate) fn record(&self, member: MemberId) -> Option<MemberRecord> {
         let state = self.lock();
-        state.members.get(&member).map(|known| known.record.clone())
+        Some(self.0.newest(member, state.members.get(&member)?))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -299,8 +320,16 @@ impl RouteTable {
     }
 }
 
+impl Shared {
+    /// A member as the ring has it by now, and before that is known as it was when sending to it began.
+    fn newest(&self, member: MemberId, known: &Known) -> MemberRecord {
+        let newest = self.records.get().and_then(|records| records(member));
+        newest.unwrap_or_else(|| known.record.clone())
+    }
+}
+
 impl Known {
-    fn candidate(&self, now: Instant, heard_within: Duration) -> Candidate {
+    fn candidate(&self, record: MemberRecord, now: Instant, heard_within: Duration) -> Candidate {
         let silent = self
             .answered
             .map(|answered| now.saturating_duration_since(answered))
@@ -317,9 +346,9 @@ impl Known {
             (None, None) => None,
         };
         Candidate {
-            name: self.record.name.clone(),
-            region: self.record.region.clone(),
-            kind: self.record.kind,
+            name: record.name,
+            region: record.region,
+            kind: record.kind,
             held: self.held,
             unfit,
         }

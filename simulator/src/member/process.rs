@@ -390,6 +390,8 @@ impl Process {
             }
         };
         let member = started.map_err(|error| off_or(start_failure(&error)))?;
+        let ring = member.inbound();
+        routes.know_the_ring(Arc::new(move |member| ring.record(member)));
         if let Some(ends) = ends {
             let taken = ends.take_calls(&setup, &member, own.clone(), routes.clone());
             taken.map_err(|error| off_or(OpenFailure::Disk(error.to_string())))?;
@@ -407,10 +409,6 @@ impl Process {
             log: own.clone(),
             outbound,
             routes,
-            records: {
-                let inbound = inbound.clone();
-                Arc::new(move |member| inbound.record(member))
-            },
             mutation: setup.mutation,
         };
         let reception = Reception {

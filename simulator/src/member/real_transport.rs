@@ -9,7 +9,7 @@ use consensus::{
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use proxy::{Records, Relay, RouteTable};
+use proxy::{Relay, RouteTable};
 use raft_types::{FormatRange, FormatVersion, MemberId, MemberRecord, OwnLog, RingId};
 use spilling_bytes::SpillFolder;
 use transport::{
@@ -170,10 +170,8 @@ impl Ends {
         routes: RouteTable,
     ) -> io::Result<()> {
         member.keep_formats_in(&self.book)?;
-        let inbound = member.inbound();
-        let records: Records = Arc::new(move |member| inbound.record(member));
         let (calls, sessions) = (self.network.clone(), self.network.clone());
-        let relay = Relay::new(setup.id, log, calls, sessions, routes, records);
+        let relay = Relay::new(setup.id, log, calls, sessions, routes);
         self.local.send_on_by(Arc::new(relay));
         self.local.attach(member.inbound());
         let (network, member) = (self.network, member.clone());

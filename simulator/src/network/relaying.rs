@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::stream::BoxStream;
-use proxy::{ProxyAnswer, ProxyRequest, ProxyService, Records, Relay, RouteTable};
+use proxy::{ProxyAnswer, ProxyRequest, ProxyService, Relay, RouteTable};
 use raft_types::{MemberId, OwnLog};
 
 use super::outbound::Outbound;
@@ -17,7 +17,6 @@ pub(crate) struct Relaying {
     pub(crate) log: Arc<dyn OwnLog>,
     pub(crate) outbound: Outbound,
     pub(crate) routes: RouteTable,
-    pub(crate) records: Records,
     pub(crate) mutation: Option<Mutation>,
 }
 
@@ -38,7 +37,6 @@ impl Relaying {
             self.outbound.port(),
             self.outbound.clone(),
             self.routes.clone(),
-            self.records.clone(),
         );
         relay.serve(onward, requests)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use binlog_store::LogHandle;
 use consensus::log_probe::LogProbe;
 use consensus::{AppliedFloor, Bounds, Fault, Member, MemberConfig};
-use proxy::{Proxying, Records, Relay, RouteTable};
+use proxy::{Proxying, Relay, RouteTable};
 use raft_types::LogId;
 use tokio::sync::watch;
 
@@ -134,14 +134,13 @@ async fn begin(
     base.tasks
         .spawn(async move { factory.keep_connected(others_of).await });
     let inbound = member.inbound();
-    let records: Records = Arc::new(move |member| inbound.record(member));
+    routes.know_the_ring(Arc::new(move |member| inbound.record(member)));
     let relay = Relay::new(
         id,
         own_log,
         network.clone(),
         network.clone(),
         routes.clone(),
-        records,
     );
     base.local.send_on_by(Arc::new(relay));
     base.local.attach(member.inbound());

@@ -14,7 +14,7 @@ use crate::support::grpc_ring::{GrpcRing, transaction, within};
 
 const ENTRY_BYTES: usize = 10_000;
 
-async fn two_regions() -> GrpcRing {
+pub(crate) async fn two_regions() -> GrpcRing {
     GrpcRing::proxying(&[
         ("here", Database),
         ("here", Witness),
@@ -37,7 +37,7 @@ fn far_from(ring: &GrpcRing, leader: MemberId) -> Vec<MemberId> {
 }
 
 /// Waits until everybody in the other region but one gets its entries through that one, and says who that is.
-async fn proxy_of(ring: &GrpcRing, leader: MemberId) -> MemberId {
+pub(crate) async fn proxy_of(ring: &GrpcRing, leader: MemberId) -> MemberId {
     let far = far_from(ring, leader);
     within("a proxy in the other region", async {
         let mut number = 0;

@@ -14,7 +14,7 @@ use consensus::{
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use proxy::{ProxyOptions, ProxyService, Proxying, Records, Relay, RouteTable};
+use proxy::{ProxyOptions, ProxyService, Proxying, Relay, RouteTable};
 use raft_types::{
     AppEntry, FormatVersion, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
     TransactionPayload,
@@ -385,14 +385,13 @@ impl NodeSetup {
         );
         let member = member.await.unwrap();
         let inbound = member.inbound();
-        let known: Records = Arc::new(move |id| inbound.record(id));
+        routes.know_the_ring(Arc::new(move |id| inbound.record(id)));
         let relay = Relay::new(
             identity.member,
             Arc::new(disk.clone()),
             factory.clone(),
             factory.clone(),
             routes.clone(),
-            known,
         );
         local.send_on_by(sends_on.unwrap_or_else(|| Arc::new(relay)));
         local.attach(member.inbound());

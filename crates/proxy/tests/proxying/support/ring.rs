@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::network::RaftNetworkFactory;
-use proxy::{ProxyOptions, Proxying, ProxyingClient, Records, Relay, RouteTable, Sent};
+use proxy::{ProxyOptions, Proxying, ProxyingClient, Relay, RouteTable, Sent};
 use raft_types::{MemberId, MemberKind, MemberRecord, Region, Vote};
 use testkit::network::{Line, Port};
 
@@ -53,17 +53,14 @@ impl Ring {
         let mut boards = BTreeMap::new();
         for (id, own) in &records {
             let route_table = RouteTable::new(*id, own, options.clone(), HEARD_WITHIN);
-            let known: Records = {
-                let records = records.clone();
-                Arc::new(move |id| records.get(&id).cloned())
-            };
+            let known = records.clone();
+            route_table.know_the_ring(Arc::new(move |id| known.get(&id).cloned()));
             let relay = Relay::new(
                 *id,
                 Arc::new(members.log(*id)),
                 members.seen_from(*id),
                 lines.clone(),
                 route_table.clone(),
-                known,
             );
             lines.lead_to(*id, Arc::new(relay));
             boards.insert(*id, route_table);
