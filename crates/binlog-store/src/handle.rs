@@ -30,6 +30,8 @@ pub struct CurrentFile {
     pub number: FileNumber,
     /// Its size in bytes, as far as it is durable.
     pub size: u64,
+    /// When it was begun, by the clock of the leader of that moment, in seconds since 1970.
+    pub begun: u32,
 }
 
 /// A handle on an open log. Cloning is cheap; the log stays open until the store and all handles are gone.
@@ -60,9 +62,12 @@ impl LogHandle {
     #[must_use]
     pub fn current_file(&self) -> CurrentFile {
         let view = self.shared.view.lock();
-        let current = view.files.current().map(|file| (file.number(), file.end));
-        let (number, size) = current.unwrap_or((FileNumber::FIRST, 0));
-        CurrentFile { number, size }
+        let current = view.files.current();
+        CurrentFile {
+            number: current.map_or(FileNumber::FIRST, |file| file.number()),
+            size: current.map_or(0, |file| file.end),
+            begun: current.map_or(0, |file| file.header.timestamp),
+        }
     }
 
     /// The file that begins directly behind a rotate entry; `None` before the entry is durable and its successor has a header,

@@ -109,6 +109,8 @@ pub struct ArchiveSettings {
     pub options_file: Option<PathBuf>,
     /// How often what was committed is archived.
     pub interval: Duration,
+    /// How old a file gets before the leader rotates, so that it is archived as a whole; `None`: that does not matter.
+    pub max_file_age: Option<Duration>,
     /// How long one call of the storage may take.
     pub call_limit: Duration,
     /// Bytes a second that are sent at most; `None` for no limit.

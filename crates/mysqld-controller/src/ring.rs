@@ -33,6 +33,8 @@ pub struct RingLog {
 pub struct CurrentFile {
     /// Bytes that were written to it so far.
     pub size: u64,
+    /// When it was begun, by the clock of the leader of that moment, in seconds since 1970.
+    pub begun: u32,
     /// Its canonical format description event.
     pub format_description: Bytes,
 }

@@ -241,6 +241,39 @@ fn files_are_fetched_and_damage_is_found(set: &mut Cluster, archive: &Path, read
     assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 1);
 }
 
+/// Without that, a file that takes months to fill is months of pieces, one for each interval in which something was committed.
+#[test]
+fn an_old_file_ends_with_the_next_commit_and_is_archived_as_a_whole() {
+    const AGE: Duration = Duration::from_secs(3);
+    let _turn = SCENES.take();
+    let home = tempfile::tempdir().unwrap();
+    let url = format!("url = \"file://{}\"", home.path().display());
+    let set = replicaset_with(1, |options| {
+        options
+            .with("archive", url)
+            .with("archive", "interval = \"200ms\"")
+            .with("archive", format!("max_file_age = \"{}s\"", AGE.as_secs()))
+    })
+    .unwrap();
+    let reader = Reader::of(home.path(), &set);
+    insert(&set, 1..2);
+    wait_until_archived(&set, 0, &reader);
+    let before = reader.files().len();
+    std::thread::sleep(AGE);
+    insert(&set, 2..3);
+    wait_until_archived(&set, 0, &reader);
+    assert_eq!(reader.files().len(), before + 1);
+    let log = home.path().join("log/00000001");
+    let ended = reader.files().into_keys().rev().nth(1).unwrap();
+    let whole = format!("{:016}-", 0);
+    set.eventually("the file is archived as a whole", GOES_ON, || {
+        let objects = std::fs::read_dir(log.join(&ended)).unwrap();
+        let mut names = objects.map(|object| object.unwrap().file_name().into_string().unwrap());
+        names.any(|name| name.starts_with(&whole) && name.contains("-closed"))
+    })
+    .unwrap();
+}
+
 /// Into a real S3 server, which does not answer for a while, hangs up for another, and answers later than it is waited for.
 #[test]
 fn no_commit_waits_for_a_storage_that_fails() {

@@ -12,7 +12,7 @@ use mysql_link::ConnectOptions;
 use mysqld_controller::apply::FollowOptions;
 use mysqld_controller::events::EventScheduler;
 use mysqld_controller::ingest::{
-    CommitObserver, Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus,
+    CommitObserver, FileLimits, Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus,
 };
 use mysqld_controller::plan::facts::LockoutPatience;
 use mysqld_controller::read_fence;
@@ -160,7 +160,13 @@ impl MysqldTasks {
             .map(|options| options.server.data_dir.clone());
         let (member, ring) = (ring.member.clone(), Arc::new(ring));
         let options = IngestOptions {
-            max_file_bytes: config.log.max_file_bytes,
+            file_limits: FileLimits {
+                bytes: config.log.max_file_bytes,
+                age: config
+                    .archive
+                    .as_ref()
+                    .and_then(|archive| archive.max_file_age),
+            },
             in_flight_bytes: u64::from(config.raft.proposals_bytes),
             report_host: config.own.name.clone(),
             observer: known.commits,

@@ -93,8 +93,10 @@ impl Ring for RingHandle {
     }
 
     fn current_file(&self) -> CurrentFile {
+        let file = self.log.current_file();
         CurrentFile {
-            size: self.log.current_file().size,
+            size: file.size,
+            begun: file.begun,
             format_description: self.log.format_description(),
         }
     }

@@ -20,4 +20,5 @@ pub use awaited::{Awaited, NeverSent};
 pub use error::IngestError;
 pub use ingest_task::Ingest;
 pub use options::{CommitObserver, IngestOptions};
+pub use rotation::FileLimits;
 pub use status::{Failing, IngestFigures, IngestFiguresView, IngestState, IngestStatus};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use mysql_link::ConnectOptions;
 use spilling_bytes::SpillFolder;
 
+use crate::ingest::rotation::FileLimits;
 use crate::settings::Requirements;
 
 /// Hears in ingest's task how long commits at the primary wait for the ring: keep it short.
@@ -26,8 +27,8 @@ pub struct IngestOptions {
     pub heartbeat: Duration,
     /// Silence after which the attachment is given up.
     pub silence_limit: Duration,
-    /// Size at which the ring's log begins a new file.
-    pub max_file_bytes: u64,
+    /// When the ring's log begins a new file.
+    pub file_limits: FileLimits,
     /// Payload bytes that may be proposed and not committed. A larger transaction travels alone.
     pub in_flight_bytes: u64,
     /// The first and the longest wait between attempts.
@@ -49,7 +50,10 @@ impl IngestOptions {
             requirements,
             heartbeat: Duration::from_secs(1),
             silence_limit: Duration::from_secs(5),
-            max_file_bytes: 1 << 30,
+            file_limits: FileLimits {
+                bytes: 1 << 30,
+                age: None,
+            },
             in_flight_bytes: 64 << 20,
             retry: (Duration::from_millis(50), Duration::from_secs(2)),
             report_host: String::new(),

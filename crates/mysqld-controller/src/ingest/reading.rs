@@ -17,7 +17,7 @@ use crate::ingest::ack_ledger::{LedgerEntry, Wait};
 use crate::ingest::awaited::Awaited;
 use crate::ingest::error::IngestError;
 use crate::ingest::options::{CommitObserver, IngestOptions};
-use crate::ingest::rotation::rotation_due;
+use crate::ingest::rotation::{FileLimits, rotation_due};
 use crate::ingest::status::IngestFigures;
 use crate::ring::{LeaderTerm, Ring, RingLog};
 
@@ -80,7 +80,7 @@ pub(super) struct Reading<'a, R: Ring> {
     pub(super) behind: GtidSet,
     /// What waited in the primary at that moment, and has to come.
     pub(super) awaited: Awaited,
-    pub(super) max_file_bytes: u64,
+    pub(super) file_limits: FileLimits,
     pub(super) upstream_format: Bytes,
     /// Bytes of transactions that travelled alone since the last rotation here. The member's own disk may be behind the ring,
     /// so that the file's size does not count them yet.
@@ -163,13 +163,14 @@ impl<R: Ring> Reading<'_, R> {
         }
         let mut current = self.ring.current_file();
         current.size = current.size.max(self.alone);
-        let Some(cause) = rotation_due(&current, &self.upstream_format, self.max_file_bytes) else {
-            return Ok(());
-        };
-        info!(?cause, "a new log file begins before the next transaction");
         let timestamp = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs() as u32);
+        let limits = self.file_limits;
+        let Some(cause) = rotation_due(&current, &self.upstream_format, limits, timestamp) else {
+            return Ok(());
+        };
+        info!(?cause, "a new log file begins before the next transaction");
         let format_description = self.upstream_format.clone();
         self.shared.rotating.store(true, Ordering::Release);
         self.alone = 0;

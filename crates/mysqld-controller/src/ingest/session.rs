@@ -217,7 +217,7 @@ impl Session {
             sequence: ProposalSequence::default(),
             behind: self.attachment.behind,
             awaited: self.attachment.awaited,
-            max_file_bytes: options.max_file_bytes,
+            file_limits: options.file_limits,
             upstream_format: Bytes::new(),
             alone: 0,
             entries,

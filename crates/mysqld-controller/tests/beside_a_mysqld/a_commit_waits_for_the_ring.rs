@@ -159,7 +159,7 @@ async fn the_log_rotates_by_format_and_by_size_with_mysqld() -> Result<()> {
     ring.set_leadership(Leadership::Serving(TERM));
     let mut options = ingest_options(&server);
     // The ring in memory counts 100 bytes for each transaction.
-    options.max_file_bytes = 500;
+    options.file_limits.bytes = 500;
     let mut ingest = Running::start(&ring, options);
     ingest.attached().await?;
     eventually("what was there came in", || Ok(ring.sequence().len() == 2)).await?;
@@ -190,7 +190,7 @@ async fn large_transactions_get_into_files_of_their_own_although_the_disk_is_beh
     let mut options = ingest_options(&server);
     // The ring in memory counts 100 bytes for each transaction, as a disk does that has not written it yet.
     options.in_flight_bytes = 64 << 10;
-    options.max_file_bytes = 1 << 20;
+    options.file_limits.bytes = 1 << 20;
     let mut ingest = Running::start(&ring, options);
     ingest.attached().await?;
     eventually("what was there came in", || {

@@ -72,6 +72,7 @@ impl MemoryRing {
     pub(crate) fn new() -> Arc<Self> {
         let file = CurrentFile {
             size: 0,
+            begun: 0,
             format_description: FormatDescription::built_in_event().into(),
         };
         Arc::new(Self {
@@ -295,6 +296,7 @@ impl Ring for MemoryRing {
             if let AppEntry::Rotate(rotate) = &entry {
                 state.file = CurrentFile {
                     size: 0,
+                    begun: rotate.timestamp,
                     format_description: rotate.format_description.clone(),
                 };
             }

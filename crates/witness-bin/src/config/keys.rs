@@ -707,6 +707,16 @@ pub const KEYS: &[Key] = &[
         "How often what was committed since is archived: what the loss of all members at once would lose.",
     ),
     key(
+        "archive.max_file_age",
+        Kind::Duration {
+            min: 0,
+            max: 365 * DAY,
+        },
+        Value("\"1h\""),
+        "",
+        "How old a file of the log gets before the leader rotates for the next transaction, as by `archive_timeout` of PostgreSQL. A file that is closed is archived as a whole, and the pieces that were archived of it go a day later. `0s`: a file ends by its size alone, and has a piece for each interval in which something was committed.",
+    ),
+    key(
         "archive.call_limit",
         Kind::Duration {
             min: 1_000,

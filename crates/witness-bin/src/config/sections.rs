@@ -52,12 +52,14 @@ pub(super) fn archive_settings(values: &Values) -> Option<Option<ArchiveSettings
     let identity = values.text("archive.identity_file")?;
     let serve = values.number("archive.serve_bytes")?;
     let rate = values.number("archive.bytes_per_second")?;
+    let age = values.duration("archive.max_file_age")?;
     let keep = values.duration("archive.keep")?;
     let bases = usize::try_from(values.number("archive.keep_base_backups")?).ok()?;
     Some(Some(ArchiveSettings {
         url: Url::parse(&url).ok()?,
         options_file: (!file.is_empty()).then(|| file.into()),
         interval: values.duration("archive.interval")?,
+        max_file_age: Some(age).filter(|age| !age.is_zero()),
         call_limit: values.duration("archive.call_limit")?,
         bytes_per_second: Some(rate).filter(|rate| *rate != 0),
         hold_bytes: values.number("archive.hold_bytes")?,
