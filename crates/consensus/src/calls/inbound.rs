@@ -227,6 +227,7 @@ impl Inbound {
             }
             AppendEntriesResponse::HigherVote(higher) => SnapshotResponse::new(higher),
             AppendEntriesResponse::Conflict => {
+                self.cut_later_terms(vote, before).await?;
                 let installed = self.core.raft.install_full_snapshot(vote, start.snapshot());
                 installed.await.map_err(Fault::from)?
             }
@@ -235,6 +236,23 @@ impl Inbound {
             self.core.heard.now();
         }
         Ok(response)
+    }
+
+    /// Cuts the end of the log that has later terms than `before`, with which a leader's log begins behind it: the ring has given it up.
+    /// The engine looks for a conflict at that one index, and takes a log that ends in front of it with a later term for impossible.
+    async fn cut_later_terms(&self, vote: Vote, before: LogId) -> Result<(), Fault> {
+        let first_of_later = self.core.raft.with_raft_state(move |state| {
+            let newest_first = (0..state.log_ids.last()?.index + 1).rev();
+            let terms = newest_first.map_while(|index| state.log_ids.get(index));
+            let later = terms.take_while(|entry| OpId::from(*entry).term > OpId::from(before).term);
+            Some(later.last()?.index)
+        });
+        if let Some(index) = first_of_later.await.map_err(Fault::from)? {
+            // No entry of the log is this one, so that the engine cuts it there.
+            let contradicts = OpId::new(OpId::from(before).term, index);
+            self.look_for(vote, contradicts.into()).await?;
+        }
+        Ok(())
     }
 
     /// This member calls as a leader does, on a connection that is open.

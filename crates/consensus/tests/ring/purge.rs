@@ -200,29 +200,41 @@ async fn a_follower_asks_the_leader_up_to_where_nobody_needs_the_log() {
     .await;
 }
 
-/// An offer to begin later crosses the entries on the way: the leader made it before it knew that they had arrived.
-#[tokio::test]
-async fn an_offer_that_crossed_the_entries_changes_nothing() {
+/// Member 1 of three, alone with a log: the membership, and behind it a blank entry of each of these terms.
+async fn alone_with(terms: impl IntoIterator<Item = u64>) -> (Ring, Vec<Entry>) {
     let mut ring = Ring::laid_out("a: 1d 2d 3d", QuorumPolicy::Majority);
     let id = MemberId(1);
-    let vote = Vote::new_committed(3, MemberId(2));
     let mut entries = vec![Entry {
         log_id: OpId::new(0, 0).into(),
         payload: EntryPayload::Membership(MembershipPayload::seal(
             Membership::new(vec![[1, 2, 3].map(MemberId).into()], ring.records.clone()).unwrap(),
         )),
     }];
-    entries.extend((1..10).map(|index| Entry {
-        log_id: OpId::new(3, index).into(),
+    entries.extend((1..).zip(terms).map(|(index, term)| Entry {
+        log_id: OpId::new(term, index).into(),
         payload: EntryPayload::Blank,
     }));
+    let last = entries.last().unwrap().log_id;
+    let vote = Vote::new_committed(OpId::from(last).term, MemberId(2));
     ring.disks[&id].preload(vote, entries.clone());
     ring.start(id).await;
-    let offer = |before| FileStart {
+    (ring, entries)
+}
+
+fn offer(before: OpId) -> FileStart {
+    FileStart {
         before,
         membership: StoredMembership::default(),
         header: Bytes::new(),
-    };
+    }
+}
+
+/// An offer to begin later crosses the entries on the way: the leader made it before it knew that they had arrived.
+#[tokio::test]
+async fn an_offer_that_crossed_the_entries_changes_nothing() {
+    let (ring, entries) = alone_with([3; 9]).await;
+    let id = MemberId(1);
+    let vote = Vote::new_committed(3, MemberId(2));
     let inbound = ring.member(id).inbound();
     let answer = inbound.install(vote, offer(OpId::new(3, 5))).await.unwrap();
     assert_eq!(answer.vote, vote, "the leader takes it for done");
@@ -232,6 +244,21 @@ async fn an_offer_that_crossed_the_entries_changes_nothing() {
     // One that the entries did not overtake is taken.
     let behind = OpId::new(3, 12);
     inbound.install(vote, offer(behind)).await.unwrap();
+    assert_eq!(ring.disks[&id].all(), []);
+    assert_eq!(ring.member(id).status().purged, Some(behind));
+}
+
+/// A leader that was elected twice and wrote to itself alone: the ring's log goes on with entries of an earlier term, which are purged
+/// by now. The engine takes a later beginning for impossible behind entries of a later term.
+#[tokio::test]
+async fn a_tail_of_later_terms_than_where_the_log_begins_anew_goes_as_well() {
+    let (ring, _) = alone_with([3, 3, 3, 8, 9]).await;
+    let id = MemberId(1);
+    let vote = Vote::new_committed(12, MemberId(2));
+    let inbound = ring.member(id).inbound();
+    let behind = OpId::new(3, 12);
+    let answer = inbound.install(vote, offer(behind)).await.unwrap();
+    assert_eq!(answer.vote, vote);
     assert_eq!(ring.disks[&id].all(), []);
     assert_eq!(ring.member(id).status().purged, Some(behind));
 }
