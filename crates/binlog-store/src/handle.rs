@@ -276,6 +276,10 @@ impl LogIntake for LogHandle {
     fn queue_room(&self, bytes: u64) -> WaitingForLog<'_> {
         Box::pin(self.shared.queue.wait_for_room(bytes))
     }
+
+    fn has(&self, entry: OpId) -> bool {
+        self.op_id_at(entry.index) == Some(entry)
+    }
 }
 
 // The log as committed files: what a server of binlogs reads. It asks for what is committed, and reads no

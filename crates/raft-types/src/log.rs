@@ -204,6 +204,9 @@ pub trait LogIntake: Send + Sync + 'static {
     /// Waits until entries of so many bytes may be handed over: until what waits to be written leaves room for them in memory,
     /// or nothing waits any more. Cancel safe.
     fn queue_room(&self, bytes: u64) -> WaitingForLog<'_>;
+
+    /// Whether the log has this very entry, so that it takes no room.
+    fn has(&self, entry: OpId) -> bool;
 }
 
 // A log that may lack entries at its end which it has acknowledged: it had to cut bytes off, or was written without syncing when its

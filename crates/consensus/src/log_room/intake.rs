@@ -5,16 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::raft::AppendEntriesRequest;
-use raft_types::{AppEntry, EntryPayload, LogIntake, TypeConfig, stored_bytes};
+use raft_types::{AppEntry, EntryPayload, LogIntake, OpId, TypeConfig, stored_bytes};
 
 /// Between two looks at a full disk.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Bytes of the transactions in a request. The ring's own entries never wait for room on the disk.
-fn transactions(request: &AppendEntriesRequest<TypeConfig>) -> impl Iterator<Item = u64> + use<'_> {
+/// Bytes of the transactions in a request that the log lacks. The ring's own entries never wait for room on the disk, and a new
+/// leader looks for the end of a log by sending what that has.
+fn transactions(
+    log: &dyn LogIntake,
+    request: &AppendEntriesRequest<TypeConfig>,
+) -> impl Iterator<Item = u64> {
     let entries = request.entries.iter();
     entries.filter_map(|entry| match &entry.payload {
-        EntryPayload::Normal(AppEntry::Transaction(payload)) => Some(payload.bytes().len() as u64),
+        EntryPayload::Normal(AppEntry::Transaction(payload)) => {
+            let lacks = !log.has(OpId::from(entry.log_id));
+            lacks.then(|| payload.bytes().len() as u64)
+        }
         _ => None,
     })
 }
@@ -25,10 +32,14 @@ pub(crate) async fn wait_for_room(
     log: Option<Arc<dyn LogIntake>>,
     request: &AppendEntriesRequest<TypeConfig>,
 ) {
-    let (Some(log), bytes @ 1..) = (log, transactions(request).sum::<u64>()) else {
+    let Some(log) = log else {
         return;
     };
-    let stored: u64 = transactions(request).map(stored_bytes).sum();
+    let bytes: u64 = transactions(&*log, request).sum();
+    if bytes == 0 {
+        return;
+    }
+    let stored: u64 = transactions(&*log, request).map(stored_bytes).sum();
     let mut told = false;
     while log.room(stored).in_all < stored {
         if !told {
@@ -57,7 +68,6 @@ mod tests {
     use raft_types::LogId;
     use raft_types::LogRoom;
     use raft_types::MemberId;
-    use raft_types::OpId;
     use raft_types::TransactionPayload;
     use raft_types::Vote;
     use raft_types::WaitingForLog;
@@ -67,6 +77,8 @@ mod tests {
     #[derive(Default)]
     struct Disk {
         free: AtomicU64,
+        /// So many entries are there.
+        entries: AtomicU64,
     }
 
     impl LogIntake for Disk {
@@ -79,6 +91,10 @@ mod tests {
 
         fn queue_room(&self, _: u64) -> WaitingForLog<'_> {
             Box::pin(std::future::ready(()))
+        }
+
+        fn has(&self, entry: OpId) -> bool {
+            entry.term == 1 && entry.index < self.entries.load(Ordering::Relaxed)
         }
     }
 
@@ -122,5 +138,22 @@ mod tests {
         disk.free.store(needed, Ordering::Relaxed);
         wait_for_room(log, &request).await;
         wait_for_room(None, &request).await;
+    }
+
+    /// A new leader looks for the end of a log with entries that are there. They waited for room on a full disk, and nobody could lead.
+    #[tokio::test(start_paused = true)]
+    async fn what_a_full_disk_has_waits_for_no_room() {
+        let disk = Arc::new(Disk::default());
+        let log: Option<Arc<dyn LogIntake>> = Some(disk.clone());
+        let request = request(vec![transaction(700), transaction(300)]);
+        disk.entries.store(2, Ordering::Relaxed);
+        let waits = wait_for_room(log.clone(), &request).now_or_never();
+        assert!(waits.is_some());
+        disk.entries.store(1, Ordering::Relaxed);
+        disk.free.store(stored_bytes(300) - 1, Ordering::Relaxed);
+        let waits = wait_for_room(log.clone(), &request).now_or_never();
+        assert!(waits.is_none(), "the second one is new");
+        disk.free.store(stored_bytes(300), Ordering::Relaxed);
+        wait_for_room(log, &request).await;
     }
 }

@@ -387,6 +387,10 @@ mod tests {
     struct Disk(LogRoom);
 
     impl LogIntake for Disk {
+        fn has(&self, _: OpId) -> bool {
+            false
+        }
+
         fn room(&self, _: u64) -> LogRoom {
             self.0
         }
