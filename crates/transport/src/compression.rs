@@ -55,8 +55,16 @@ type Packed = Option<Bytes>;
 
 #[derive(Debug, Default)]
 struct Kept {
-    payloads: BTreeMap<OpId, Arc<OnceCell<Packed>>>,
+    payloads: BTreeMap<OpId, KeptPayload>,
+    /// What all of them count together.
     bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct KeptPayload {
+    packed: Arc<OnceCell<Packed>>,
+    /// In bytes; 0 while it is being packed.
+    counted: usize,
 }
 
 impl Packer {
@@ -82,7 +90,10 @@ impl Packer {
         if payload.len() < self.options.min_bytes {
             return None;
         }
-        let cell = self.kept().payloads.entry(op_id).or_default().clone();
+        let cell = {
+            let mut kept = self.kept();
+            kept.payloads.entry(op_id).or_default().packed.clone()
+        };
         let packed = cell.get_or_init(|| self.pack_and_keep(op_id, payload.clone()));
         packed.await.clone()
     }
@@ -121,17 +132,17 @@ impl Kept {
     /// A place in the map costs something, too.
     const PLACE: usize = 128;
 
-    fn keep(&mut self, newest: OpId, bytes: usize) {
-        self.bytes += bytes + Self::PLACE;
+    fn keep(&mut self, packed: OpId, bytes: usize) {
+        // It may have gone while it was packed.
+        let Some(kept) = self.payloads.get_mut(&packed) else {
+            return;
+        };
+        kept.counted = bytes + Self::PLACE;
+        self.bytes += kept.counted;
         while self.bytes > KEPT_BYTES
-            && let Some((op_id, cell)) = self.payloads.pop_first()
+            && let Some((_, oldest)) = self.payloads.pop_first()
         {
-            let packed = cell
-                .get()
-                .and_then(|packed| packed.as_ref().map(Bytes::len));
-            let own = (op_id == newest).then_some(bytes);
-            let freed = own.or(packed).unwrap_or(0) + Self::PLACE;
-            self.bytes = self.bytes.saturating_sub(freed);
+            self.bytes -= oldest.counted;
         }
     }
 }
@@ -322,6 +333,24 @@ mod tests {
         )
     }
 
+    /// A far member that catches up on old entries, beside live ones: what goes first is what is still being packed.
+    #[test]
+    fn what_goes_while_it_is_packed_is_counted_nowhere() {
+        let mut kept = Kept::default();
+        let op_id = |index| OpId::new(1, index);
+        for index in 1..=10 {
+            kept.payloads.entry(op_id(index)).or_default();
+        }
+        for index in 2..=10 {
+            kept.keep(op_id(index), KEPT_BYTES / 8);
+        }
+        assert!(!kept.payloads.contains_key(&op_id(1)), "it was the oldest");
+        kept.keep(op_id(1), KEPT_BYTES / 8);
+        let counted = kept.payloads.values().map(|kept| kept.counted);
+        assert_eq!(kept.bytes, counted.sum::<usize>());
+        assert_eq!(kept.payloads.len(), 7);
+    }
+
     #[tokio::test]
     async fn a_payload_is_packed_once_and_unpacks_to_what_it_was() {
         let packer = packer();
@@ -379,8 +408,9 @@ mod tests {
         let there: usize = kept
             .payloads
             .values()
-            .filter_map(|cell| {
-                cell.get()?
+            .filter_map(|kept| {
+                kept.packed
+                    .get()?
                     .as_ref()
                     .map(|packed| packed.len() + Kept::PLACE)
             })

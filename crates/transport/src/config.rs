@@ -7,9 +7,10 @@ use std::{fs, io};
 
 use consensus::Timers;
 use raft_types::{MAX_MESSAGE_BYTES, REPLICATION_WINDOW_BYTES};
+use rustls::client::Resumption;
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use thiserror::Error;
@@ -148,6 +149,10 @@ impl TlsMaterial {
             .map_err(|error| unusable(&error))?
             .with_root_certificates(roots)
             .with_client_cert_resolver(own);
+        // A session that is taken up again would not be asked whether its certificate is still valid, on neither side.
+        accepting.session_storage = Arc::new(NoServerSessionStorage {});
+        accepting.send_tls13_tickets = 0;
+        calling.resumption = Resumption::disabled();
         accepting.alpn_protocols.push(HTTP2.to_vec());
         calling.alpn_protocols.push(HTTP2.to_vec());
         Ok(Self(Arc::new(watch::Sender::new(Arc::new(Ends {

@@ -21,7 +21,7 @@ pub enum ApplyError {
     /// The database refuses a transaction. Everything before it is committed, and nothing of it.
     #[error(
         "transaction {gtid} is refused: {refusal}. Everything before it is committed, and nothing of it. Remove the cause and \
-         apply again: it goes on with this transaction. To leave it out, commit an empty transaction with its GTID on the target"
+         apply again: it goes on with this transaction"
     )]
     Refused {
         /// The first transaction that is not applied.

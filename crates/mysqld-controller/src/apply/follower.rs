@@ -307,7 +307,14 @@ async fn errant_now<R: Ring>(ring: &R, options: &FollowOptions) -> Result<GtidSe
 }
 
 fn in_words(error: &ApplyError) -> String {
-    format!("the applier stopped: {error}")
+    let remedy = match error {
+        // Whoever skips it has other data than the ring, which nothing shows any more.
+        ApplyError::Refused { .. } => {
+            ". If its data are not the ring's, run `witness reprovision` for this member; do not skip the transaction"
+        }
+        _ => "",
+    };
+    format!("the applier stopped: {error}{remedy}")
 }
 
 /// Makes the server writable for the applier and not for clients. Its commits must not wait for the ring, which has them: no
@@ -377,4 +384,27 @@ async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
 
 fn told(error: LinkError) -> String {
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use applier::backend::Refusal;
+
+    use super::*;
+
+    #[test]
+    fn a_follower_that_is_refused_says_to_reprovision_and_not_to_skip() {
+        let refused = ApplyError::Refused {
+            gtid: "3e11fa47-71ca-11e1-9e33-c80aa9429562:5".parse().unwrap(),
+            refusal: Box::new(Refusal {
+                table: None,
+                row: None,
+                code: 1032,
+                words: "Can't find record in 'orders'".to_owned(),
+            }),
+        };
+        let words = in_words(&refused);
+        assert!(words.contains("run `witness reprovision`"), "{words}");
+        assert!(!words.contains("empty transaction"), "{words}");
+    }
 }

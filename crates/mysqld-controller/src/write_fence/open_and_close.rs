@@ -19,6 +19,9 @@ use crate::tail_trim::ProtectionStart;
 use crate::watch::{ReadOnly, WatchReport};
 use crate::write_fence::{long_statements, read_only};
 
+/// What is not undone: somebody may have had a reason.
+const CLOSED_BY_OTHERS: &str = "read_only or super_read_only was set by another session; SET GLOBAL read_only = OFF opens the primary again";
+
 /// How to open and close.
 #[derive(Debug, Clone)]
 pub struct WriteFenceOptions {
@@ -219,20 +222,24 @@ impl WriteFence {
         let closed = |why: &str| WriteFenceState::Closed {
             why: why.to_owned(),
         };
-        self.go(match reason {
+        let changed = self.go(match reason {
             StayReason::Open => WriteFenceState::Open,
             StayReason::Closed(reason) => closed(&reason.to_string()),
-            StayReason::ClosedUntilAttached => closed("the primary's transactions are not received yet"),
-            StayReason::ClosedByOthers => closed(
-                "read_only or super_read_only was set by another session; SET GLOBAL read_only = OFF opens the primary again",
-            ),
+            StayReason::ClosedUntilAttached => {
+                closed("the primary's transactions are not received yet")
+            }
+            StayReason::ClosedByOthers => closed(CLOSED_BY_OTHERS),
             StayReason::Unknown => WriteFenceState::Unknown,
         });
+        if changed && reason == StayReason::ClosedByOthers {
+            warn!("the primary stays closed for writes: {CLOSED_BY_OTHERS}");
+        }
         // What was asked may not be so any more when it is opened next.
         self.memory.prepared = None;
     }
 
-    fn go(&self, state: WriteFenceState) {
+    /// Whether that is another state than before.
+    fn go(&self, state: WriteFenceState) -> bool {
         self.status.send_if_modified(|status| {
             let changed = status.state != state;
             if changed {
@@ -242,6 +249,6 @@ impl WriteFence {
                 };
             }
             changed
-        });
+        })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
@@ -84,6 +85,26 @@ async fn a_member_whose_certificate_has_expired_is_not_believed() {
     let client = AdminClient::new(&address.to_string(), Some(&caller), config).unwrap();
     let words = client.status().await.unwrap_err().to_string();
     assert!(words.contains("certificate expired"), "{words}");
+}
+
+/// A session of TLS that is taken up again is not asked for its certificate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_whose_certificate_expires_comes_in_no_more() {
+    let authority = Authority::new();
+    let own = load(&authority.sign("own", &["127.0.0.1"]));
+    let (listener, address) = listener().await;
+    let config = TransportConfig::for_timers(&TIMERS);
+    let _server = serve(listener, fresh_member(MemberId(9)), Some(&own), &config).unwrap();
+    // Certificates have whole seconds.
+    let end = SystemTime::now() + Duration::from_secs(3);
+    let caller = load(&authority.sign_until("caller", &["127.0.0.1"], end));
+    let status = async || {
+        let client = AdminClient::new(&address.to_string(), Some(&caller), config).unwrap();
+        client.status().await.map_err(|error| error.to_string())
+    };
+    status().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    status().await.unwrap_err();
 }
 
 /// Only whoever speaks as a member is asked for a vote, only an operator's commands begin, and a reader reads.

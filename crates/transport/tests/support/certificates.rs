@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
 use tempfile::TempDir;
@@ -39,8 +40,14 @@ impl Authority {
 
     /// The same, and not valid any more.
     pub(crate) fn sign_expired(&self, file: &str, names: &[&str]) -> TlsFiles {
+        let long_ago = SystemTime::now() - Duration::from_secs(86_400);
+        self.sign_until(file, names, long_ago)
+    }
+
+    /// The same, valid until a moment.
+    pub(crate) fn sign_until(&self, file: &str, names: &[&str], end: SystemTime) -> TlsFiles {
         let mut params = params(names);
-        params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = end.into();
         self.sign_params(file, params)
     }
 

@@ -164,6 +164,7 @@ pub(crate) fn notes(member: &MemberReport) -> Vec<String> {
         let offline = mysql.offline.as_ref();
         notes.extend(offline.map(|why| format!("ordinary accounts cannot use its mysqld: {why}")));
         notes.extend(mysql.demotion.clone());
+        notes.extend(closed(mysql).filter(|_| view.serving));
         if view.serving && !mysql.protected {
             notes.extend(
                 mysql
@@ -219,6 +220,12 @@ fn lacks(mysql: &MysqlView) -> Option<u64> {
     Some(behind).filter(|behind| *behind >= LACKS)
 }
 
+/// Why clients cannot write there, where nothing else says it.
+fn closed(mysql: &MysqlView) -> Option<String> {
+    let closed = mysql.state == "running" && mysql.write_fence.starts_with("closed: ");
+    (closed && mysql.trouble.is_none()).then(|| format!("its mysqld is {}", mysql.write_fence))
+}
+
 /// What it waits for, where it does.
 fn wait(mysql: &MysqlView) -> Option<String> {
     let what = mysql.role.strip_prefix("waiting: ")?;
@@ -243,6 +250,17 @@ pub(crate) fn span(seconds: f64) -> String {
 mod mysqld_tests {
     use super::*;
     use member::status::sample::database_leader;
+
+    #[test]
+    fn a_primary_that_somebody_has_closed_says_so() {
+        let mut primary = database_leader().mysql.unwrap();
+        assert_eq!(closed(&primary), None);
+        primary.write_fence = "closed: read_only was set by another session".to_owned();
+        let said = "its mysqld is closed: read_only was set by another session";
+        assert_eq!(closed(&primary).as_deref(), Some(said));
+        primary.trouble = Some("it does not answer".to_owned());
+        assert_eq!(closed(&primary), None, "that is the reason");
+    }
 
     #[test]
     fn a_mysqld_in_few_words() {

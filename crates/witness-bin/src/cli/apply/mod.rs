@@ -240,7 +240,13 @@ fn failure(error: &ApplyError) -> Failure {
         | ApplyError::Unreachable { .. }
         | ApplyError::Broken(_) => Exit::Error,
     };
-    Failure::new(exit, error.to_string(), "")
+    let hint = match error {
+        ApplyError::Refused { .. } => {
+            "to leave it out, commit an empty transaction with its GTID on the target, whose data are not the source's then"
+        }
+        _ => "",
+    };
+    Failure::new(exit, error.to_string(), hint)
 }
 
 // `--until` on the command line.
