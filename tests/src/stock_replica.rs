@@ -9,7 +9,21 @@ use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions};
 use testkit::wait::try_eventually;
 
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/binlog-server.md");
 const CONNECTED: Duration = Duration::from_secs(30);
+
+/// How often, and for how long, the page has a replica connect again.
+fn retries_of_the_page() -> Result<String> {
+    let page = std::fs::read_to_string(PAGE)?;
+    let statement = page
+        .split_once("CHANGE REPLICATION SOURCE TO ")
+        .and_then(|(_, rest)| rest.split_once(';'));
+    let (options, _) = statement.context("the page has the statement")?;
+    let retries = options.split(',').map(str::trim);
+    let retries: Vec<_> = retries.filter(|option| option.contains("_RETRY")).collect();
+    ensure!(!retries.is_empty(), "the page says how often: {options}");
+    Ok(retries.join(", "))
+}
 
 /// See the module.
 pub struct StockReplica {
@@ -26,10 +40,10 @@ impl StockReplica {
         let server = Mysqld::launch_with(&MysqlTree::require(), options)?;
         server.client().sql(&format!(
             "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{}', SOURCE_PORT = {}, SOURCE_USER = '{BINLOG_USER}', \
-             SOURCE_PASSWORD = '{BINLOG_PASSWORD}', SOURCE_CONNECT_RETRY = 1, SOURCE_RETRY_COUNT = 600, \
-             SOURCE_HEARTBEAT_PERIOD = 1, {how}; START REPLICA",
+             SOURCE_PASSWORD = '{BINLOG_PASSWORD}', {}, SOURCE_HEARTBEAT_PERIOD = 1, {how}; START REPLICA",
             source.ip(),
             source.port(),
+            retries_of_the_page()?,
         ))?;
         let replica = Self { server };
         let is_on = || Ok(replica.connection()?.0 == "ON");

@@ -18,11 +18,13 @@ pub struct ReplicationSource {
 }
 
 impl ReplicationSource {
-    /// The statement that has a server follow it. `further` goes to its end: more options, and the channel.
+    /// The statement that has a server follow it, and ask again for as long as the source is away: by default a receiver gives up
+    /// for good after ten attempts (9.7), which is ten seconds here. `further` goes to its end: more options, and the channel.
     pub(crate) fn change(&self, further: &str) -> String {
         format!(
             "CHANGE REPLICATION SOURCE TO SOURCE_HOST = {}, SOURCE_PORT = {}, SOURCE_USER = {}, SOURCE_PASSWORD = {}, \
-             SOURCE_SSL = {}, SOURCE_AUTO_POSITION = 1, SOURCE_CONNECT_RETRY = 1{further}",
+             SOURCE_SSL = {}, SOURCE_AUTO_POSITION = 1, SOURCE_CONNECT_RETRY = 1, \
+             SOURCE_RETRY_COUNT = 0{further}",
             literal(&self.host),
             self.port,
             literal(&self.user),
@@ -49,7 +51,7 @@ mod tests {
         for part in [
             r"SOURCE_PASSWORD = 'a''b\\', ",
             "SOURCE_SSL = 1",
-            "= 1 FOR CHANNEL 'x'",
+            "SOURCE_CONNECT_RETRY = 1, SOURCE_RETRY_COUNT = 0 FOR CHANNEL 'x'",
         ] {
             assert!(statement.contains(part), "{statement}");
         }

@@ -515,6 +515,7 @@ fn replica_threads_need_the_listed_rights_and_applying_rows_is_not_asked_for_the
 fn statements(observed: &Observed, requirements: &Requirements, phase: Phase) -> Vec<String> {
     let text = |statement: Statement| match statement {
         Statement::Set(sql) | Statement::InstallPlugin(sql) => sql,
+        Statement::EndStatementLogging => "close sessions that log statements".to_owned(),
     };
     Plan::make(observed, requirements, phase)
         .statements
@@ -551,6 +552,22 @@ fn commits_are_made_to_wait_only_once_somebody_is_there() {
             "SET GLOBAL rpl_semi_sync_source_enabled = ON".to_owned()
         )]
     );
+}
+
+/// A session keeps the format that it began with.
+#[test]
+fn sessions_that_log_statements_are_closed_behind_the_change_of_the_format() {
+    let mut observed = perfect(NEW);
+    let plan = |observed: &Observed| statements(observed, &requirements(), Phase::BeforeAttach);
+    assert!(plan(&observed).is_empty());
+    observed
+        .variables
+        .insert("binlog_format".to_owned(), "MIXED".to_owned());
+    let expected = [
+        "SET GLOBAL binlog_format = 'ROW'",
+        "close sessions that log statements",
+    ];
+    assert_eq!(plan(&observed), expected);
 }
 
 #[test]

@@ -310,6 +310,9 @@ impl Server {
             Look::ReplicatedEvents => Rows::of(&["event_schema", "event_name", "definer"]),
             Look::ClonePlugin => said("COUNT(*)", self.clone_plugin),
             Look::ApplierTable => said("COUNT(*)", false),
+            // It has no filters, and logs rows.
+            Look::GlobalFilters => Rows::of(&["filter_name", "filter_rule"]),
+            Look::StatementLogging => Rows::of(&["id", "user"]),
             Look::CopyStatus => self.copy_status()?,
             Look::CopyStages => self.copy_stages()?,
             Look::DataSize => one("bytes", Some(self.file_bytes().to_string())),

@@ -183,6 +183,21 @@ impl MysqlBackend {
                     .to_owned(),
             );
         }
+        // A `BINLOG` statement passes over them as replica threads do.
+        let skips = self
+            .ask(
+                "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('replica_skip_errors', 'slave_skip_errors')",
+            )
+            .await?;
+        let skipped = skips.rows.iter().find_map(|skips| {
+            let (name, errors) = (skips.text_at(0)?, skips.text_at(1)?);
+            (!errors.is_empty() && errors != "OFF").then(|| format!("{name}={errors}"))
+        });
+        if let Some(skipped) = skipped {
+            return refused(format!(
+                "rows that it cannot apply would be passed over without a word ({skipped}): start it without that option"
+            ));
+        }
         let roles = text("roles");
         let grants = match roles {
             "" | "NONE" => self.ask("SHOW GRANTS").await?,

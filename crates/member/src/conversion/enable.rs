@@ -112,6 +112,13 @@ fn remarks(scene: &EnableScene, everybody: &Everybody) -> Vec<String> {
             "the member will set at the primary: {}",
             look.to_be_set.join("; ")
         ));
+        let format = |found: &String| found.starts_with("binlog_format");
+        if look.to_be_set.iter().any(format) {
+            remarks.push(
+                "sessions that began before binlog_format was ROW are closed when the primary is set up: they log statements"
+                    .to_owned(),
+            );
+        }
     }
     if let Ok(look) = &scene.primary.look
         && look.waits_for_acks
@@ -121,6 +128,16 @@ fn remarks(scene: &EnableScene, everybody: &Everybody) -> Vec<String> {
             "during the takeover semi-sync is off, so commits wait for no acknowledgement"
                 .to_owned(),
         );
+    }
+    for (address, seen) in &scene.stock {
+        if let Ok(seen) = seen
+            && !seen.leaves_out.is_empty()
+        {
+            remarks.push(format!(
+                "{address} leaves transactions out ({}): it follows as it is, and no member's data may be made from it",
+                seen.leaves_out.join(", ")
+            ));
+        }
     }
     remarks
 }

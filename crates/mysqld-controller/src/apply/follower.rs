@@ -22,7 +22,10 @@ use crate::plan::facts::{Applier, Incarnation};
 use crate::read_fence::close_sessions;
 use crate::replication_source::ReplicationSource;
 use crate::ring::{CommittedLog, LeaderTerm, Ring};
-use crate::settings::{FORCE_REDO_LOG, stop_waiting_for_acks};
+use crate::settings::{FORCE_REDO_LOG, end_statement_logging, stop_waiting_for_acks};
+
+/// How long sessions may take to end that were killed because they log statements.
+const OLD_SESSIONS_END: Duration = Duration::from_secs(1);
 
 /// How the ring's log is applied to a mysqld.
 #[derive(Debug, Clone)]
@@ -354,6 +357,10 @@ async fn keep_still(connect: &ConnectOptions) -> Result<(), String> {
     {
         let set = connection.execute("SET GLOBAL binlog_format = 'ROW'").await;
         set.map_err(told)?;
+    }
+    // Readers that stay connected write when this server is the primary.
+    if let Err(why) = end_statement_logging(&mut connection, OLD_SESSIONS_END).await {
+        tracing::warn!("should this mysqld become the primary, servers may come to differ: {why}");
     }
     connection.close().await;
     Ok(())

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::replication_source::ReplicationSource;
-use crate::settings::{FORCE_REDO_LOG, stop_waiting_for_acks};
+use crate::settings::{FORCE_REDO_LOG, filters_of_channel, lenience, stop_waiting_for_acks};
 
 /// The channel's name. Channels of anybody else are not touched.
 const CHANNEL: &str = "witness";
@@ -57,18 +57,51 @@ async fn begin(connect: &ConnectOptions, source: &ReplicationSource) -> Result<(
     let waiting = stop_waiting_for_acks(&mut connection).await;
     waiting.map_err(|error| error.to_string())?;
     drop_channel(&mut connection).await.map_err(told)?;
+    let lenience = lenience(&mut connection).await.map_err(told)?;
+    if let Some((name, errors)) = lenience.skips {
+        return Err(format!(
+            "mysqld's replica threads would pass over rows that cannot be applied ({name}={errors}), and this server would come to \
+             differ: start it without {name}; and have its data replaced (`witness reprovision`) if it has followed so"
+        ));
+    }
+    let strict = lenience
+        .mode
+        .map(|(name, _)| format!("SET GLOBAL {name} = 'STRICT'"));
     // Replica threads write through it. The binlog has their rows, and stays forced.
-    for statement in [
-        FORCE_REDO_LOG,
-        "SET GLOBAL read_only = ON, GLOBAL super_read_only = ON, GLOBAL sync_binlog = 1",
-        // Asked again for as long as the channel is there: the member's binlog server comes back.
-        &source.change(&format!(", SOURCE_RETRY_COUNT = 0 FOR CHANNEL '{CHANNEL}'")),
-        &format!("START REPLICA FOR CHANNEL '{CHANNEL}'"),
-    ] {
+    let statements = [
+        FORCE_REDO_LOG.to_owned(),
+        "SET GLOBAL read_only = ON, GLOBAL super_read_only = ON, GLOBAL sync_binlog = 1".to_owned(),
+        source.change(&format!(" FOR CHANNEL '{CHANNEL}'")),
+    ];
+    for statement in strict.into_iter().chain(statements) {
         connection.execute(statement).await.map_err(told)?;
     }
+    // A new channel begins with the server's filters.
+    let filters = filters(&mut connection).await.map_err(told)?;
+    if !filters.is_empty() {
+        return Err(filtered(&filters.join(", ")));
+    }
+    let start = format!("START REPLICA FOR CHANNEL '{CHANNEL}'");
+    connection.execute(start).await.map_err(told)?;
     connection.close().await;
     Ok(())
+}
+
+/// What the channel leaves out.
+async fn filters(connection: &mut Connection) -> Result<Vec<String>, LinkError> {
+    let channels = connection.query("SHOW REPLICA STATUS").await?;
+    let rows = channels.rows.iter();
+    let own = rows.filter(|row| row.text("Channel_Name") == Some(CHANNEL));
+    Ok(own.flat_map(filters_of_channel).collect())
+}
+
+/// Why a server with these filters does not follow.
+fn filtered(filters: &str) -> String {
+    format!(
+        "mysqld's replica threads would leave transactions out ({filters}), and this server would have their GTIDs and not their rows: \
+         CHANGE REPLICATION FILTER with () in the place of each rule, and take the options out of its option file; and have its data \
+         replaced (`witness reprovision`) if it has followed so"
+    )
 }
 
 /// Ends the threads and takes the channel away, whoever began them; what they have in hand is finished first.
@@ -154,7 +187,9 @@ async fn look(connect: &ConnectOptions) -> Result<Threads, LinkError> {
              UNION ALL SELECT 'worker', service_state, last_error_number, last_error_message, \
                IF(applying_transaction = '', NULL, \
                   GREATEST(0, TIMESTAMPDIFF(MICROSECOND, applying_transaction_original_commit_timestamp, NOW(6)) DIV 1000)) \
-             FROM performance_schema.replication_applier_status_by_worker WHERE channel_name = '{CHANNEL}'"
+             FROM performance_schema.replication_applier_status_by_worker WHERE channel_name = '{CHANNEL}' \
+             UNION ALL SELECT 'filter', '', 0, CONCAT(filter_name, '=', filter_rule), NULL \
+             FROM performance_schema.replication_applier_filters WHERE channel_name = '{CHANNEL}' AND filter_rule <> ''"
         ))
         .await?;
     connection.close().await;
@@ -186,6 +221,10 @@ fn rows(answer: &QueryResult) -> Vec<Thread> {
 
 /// What the threads' rows mean, pure. A worker's error is the cause, where a coordinator only says that one has failed.
 fn judge(threads: &[Thread]) -> Threads {
+    // Somebody has set one since they were started.
+    if let Some(filter) = threads.iter().find(|thread| thread.what == "filter") {
+        return Threads::Ended(filtered(&filter.message));
+    }
     let failed = |what: &str| {
         threads
             .iter()
@@ -280,6 +319,12 @@ mod tests {
             matches!(&refused, Threads::Ended(why) if why.contains("receiver 13114")),
             "{refused:?}"
         );
+        let filter = judge(&[
+            on("receiver"),
+            on("worker"),
+            thread("filter", "", "0", None),
+        ]);
+        assert!(matches!(&filter, Threads::Ended(why) if why.contains("leave transactions out")));
         let stopped = [
             thread("receiver", "OFF", "0", None),
             thread("worker", "OFF", "0", None),

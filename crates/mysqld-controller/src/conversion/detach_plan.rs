@@ -127,6 +127,15 @@ pub fn plan_detach(scene: &DetachScene) -> Result<Vec<Planned<DetachStep>>, Vec<
             Ok(seen) => obstacles.extend(cannot_replicate(place, seen, &purged)),
         }
     }
+    let stock = scene.stock.iter();
+    let stock = stock.filter_map(|(address, look)| Some((address, look.as_ref().ok()?)));
+    for (address, _) in stock.filter(|(_, seen)| seen.replicates_from.len() > 1) {
+        obstacles.push(Obstacle::new(
+            address,
+            "its mysqld replicates through several channels",
+            "it would have to be said which one the primary is for: RESET REPLICA ALL FOR CHANNEL the others",
+        ));
+    }
     if !obstacles.is_empty() {
         return Err(obstacles);
     }

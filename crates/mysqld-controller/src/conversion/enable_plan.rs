@@ -172,11 +172,21 @@ fn obstacles(scene: &EnableScene) -> Vec<Obstacle> {
     };
     found.extend(of_settings(&primary.name, look));
     if let Some(from) = look.replicates_from.first() {
-        found.push(Obstacle::new(
-            &primary.name,
-            format!("its mysqld is a replica of {}:{}", from.host, from.port),
-            "run this command with the configuration of the member beside the primary",
-        ));
+        let stands = |from: &ReplicatesFrom| !from.receives && !from.applies;
+        let was_one = look.writable && look.replicates_from.iter().all(stands);
+        let advice = match was_one {
+            true => "if it is the primary and was a replica once: RESET REPLICA ALL there",
+            false => "run this command with the configuration of the member beside the primary",
+        };
+        let words = format!("its mysqld is a replica of {}:{}", from.host, from.port);
+        found.push(Obstacle::new(&primary.name, words, advice));
+    }
+    if !primary.managed && !look.leaves_out.is_empty() {
+        let words = format!(
+            "its replica threads would leave transactions out ({}) once it follows",
+            look.leaves_out.join(", ")
+        );
+        found.push(Obstacle::new(&primary.name, words, NOTHING_LEFT_OUT));
     }
     if !look.writable && !primary.managed && !primary.was_primary {
         found.push(Obstacle::new(
@@ -200,7 +210,14 @@ fn obstacles(scene: &EnableScene) -> Vec<Obstacle> {
     for (address, seen) in &scene.stock {
         match seen {
             Err(cause) => found.push(unreachable(address, cause)),
-            Ok(seen) => found.extend(errant(address, seen, &written)),
+            Ok(seen) => {
+                found.extend(errant(address, seen, &written));
+                found.extend(several_channels(
+                    address,
+                    seen,
+                    "it would have to be said which one the binlog server is for: RESET REPLICA ALL FOR CHANNEL the others",
+                ));
+            }
         }
     }
     if !scene.stock.is_empty() && scene.binlog_server.is_none() {
@@ -215,6 +232,10 @@ fn obstacles(scene: &EnableScene) -> Vec<Obstacle> {
     }
     found
 }
+
+/// What is to be done about filters and skipped errors.
+const NOTHING_LEFT_OUT: &str = "CHANGE REPLICATION FILTER REPLICATE_… = () and SET GLOBAL replica_exec_mode = STRICT at once, and \
+    take the options out of its option file; without replica_skip_errors it has to be started again";
 
 fn unreachable(place: &str, cause: &str) -> Obstacle {
     Obstacle::new(
@@ -278,11 +299,20 @@ fn of_replica(
             "make it a running replica of the primary by auto-position (from a backup or a clone of it)",
         ));
     }
-    if look.replicates_from.len() > 1 {
+    found.extend(several_channels(
+        name,
+        look,
+        "a follower has one source, the ring: RESET REPLICA ALL FOR CHANNEL the others",
+    ));
+    // By its GTIDs it would be whole, and be made the primary.
+    if !look.leaves_out.is_empty() {
         found.push(Obstacle::new(
             name,
-            "its mysqld replicates through several channels",
-            "a follower has one source, the ring: RESET REPLICA ALL FOR CHANNEL the others",
+            format!(
+                "its replica threads leave transactions out ({}), whose rows it lacks then",
+                look.leaves_out.join(", ")
+            ),
+            format!("{NOTHING_LEFT_OUT}; then rebuild this server from the primary"),
         ));
     }
     let behind = written.difference(&own).count();
@@ -295,6 +325,17 @@ fn of_replica(
         ));
     }
     found
+}
+
+fn several_channels(place: &str, look: &ServerLook, advice: &str) -> Option<Obstacle> {
+    let several = look.replicates_from.len() > 1;
+    several.then(|| {
+        Obstacle::new(
+            place,
+            "its mysqld replicates through several channels",
+            advice,
+        )
+    })
 }
 
 /// What the primary does not even have on its way. Its replicas have executed what waits there for an ACK; it is let through before

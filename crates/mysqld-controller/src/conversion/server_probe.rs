@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::settings::{
-    Check, Depth, Observed, Requirements, Severity, binlog_filters, observe, preflight,
+    Check, Depth, Observed, Requirements, Severity, binlog_filters, filters_of_channel,
+    filters_of_server, lenience, observe, preflight,
 };
 
 /// A channel through which a server replicates by itself.
@@ -61,6 +62,9 @@ pub struct ServerLook {
     pub ackers: Vec<Uuid>,
     /// How it replicates by itself.
     pub replicates_from: Vec<ReplicatesFrom>,
+    /// What its replica threads leave out of what they are given, by the options that say so. It has the GTIDs of that all the same.
+    #[serde(default)]
+    pub leaves_out: Vec<String>,
     /// What no member can mend, each with what to do.
     pub obstacles: Vec<String>,
     /// What a member sets when it begins to manage it.
@@ -113,7 +117,8 @@ pub async fn look(
     if observed.waiting_sessions() == 0 {
         observed.binlog_filters = binlog_filters(&mut connection).await?;
     }
-    let replicates_from = replicates_from(&mut connection).await?;
+    let (replicates_from, of_channels) = replicates_from(&mut connection).await?;
+    let leaves_out = leaves_out(&mut connection, of_channels).await?;
     let acknowledges = acknowledges(&mut connection).await?;
     let tls = takes_tls(&mut connection).await?;
     let gtids = connection
@@ -143,6 +148,7 @@ pub async fn look(
         acknowledges,
         ackers: ackers.filter_map(|acker| acker.uuid).collect(),
         replicates_from,
+        leaves_out,
         obstacles,
         to_be_set,
     })
@@ -185,7 +191,10 @@ fn is_set_by_the_member(check: Check) -> bool {
     )
 }
 
-async fn replicates_from(connection: &mut Connection) -> Result<Vec<ReplicatesFrom>, LinkError> {
+/// The channels, and their filters.
+async fn replicates_from(
+    connection: &mut Connection,
+) -> Result<(Vec<ReplicatesFrom>, Vec<String>), LinkError> {
     let channels = connection.query("SHOW REPLICA STATUS").await?;
     let channel = |row: &Row| {
         let text = |column| row.text(column).unwrap_or_default().to_owned();
@@ -209,7 +218,23 @@ async fn replicates_from(connection: &mut Connection) -> Result<Vec<ReplicatesFr
                 .unwrap_or_default(),
         }
     };
-    Ok(channels.rows.iter().map(channel).collect())
+    let filters = channels.rows.iter().flat_map(filters_of_channel).collect();
+    Ok((channels.rows.iter().map(channel).collect(), filters))
+}
+
+/// What all of its channels leave out, or one that it will be given.
+async fn leaves_out(
+    connection: &mut Connection,
+    of_channels: Vec<String>,
+) -> Result<Vec<String>, LinkError> {
+    let mut all = of_channels;
+    all.extend(filters_of_server(connection).await?);
+    let lenience = lenience(connection).await?;
+    let passed_over = [lenience.skips, lenience.mode].into_iter().flatten();
+    all.extend(passed_over.map(|(name, value)| format!("{name}={value}")));
+    all.sort();
+    all.dedup();
+    Ok(all)
 }
 
 async fn acknowledges(connection: &mut Connection) -> Result<bool, LinkError> {

@@ -2,16 +2,20 @@
 
 use std::time::Duration;
 
-use mysql_link::{ConnectOptions, Connection, LinkError};
+use mysql_link::{ConnectOptions, Connection, LinkError, literal};
 use thiserror::Error;
 
 use crate::apply::leave_following;
 use crate::conversion::let_through::let_commits_through;
 use crate::replication_source::ReplicationSource;
 use crate::settings::{
-    Depth, Phase, Plan, Requirements, StopWaitingError, apply, observe, stop_waiting_for_acks,
+    Depth, Phase, Plan, Requirements, StopWaitingError, apply, end_statement_logging, observe,
+    stop_waiting_for_acks, wait_as_a_plain_source,
 };
 use crate::write_fence::read_only;
+
+/// How long sessions may take to end that were killed.
+const END_OF_SESSIONS: Duration = Duration::from_secs(10);
 
 /// Why a step was not done.
 #[derive(Debug, Error)]
@@ -62,6 +66,12 @@ pub async fn prepare(
     applied.map_err(|error| ConversionError::Other {
         doing: "setting it up",
         cause: error.to_string(),
+    })?;
+    // Whoever has set it to ROW, sessions from before go on with what was.
+    let ended = end_statement_logging(&mut connection, END_OF_SESSIONS).await;
+    ended.map_err(|cause| ConversionError::Other {
+        doing: "closing sessions from before binlog_format was ROW",
+        cause,
     })?;
     connection.close().await;
     Ok(())
@@ -164,6 +174,8 @@ async fn close(connect: &ConnectOptions) -> Result<(), ConversionError> {
 pub async fn release_primary(connect: &ConnectOptions) -> Result<(), ConversionError> {
     let mut connection = open(connect).await?;
     stop_waiting_for_acks(&mut connection).await?;
+    let plain = wait_as_a_plain_source(&mut connection).await;
+    plain.map_err(doing("giving semi-sync its own timeout back"))?;
     connection.close().await;
     let opened = read_only::open(connect, false).await;
     opened.map_err(|error| ConversionError::Other {
@@ -182,6 +194,8 @@ pub async fn release_follower(connect: &ConnectOptions) -> Result<(), Conversion
     close(connect).await?;
     let mut connection = open(connect).await?;
     stop_waiting_for_acks(&mut connection).await?;
+    let plain = wait_as_a_plain_source(&mut connection).await;
+    plain.map_err(doing("giving semi-sync its own timeout back"))?;
     let left = leave_following(&mut connection).await;
     left.map_err(|cause| ConversionError::Other {
         doing: "dropping the binlog of its time as a follower",
@@ -191,21 +205,45 @@ pub async fn release_follower(connect: &ConnectOptions) -> Result<(), Conversion
     Ok(())
 }
 
-/// Lets the server replicate from this source, and stay closed for writes.
+/// Lets the server replicate from this source, through the channel that it has, and stay closed for writes.
 ///
 /// # Errors
-/// When a statement fails.
+/// When it has several channels, or a statement fails.
 pub async fn follow_source(
     connect: &ConnectOptions,
     source: &ReplicationSource,
 ) -> Result<(), ConversionError> {
-    close(connect).await?;
     let mut connection = open(connect).await?;
-    let change = source.change(", GET_SOURCE_PUBLIC_KEY = 1");
+    let channels = connection.query("SHOW REPLICA STATUS").await;
+    let channels = channels.map_err(doing("looking at its own replication"))?;
+    let names = channels.rows.iter();
+    let names: Vec<&str> = names.filter_map(|row| row.text("Channel_Name")).collect();
+    // Where it would be given a second one, a channel without a name is refused (3079).
+    let of_channel = match names[..] {
+        [] | [""] => String::new(),
+        [name] => format!(" FOR CHANNEL {}", literal(name)),
+        _ => {
+            return Err(ConversionError::Other {
+                doing: "giving it a source",
+                cause: format!(
+                    "it replicates through {} channels; nothing was changed there",
+                    names.len()
+                ),
+            });
+        }
+    };
+    close(connect).await?;
+    let change = source.change(&format!(", GET_SOURCE_PUBLIC_KEY = 1{of_channel}"));
     for (statement, what) in [
-        ("STOP REPLICA", "stopping its replication"),
-        (change.as_str(), "giving it a source"),
-        ("START REPLICA", "starting its replication"),
+        (
+            format!("STOP REPLICA{of_channel}"),
+            "stopping its replication",
+        ),
+        (change, "giving it a source"),
+        (
+            format!("START REPLICA{of_channel}"),
+            "starting its replication",
+        ),
     ] {
         let run = connection
             .query_within(statement, Duration::from_secs(60))

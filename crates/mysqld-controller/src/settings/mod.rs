@@ -4,18 +4,22 @@
 
 mod finding;
 mod grants;
+mod left_out;
 mod no_waiting;
 mod observed;
+mod old_sessions;
 mod plan;
 mod preflight;
 mod probe;
 
 pub use crate::settings::finding::{Check, Finding, Fix, LARGEST_CACHE, Requirements, Severity};
 pub use crate::settings::grants::{Grants, NATIVE_RIGHTS, Privilege, native_grants};
-pub(crate) use crate::settings::no_waiting::switch_off;
+pub(crate) use crate::settings::left_out::{filters_of_channel, filters_of_server, lenience};
 pub use crate::settings::no_waiting::{StopWaitingError, stop_waiting_for_acks};
+pub(crate) use crate::settings::no_waiting::{switch_off, wait_as_a_plain_source};
 pub(crate) use crate::settings::observed::says_on;
 pub use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncReplica};
+pub(crate) use crate::settings::old_sessions::end_statement_logging;
 pub(crate) use crate::settings::plan::FORCE_REDO_LOG;
 pub use crate::settings::plan::{Phase, Plan, Statement};
 pub(crate) use crate::settings::preflight::TIMEOUT_MS;

@@ -3,7 +3,7 @@
 use mysql_link::{Connection, LinkError};
 use thiserror::Error;
 
-use super::{Depth, Observed, observe};
+use super::{Depth, Observed, is_effectively_infinite, observe};
 
 /// Why commits may still wait.
 #[derive(Debug, Error)]
@@ -42,6 +42,28 @@ pub(crate) async fn switch_off(
     if let Some(names) = observed.semi_sync() {
         let off = format!("SET GLOBAL {} = OFF", names.enabled());
         connection.execute(&off).await?;
+    }
+    Ok(())
+}
+
+/// What semi-sync waits by default before it gives up.
+const TIMEOUT_MS: u64 = 10_000;
+
+/// Gives semi-sync a timeout again, where a ring has left one without end: whoever switches it on later, beside a plain replica that
+/// is away, would have commits that wait for ever. Nothing waits at the moment.
+///
+/// # Errors
+/// When it cannot be asked or set.
+pub(crate) async fn wait_as_a_plain_source(connection: &mut Connection) -> Result<(), LinkError> {
+    let observed = observe(connection, Depth::Watch).await?;
+    let Some(names) = observed.semi_sync() else {
+        return Ok(());
+    };
+    let timeout = observed.variable(&names.timeout());
+    let endless = timeout.and_then(|timeout| timeout.parse().ok());
+    if endless.is_some_and(is_effectively_infinite) {
+        let back = format!("SET GLOBAL {} = {TIMEOUT_MS}", names.timeout());
+        connection.execute(&back).await?;
     }
     Ok(())
 }

@@ -25,6 +25,8 @@ pub enum Statement {
     Set(String),
     /// `INSTALL PLUGIN`, which `super_read_only` forbids: it must be off for that moment (`read_only` stays).
     InstallPlugin(String),
+    /// Close the sessions that log statements: they have the `binlog_format` from before it was set.
+    EndStatementLogging,
 }
 
 /// Statements that bring a mysqld to the settings it has to have.
@@ -89,6 +91,9 @@ impl Plan {
                     "SET GLOBAL {name} = {}",
                     quoted(value)
                 )));
+                if check == Check::BinlogFormat {
+                    statements.push(Statement::EndStatementLogging);
+                }
             }
         }
         if phase == Phase::Attached && wrong(Check::SemiSyncEnabled) {

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::settings::grants::Grants;
 use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncReplica};
+use crate::settings::old_sessions::end_statement_logging;
 use crate::settings::plan::{Plan, Statement};
 use crate::settings::preflight::quoted_account;
 
@@ -40,6 +41,9 @@ const DUMPS: &str = "SELECT t.processlist_id AS id, MAX(IF(u.variable_name IN ('
      JOIN performance_schema.threads t USING (thread_id) WHERE t.processlist_command LIKE 'Binlog Dump%' \
      GROUP BY t.processlist_id \
      HAVING SUM(u.variable_name IN ('rpl_semi_sync_replica', 'rpl_semi_sync_slave')) > 0";
+
+/// How long sessions that were killed may take to end, where clients wait for the primary.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 const SEMI_SYNC: [SemiSyncNames; 2] = [SemiSyncNames::Source, SemiSyncNames::Master];
 
@@ -416,6 +420,12 @@ pub async fn apply(
     for statement in &plan.statements {
         match statement {
             Statement::Set(sql) => run(connection, sql).await?,
+            // Without those that cannot be closed, the ring is better off with this primary than with none.
+            Statement::EndStatementLogging => {
+                if let Err(why) = end_statement_logging(connection, PATIENCE).await {
+                    tracing::warn!("servers may come to differ: {why}");
+                }
+            }
             Statement::InstallPlugin(sql) => {
                 if !was_super_read_only {
                     install(connection, sql).await?;

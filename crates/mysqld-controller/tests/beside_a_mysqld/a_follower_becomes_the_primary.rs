@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use mysqld_controller::LeaderTerm;
+use mysql_link::{Connection, Secret};
 use mysqld_controller::apply::{FollowOptions, backup_under_way};
 use mysqld_controller::status::{RoleState, RoleStatus};
 use mysqld_controller::watch::{WatchOptions, Watcher};
+use mysqld_controller::{LeaderTerm, ReplicationSource};
 use raft_types::MemberId;
 use testkit::mysqld::Mysqld;
 use tokio::sync::watch;
@@ -35,7 +36,13 @@ struct Follower {
 
 impl Follower {
     async fn start(adjust: impl FnOnce(&mut FollowOptions)) -> Result<Self> {
-        let server = launch(&[])?;
+        let follower = Self::begin(launch(&[])?, adjust)?;
+        follower.is(|state| *state == RoleState::Following).await?;
+        Ok(follower)
+    }
+
+    /// One that may not come to follow.
+    fn begin(server: Mysqld, adjust: impl FnOnce(&mut FollowOptions)) -> Result<Self> {
         let account = connect(&server.socket());
         let ring = MemoryRing::new();
         ring.invent(&server.client().gtid_executed()?);
@@ -60,7 +67,7 @@ impl Follower {
             tokio::spawn(watcher.run(stop.clone())),
             tokio::spawn(controller.run(stop.clone())),
         ];
-        let follower = Self {
+        Ok(Self {
             server,
             ring,
             role,
@@ -68,9 +75,20 @@ impl Follower {
             stop,
             tasks,
             _member_dir: member_dir,
-        };
-        follower.is(|state| *state == RoleState::Following).await?;
-        Ok(follower)
+        })
+    }
+
+    async fn is_stopped_because(&self, what: &str) -> Result<()> {
+        let stopped =
+            self.is(|state| matches!(state, RoleState::Stopped { cause } if cause.contains(what)));
+        stopped.await.map(|_| ())
+    }
+
+    /// Of the channel by which replica threads follow the ring.
+    fn threads_run(&self) -> Result<bool> {
+        let running = "SELECT COUNT(*) FROM performance_schema.replication_applier_status WHERE channel_name = 'witness' AND \
+             service_state = 'ON'";
+        Ok(self.server.client().value(running)? == "1")
     }
 
     async fn is(&self, what: impl Fn(&RoleState) -> bool) -> Result<RoleState> {
@@ -147,6 +165,80 @@ async fn a_backup_that_may_not_be_killed_is_named_and_no_file_is_begun_meanwhile
     follower.server.client().sql(&format!("KILL {session}"))?;
     follower.is(|state| *state == RoleState::Primary).await?;
     drop(backup);
+    follower.end().await
+}
+
+/// Replica threads that read from where nobody is.
+fn by_replica_threads(options: &mut FollowOptions) {
+    options.retry = Duration::from_millis(200);
+    options.native = Some(ReplicationSource {
+        host: "127.0.0.1".to_owned(),
+        port: 1,
+        user: "replica".to_owned(),
+        password: Secret::new("password"),
+        tls: false,
+    });
+}
+
+/// By its GTIDs it would be whole, and be made the primary.
+#[tokio::test(flavor = "multi_thread")]
+async fn replica_threads_with_a_filter_do_not_follow() -> Result<()> {
+    let server = launch(&[
+        "--replicate-wild-ignore-table=d.%",
+        "--replica-exec-mode=IDEMPOTENT",
+    ])?;
+    let follower = Follower::begin(server, by_replica_threads)?;
+    follower
+        .is_stopped_because("replicate-wild-ignore-table=d.%")
+        .await?;
+    assert!(!follower.threads_run()?);
+    let client = follower.server.client();
+    client.sql("CHANGE REPLICATION FILTER REPLICATE_WILD_IGNORE_TABLE = ()")?;
+    let follows =
+        || Ok(follower.threads_run()? && client.variable("replica_exec_mode")? == "STRICT");
+    eventually("it follows, and passes over nothing", follows).await?;
+    // Nor do they go on with one that they are given as they run.
+    client.sql(
+        "STOP REPLICA SQL_THREAD FOR CHANNEL 'witness'; CHANGE REPLICATION FILTER REPLICATE_DO_DB = (e) FOR CHANNEL 'witness'; \
+         START REPLICA SQL_THREAD FOR CHANNEL 'witness'",
+    )?;
+    follower
+        .is(|state| matches!(state, RoleState::Stopped { .. }))
+        .await?;
+    // The channel that is made anew is without it.
+    eventually("it follows again", || follower.threads_run()).await?;
+    follower.end().await
+}
+
+/// Neither by replica threads nor by the applier, whose statements pass over rows in the same way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_that_skips_errors_does_not_follow() -> Result<()> {
+    let by_the_applier = |options: &mut FollowOptions| options.retry = Duration::from_millis(200);
+    for adjust in [by_replica_threads, by_the_applier] {
+        let server = launch(&["--replica-skip-errors=1032,1062"])?;
+        let follower = Follower::begin(server, adjust)?;
+        follower
+            .is_stopped_because("replica_skip_errors=1032,1062")
+            .await?;
+        follower.end().await?;
+    }
+    Ok(())
+}
+
+/// A reader that is connected before the server follows, and writes once it is the primary.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_session_of_a_follower_goes_on_logging_statements() -> Result<()> {
+    let server = launch(&["--binlog-format=STATEMENT"])?;
+    let mut account = connect(&server.socket());
+    account.program_name = "reader".to_owned();
+    let mut reader = Connection::open(&account).await?;
+    reader.query("SELECT 1").await?;
+    let follower = Follower::begin(server, |_| {})?;
+    follower.is(|state| *state == RoleState::Following).await?;
+    assert!(reader.query("SELECT 1").await.is_err(), "it is connected");
+    let mut reader = Connection::open(&account).await?;
+    let format = reader.query("SELECT @@SESSION.binlog_format").await?;
+    assert_eq!(format.first().and_then(|row| row.text_at(0)), Some("ROW"));
     follower.end().await
 }
 

@@ -1,7 +1,9 @@
 //! Steps of a conversion on a real server.
 
 use anyhow::Result;
-use mysqld_controller::conversion::steps;
+use mysql_link::{ConnectOptions, Connection, Endpoint, Secret};
+use mysqld_controller::ReplicationSource;
+use mysqld_controller::conversion::{look, steps};
 
 use crate::primary::{connect, eventually, finish, launch, requirements, visible};
 
@@ -32,4 +34,105 @@ async fn commits_that_nobody_acknowledges_are_let_through() -> Result<()> {
         Ok(server.client().value(dumps)? == "0")
     })
     .await
+}
+
+/// It has the format of the moment in which it began, and would write into the ring's log what is another row on every server.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_session_from_before_goes_on_logging_statements() -> Result<()> {
+    for was_set_by_hand in [false, true] {
+        let server = launch(&["--binlog-format=STATEMENT"])?;
+        let root = server.client();
+        root.sql("CREATE USER app IDENTIFIED BY 'app'; GRANT ALL ON d.* TO app")?;
+        let mut account = ConnectOptions::new(Endpoint::unix(server.socket()), "app", "app");
+        account.program_name = "app".to_owned();
+        let mut old = Connection::open(&account).await?;
+        old.execute("INSERT INTO d.t VALUES (1, 'a statement')")
+            .await?;
+        if was_set_by_hand {
+            root.sql("SET GLOBAL binlog_format = 'ROW'")?;
+        }
+        steps::prepare(&connect(&server.socket()), &requirements()).await?;
+        let insert = "INSERT INTO d.t VALUES (2, @@hostname)";
+        assert!(old.execute(insert).await.is_err(), "{was_set_by_hand}");
+        let mut new = Connection::open(&account).await?;
+        new.execute(insert).await?;
+        let format = new.query("SELECT @@SESSION.binlog_format").await?;
+        assert_eq!(format.first().and_then(|row| row.text_at(0)), Some("ROW"));
+        // Nor is one closed that logs rows.
+        steps::prepare(&connect(&server.socket()), &requirements()).await?;
+        new.query("SELECT 1").await?;
+    }
+    Ok(())
+}
+
+/// The source may be away for longer than a receiver asks by default, and the channel may have a name.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_follows_through_the_channel_that_it_has_and_does_not_give_up() -> Result<()> {
+    let source = ReplicationSource {
+        host: "127.0.0.1".to_owned(),
+        port: 2,
+        user: "replica".to_owned(),
+        password: Secret::new("password"),
+        tls: false,
+    };
+    for channel in ["", "prod's"] {
+        let server = launch(&[])?;
+        let (client, account) = (server.client(), connect(&server.socket()));
+        let name = channel.replace('\'', "''");
+        client.sql(&format!(
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = 1, SOURCE_USER = 'x', SOURCE_AUTO_POSITION = 1 \
+             FOR CHANNEL '{name}'; START REPLICA"
+        ))?;
+        steps::follow_source(&account, &source).await?;
+        let configured = client.sql(
+            "SELECT channel_name, port, connection_retry_count FROM performance_schema.replication_connection_configuration",
+        )?;
+        assert_eq!(configured.0, [[channel, "2", "0"]]);
+        client.sql("CHANGE REPLICATION SOURCE TO SOURCE_HOST = 'x', SOURCE_AUTO_POSITION = 1 FOR CHANNEL 'second'")?;
+        let several = steps::follow_source(&account, &source).await;
+        let told = several.expect_err("which one?").to_string();
+        assert!(told.contains("2 channels"), "{told}");
+        let running = "SELECT COUNT(*) FROM performance_schema.replication_applier_status WHERE service_state = 'ON'";
+        assert_eq!(client.value(running)?, "1", "it was not stopped");
+    }
+    Ok(())
+}
+
+/// Whoever switches semi-sync on again has what the server has by default.
+#[tokio::test(flavor = "multi_thread")]
+async fn semi_sync_of_a_released_primary_has_a_timeout() -> Result<()> {
+    let server = launch(&["--rpl-semi-sync-source-timeout=1000000000000000000"])?;
+    steps::release_primary(&connect(&server.socket())).await?;
+    let timeout = server.client().variable("rpl_semi_sync_source_timeout")?;
+    assert_eq!(timeout, "10000");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_replica_threads_leave_out_is_seen() -> Result<()> {
+    let server = launch(&[
+        "--replicate-ignore-db=d",
+        "--replica-skip-errors=1032",
+        "--replica-exec-mode=IDEMPOTENT",
+    ])?;
+    let account = connect(&server.socket());
+    let of_server = [
+        "replica_exec_mode=IDEMPOTENT",
+        "replica_skip_errors=1032",
+        "replicate-ignore-db=d",
+    ];
+    let leaves_out =
+        async || Ok::<_, anyhow::Error>(look(&account, &requirements()).await?.leaves_out);
+    assert_eq!(leaves_out().await?, of_server, "without a channel");
+    let client = server.client();
+    client.sql(
+        "CHANGE REPLICATION FILTER REPLICATE_IGNORE_DB = (); SET GLOBAL replica_exec_mode = STRICT; \
+         CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = 1 FOR CHANNEL 'x'; \
+         CHANGE REPLICATION FILTER REPLICATE_REWRITE_DB = ((d, e)) FOR CHANNEL 'x'",
+    )?;
+    let of_channel = ["replica_skip_errors=1032", "replicate-rewrite-db=(d,e)"];
+    assert_eq!(leaves_out().await?, of_channel);
+    client.sql("RESET REPLICA ALL FOR CHANNEL 'x'")?;
+    assert_eq!(leaves_out().await?, of_channel[..1]);
+    Ok(())
 }

@@ -95,10 +95,12 @@ pub(crate) enum Look {
     TlsEnabled,
     /// The table that an applier of the member's own would leave.
     ApplierTable,
+    GlobalFilters,
+    StatementLogging,
 }
 
 /// A characteristic piece of each.
-const LOOKS: [(&str, Look); 22] = [
+const LOOKS: [(&str, Look); 24] = [
     (
         "performance_schema.user_variables_by_thread",
         Look::SemiSyncDumps,
@@ -177,6 +179,14 @@ const LOOKS: [(&str, Look); 22] = [
     (
         "table_schema = 'witness_applier' AND table_name = 'checkpoint'",
         Look::ApplierTable,
+    ),
+    (
+        "performance_schema.replication_applier_global_filters",
+        Look::GlobalFilters,
+    ),
+    (
+        "performance_schema.variables_by_thread",
+        Look::StatementLogging,
     ),
 ];
 

@@ -201,7 +201,7 @@ fn words(scene: &EnableScene) -> String {
 #[test]
 fn every_obstacle_has_its_own_words() {
     type Change = fn(&mut EnableScene);
-    let table: [(Change, &str); 12] = [
+    let table: [(Change, &str); 16] = [
         (
             |scene| scene.primary.look = Err("refused".into()),
             "db-1: its mysqld cannot be examined: refused",
@@ -213,6 +213,31 @@ fn every_obstacle_has_its_own_words() {
         (
             |scene| look(&mut scene.primary).replicates_from = replica().replicates_from,
             "db-1: its mysqld is a replica of h:3306; run this command",
+        ),
+        (
+            |scene| {
+                look(&mut scene.primary).replicates_from = vec![ReplicatesFrom::default()];
+            },
+            "RESET REPLICA ALL there",
+        ),
+        (
+            |scene| look(&mut scene.primary).leaves_out = vec!["replica_skip_errors=1032".into()],
+            "db-1: its replica threads would leave transactions out (replica_skip_errors=1032) once it follows",
+        ),
+        (
+            |scene| {
+                look(&mut scene.others[0]).leaves_out =
+                    vec!["replicate-wild-ignore-table=shop.%".into()];
+            },
+            "then rebuild this server from the primary",
+        ),
+        (
+            |scene| {
+                let mut several = replica();
+                several.replicates_from.push(ReplicatesFrom::default());
+                scene.stock = vec![("h:1".into(), Ok(several))];
+            },
+            "h:1: its mysqld replicates through several channels",
         ),
         (
             |scene| {
