@@ -1,5 +1,7 @@
 //! Preflight and its plan, pure: every drift is found, with what mends it, in both generations of names.
 
+use std::collections::BTreeMap;
+
 use mysql_link::ServerVersion;
 use mysqld_controller::settings::{
     Check, Finding, Fix, Grants, NATIVE_RIGHTS, Observed, Phase, Plan, Requirements,
@@ -79,6 +81,7 @@ fn perfect(version: ServerVersion) -> Observed {
             ["GRANT ALL PRIVILEGES ON *.* TO `w`@`%`"],
         )),
         binlog_filters: Some(Vec::new()),
+        persisted: Some(BTreeMap::new()),
     }
 }
 
@@ -634,4 +637,19 @@ fn a_followers_redo_log_is_forced_and_nothing_else_is_set_there() {
         };
         assert!(Plan::of_a_follower(&observed, &not_ours).is_empty());
     }
+}
+
+#[test]
+fn what_is_persisted_against_the_ring_is_told_and_nothing_is_closed_for_it() {
+    let mut observed = perfect(NEW);
+    let off = ("super_read_only".to_owned(), "OFF".to_owned());
+    observed.persisted = Some([off].into());
+    let findings = preflight(&observed, &requirements());
+    let finding = only(&findings);
+    assert_eq!(
+        (finding.check, finding.severity),
+        (Check::Persisted, Severity::Advice)
+    );
+    assert_eq!(finding.found, "super_read_only is persisted as OFF");
+    assert_eq!(sql(&finding.fix), "RESET PERSIST IF EXISTS super_read_only");
 }

@@ -115,6 +115,8 @@ pub(crate) fn supervisor_options(
     };
     Some(SupervisorOptions {
         may_initialise: settings.initialize && external.is_none(),
+        // What a child is started with is the member's alone to say.
+        may_take_out_persisted: settings.manage_settings || external.is_none(),
         rights: match settings.native {
             true => AccountRights::Native,
             false => AccountRights::All,

@@ -61,6 +61,8 @@ pub enum Check {
     Grants,
     /// Who else may shut the server down.
     ShutdownPrivilege,
+    /// A persisted value with which the next start would be another one than the member's.
+    Persisted,
 }
 
 /// How bad a finding is.

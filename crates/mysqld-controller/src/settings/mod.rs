@@ -6,6 +6,7 @@ mod finding;
 mod grants;
 mod no_waiting;
 mod observed;
+mod persisted;
 mod plan;
 mod preflight;
 mod probe;
@@ -16,6 +17,9 @@ pub(crate) use crate::settings::no_waiting::switch_off;
 pub use crate::settings::no_waiting::{StopWaitingError, stop_waiting_for_acks};
 pub(crate) use crate::settings::observed::says_on;
 pub use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncReplica};
+pub(crate) use crate::settings::persisted::{
+    PersistedValues, WHY, contradicting, contradicts, reset, reset_statement,
+};
 pub(crate) use crate::settings::plan::FORCE_REDO_LOG;
 pub use crate::settings::plan::{Phase, Plan, Statement};
 pub(crate) use crate::settings::preflight::TIMEOUT_MS;

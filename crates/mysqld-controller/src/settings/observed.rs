@@ -42,6 +42,8 @@ pub struct Observed {
     pub may_shut_down: Option<Vec<String>>,
     /// `binlog-do-db` and `binlog-ignore-db`; empty when there are none, `None` unless looked at.
     pub binlog_filters: Option<Vec<String>>,
+    /// Persisted values that contradict what the member starts a server with, by variable; `None` unless looked at.
+    pub persisted: Option<BTreeMap<String, String>>,
 }
 
 impl Observed {

@@ -5,6 +5,7 @@ use mysql_link::VersionSupport;
 use crate::settings::finding::{Check, Finding, Fix, LARGEST_CACHE, Requirements, Severity};
 use crate::settings::grants::Privilege;
 use crate::settings::observed::{Observed, SemiSyncNames, says_on};
+use crate::settings::persisted;
 
 /// Everything that is not as it must be, the worst first. What was not looked at is not judged.
 pub fn preflight(observed: &Observed, requirements: &Requirements) -> Vec<Finding> {
@@ -22,6 +23,7 @@ pub fn preflight(observed: &Observed, requirements: &Requirements) -> Vec<Findin
     }
     findings.grants(requirements);
     findings.shutdowns();
+    findings.persisted();
     let mut list = findings.list;
     list.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     list
@@ -364,6 +366,21 @@ impl Findings<'_> {
                 "stop the member instead, and revoke SHUTDOWN from accounts that do not need it".to_owned(),
             ),
         );
+    }
+}
+
+impl Findings<'_> {
+    /// What runs is not changed by it, so that a primary is protected until it starts again.
+    fn persisted(&mut self) {
+        for (name, value) in self.observed.persisted.iter().flatten() {
+            self.add(
+                Check::Persisted,
+                Severity::Advice,
+                format!("{name} is persisted as {value}"),
+                persisted::WHY,
+                Fix::sql(persisted::reset_statement(name)),
+            );
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::settings::grants::Grants;
 use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncReplica};
+use crate::settings::persisted::contradicting;
 use crate::settings::plan::{Plan, Statement};
 use crate::settings::preflight::quoted_account;
 
@@ -150,6 +151,7 @@ async fn look(
         grants: None,
         may_shut_down: None,
         binlog_filters: None,
+        persisted: None,
     };
     let clients = observed
         .semi_sync()
@@ -164,6 +166,7 @@ async fn look(
         observed.may_shut_down =
             Some(may_shut_down(connection, &quoted_account(own.account())).await?);
         observed.grants = Some(own);
+        observed.persisted = contradicting(connection).await?;
     }
     Ok(observed)
 }

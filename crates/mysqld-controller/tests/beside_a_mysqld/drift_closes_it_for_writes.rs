@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use mysql_link::{Connection, DumpOptions, ReplicationStream};
+use mysqld_controller::conversion;
 use mysqld_controller::events::{EventScheduler, EventsWanted};
 use mysqld_controller::settings::{Check, Requirements};
 use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
@@ -581,5 +582,56 @@ async fn a_switchover_closes_it_for_writes_and_its_end_opens_it() -> Result<()> 
     member.transferring.send_replace(false);
     member.opens().await?;
     server.client().sql("INSERT INTO d.t VALUES (1, 'x')")?;
+    member.stop().await
+}
+
+/// As before a ring: the server that runs is not changed by it, and its next start would be open, without waiting for the ring.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_persisted_against_the_ring_is_taken_out_of_a_mysqld_that_runs() -> Result<()> {
+    let server = launch(&[])?;
+    let persist = "SET PERSIST super_read_only = OFF; SET PERSIST rpl_semi_sync_source_timeout = 10000; \
+                   SET PERSIST sync_binlog = 0; SET PERSIST max_connections = 77";
+    server.client().sql(persist)?;
+    let persisted = || {
+        server.client().value(
+            "SELECT GROUP_CONCAT(variable_name ORDER BY variable_name) FROM performance_schema.persisted_variables",
+        )
+    };
+    let not_ours = Requirements {
+        manage_settings: false,
+        ..requirements()
+    };
+    let look = conversion::look(&connect(&server.socket()), &not_ours).await?;
+    for name in ["super_read_only", "sync_binlog"] {
+        let told =
+            |obstacle: &String| obstacle.contains(&format!("RESET PERSIST IF EXISTS {name}"));
+        ensure!(look.obstacles.iter().any(told), "{:?}", look.obstacles);
+    }
+    let look = conversion::look(&connect(&server.socket()), &requirements()).await?;
+    let told = [
+        "rpl_semi_sync_source_timeout is persisted as 10000",
+        "super_read_only is persisted as OFF",
+        "sync_binlog is persisted as 0",
+    ];
+    assert_eq!(look.to_be_reset, told);
+    let all = "max_connections,rpl_semi_sync_source_timeout,super_read_only,sync_binlog";
+    assert_eq!(persisted()?, all);
+    let member = Member::start(&server, requirements());
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    eventually("only what matters not is left", || {
+        Ok(persisted()? == "max_connections")
+    })
+    .await?;
+    member.opens().await?;
+    // A value that only the next start has is no reason to close it.
+    let opened = member.write_fence.borrow().since;
+    server.client().sql(
+        "SET PERSIST super_read_only = OFF; SET PERSIST_ONLY rpl_semi_sync_source_enabled = OFF",
+    )?;
+    eventually("it is taken out again", || {
+        Ok(persisted()? == "max_connections")
+    })
+    .await?;
+    assert_eq!(member.write_fence.borrow().since, opened);
     member.stop().await
 }
