@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use mysql_link::ServerVersion;
+use mysqld_controller::BinlogPlace;
 use mysqld_controller::settings::{
     Check, Finding, Fix, Grants, NATIVE_RIGHTS, Observed, Phase, Plan, Requirements,
     SemiSyncReplica, Severity, Statement, native_grants, preflight,
@@ -81,6 +82,8 @@ fn perfect(version: ServerVersion) -> Observed {
             ["GRANT ALL PRIVILEGES ON *.* TO `w`@`%`"],
         )),
         binlog_filters: Some(Vec::new()),
+        account_expires: None,
+        binlog_elsewhere: None,
         persisted: Some(BTreeMap::new()),
     }
 }
@@ -652,4 +655,44 @@ fn what_is_persisted_against_the_ring_is_told_and_nothing_is_closed_for_it() {
     );
     assert_eq!(finding.found, "super_read_only is persisted as OFF");
     assert_eq!(sql(&finding.fix), "RESET PERSIST IF EXISTS super_read_only");
+}
+
+#[test]
+fn an_account_whose_password_expires_is_told_with_what_keeps_it() {
+    let mut observed = perfect(NEW);
+    observed.account_expires = Some(180);
+    let findings = preflight(&observed, &requirements());
+    let finding = only(&findings);
+    assert_eq!(
+        (finding.check, finding.severity),
+        (Check::AccountExpires, Severity::Advice)
+    );
+    assert_eq!(
+        sql(&finding.fix),
+        "ALTER USER 'w'@'%' PASSWORD EXPIRE NEVER"
+    );
+}
+
+#[test]
+fn a_binlog_that_is_elsewhere_is_told_with_the_key_that_finds_it() {
+    let folder = std::path::Path::new("/var/lib/mysql");
+    let mut observed = perfect(NEW);
+    observed.binlog_elsewhere = Some(folder.join("mysql-bin.index"));
+    let requirements = Requirements {
+        binlog: BinlogPlace::of_options([], folder, "host"),
+        ..requirements()
+    };
+    let findings = preflight(&observed, &requirements);
+    let finding = only(&findings);
+    assert_eq!(
+        (finding.check, finding.severity),
+        (Check::BinlogPlace, Severity::Advice)
+    );
+    let Fix::Manual(words) = &finding.fix else {
+        panic!("{finding:?}");
+    };
+    assert!(
+        words.contains("mysql.log_bin = \"/var/lib/mysql/mysql-bin\""),
+        "{words}"
+    );
 }

@@ -113,6 +113,7 @@ pub async fn look(
 ) -> Result<ServerLook, LinkError> {
     let mut connection = Connection::open(connect).await?;
     let mut observed = observe(&mut connection, Depth::Preflight).await?;
+    observed.compare_place(requirements.binlog.as_ref());
     if observed.waiting_sessions() == 0 {
         observed.binlog_filters = binlog_filters(&mut connection).await?;
     }
@@ -167,9 +168,10 @@ fn judged(observed: &Observed, requirements: &Requirements) -> Judged {
     for finding in preflight(observed, requirements) {
         match (finding.severity, finding.check) {
             // Nothing depends on it before the first crash, and then it is too late.
-            (Severity::Advice, Check::BinlogEncryption) => {
-                judged.obstacles.push(finding.to_string())
-            }
+            (
+                Severity::Advice,
+                Check::BinlogEncryption | Check::BinlogPlace | Check::AccountExpires,
+            ) => judged.obstacles.push(finding.to_string()),
             (_, Check::Persisted) if requirements.manage_settings => {
                 judged.to_be_reset.push(finding.found);
             }

@@ -105,11 +105,12 @@ impl<R: Ring> TailTrim<R> {
         };
         let provisioned = |_: &BinlogPlace, member_dir: &Path| ProvisionNote::load(member_dir);
         let note = self.on_disk(place.clone(), provisioned).await?;
+        let written = self.on_disk(place.clone(), last_written).await?;
         match note.map(|note| (note.step, note.donor)) {
-            None => self.cut(&place).await?,
+            None => self.cut(&written).await?,
             // The copy may come to nothing, and the server be used again. Where it cannot be cut it is started all the same.
             Some((NoteStep::Starting, donor)) => {
-                if let Err(why) = self.cut(&place).await {
+                if let Err(why) = self.cut(&written).await {
                     info!(%donor, "mysqld's binlog stays as it is, since its data are about to be replaced: {why}");
                 }
             }
@@ -263,10 +264,30 @@ enum Done {
     Refused(Refusal),
 }
 
+/// Where the server wrote last: what it said of that when it was made ready for a crash, where its options name a place in which
+/// there is nothing.
+fn last_written(place: &BinlogPlace, member_dir: &Path) -> io::Result<BinlogPlace> {
+    let record = StartRecord::load(member_dir)?;
+    let recorded = record.filter(|record| !place.index().exists() && record.index.exists());
+    let Some(record) = recorded else {
+        return Ok(place.clone());
+    };
+    warn!(
+        "mysqld has its binlog by {}, and by its options it would be {}: in mode external, set mysql.log_bin",
+        record.index.display(),
+        place.index().display()
+    );
+    let data_dir = place.data_dir().to_owned();
+    Ok(BinlogPlace::of_index(data_dir, &record.index))
+}
+
 fn survey(place: &BinlogPlace, member_dir: &Path) -> io::Result<Survey> {
     let files = place.files()?;
     let Some(path) = files.last() else {
-        return Ok(Survey::Settled(Keep::NoTransactions));
+        return Ok(Survey::Settled(match place.index().exists() {
+            true => Keep::NoTransactions,
+            false => Keep::NoIndex,
+        }));
     };
     let record = StartRecord::load(member_dir)?;
     if !is_ours(record.as_ref(), place, &files)? {
@@ -427,11 +448,23 @@ impl ProtectionStart {
         let Some(place) = self.options.place().await? else {
             return Ok(());
         };
-        let Some(record) = on_disk(place.clone(), self.options.clone(), begin).await? else {
-            return Ok(());
-        };
         let told = |error: mysql_link::LinkError| error.to_string();
         let mut connection = Connection::open(connect).await.map_err(told)?;
+        let index = connection.query("SELECT @@GLOBAL.log_bin_index").await;
+        let index = index.map_err(told)?;
+        let index = index
+            .first()
+            .and_then(|row| row.text_at(0))
+            .map(PathBuf::from);
+        let place = match index {
+            // The server knows better than its member's configuration.
+            Some(index) => place.elsewhere(&index).unwrap_or(place),
+            None => place,
+        };
+        let Some(record) = on_disk(place.clone(), self.options.clone(), begin).await? else {
+            connection.close().await;
+            return Ok(());
+        };
         connection
             .execute("FLUSH BINARY LOGS")
             .await
