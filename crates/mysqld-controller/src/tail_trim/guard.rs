@@ -105,12 +105,11 @@ impl<R: Ring> TailTrim<R> {
         };
         let provisioned = |_: &BinlogPlace, member_dir: &Path| ProvisionNote::load(member_dir);
         let note = self.on_disk(place.clone(), provisioned).await?;
-        let written = self.on_disk(place.clone(), last_written).await?;
         match note.map(|note| (note.step, note.donor)) {
-            None => self.cut(&written).await?,
+            None => self.cut(&place).await?,
             // The copy may come to nothing, and the server be used again. Where it cannot be cut it is started all the same.
             Some((NoteStep::Starting, donor)) => {
-                if let Err(why) = self.cut(&written).await {
+                if let Err(why) = self.cut(&place).await {
                     info!(%donor, "mysqld's binlog stays as it is, since its data are about to be replaced: {why}");
                 }
             }
@@ -123,6 +122,7 @@ impl<R: Ring> TailTrim<R> {
 
     /// Cuts off what the ring has not committed, where there is something; in words, why that cannot be done.
     async fn cut(&self, place: &BinlogPlace) -> Result<(), String> {
+        let place = &self.on_disk(place.clone(), last_written).await?;
         let survey = self.on_disk(place.clone(), survey).await?;
         let done = match survey {
             Survey::Settled(keep) => Done::Kept(keep),

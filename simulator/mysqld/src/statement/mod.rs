@@ -78,6 +78,8 @@ pub(crate) enum Look {
     RefusedForRoom,
     OwnTimer,
     SchedulerPersisted,
+    Persisted,
+    PasswordLifetime,
     ChannelCount,
     ReplicaThreads,
     HoldersOfBackupLock,
@@ -98,7 +100,7 @@ pub(crate) enum Look {
 }
 
 /// A characteristic piece of each.
-const LOOKS: [(&str, Look); 22] = [
+const LOOKS: [(&str, Look); 24] = [
     (
         "performance_schema.user_variables_by_thread",
         Look::SemiSyncDumps,
@@ -122,6 +124,14 @@ const LOOKS: [(&str, Look); 22] = [
     (
         "performance_schema.persisted_variables WHERE variable_name = 'event_scheduler'",
         Look::SchedulerPersisted,
+    ),
+    (
+        "variable_value FROM performance_schema.persisted_variables",
+        Look::Persisted,
+    ),
+    (
+        "@@GLOBAL.default_password_lifetime) FROM mysql.user",
+        Look::PasswordLifetime,
     ),
     (
         "COUNT(*) FROM performance_schema.replication_connection_configuration",
@@ -186,6 +196,7 @@ impl Look {
         !matches!(
             self,
             Self::MayShutDown
+                | Self::PasswordLifetime
                 | Self::ReplicatedEvents
                 | Self::ClonePlugin
                 | Self::DataSize
