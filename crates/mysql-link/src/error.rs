@@ -47,7 +47,7 @@ impl fmt::Display for Step {
 
 /// An error packet of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{message} (MySQL error {code}, SQLSTATE {sqlstate})")]
+#[error("{message} (MySQL error {code}, SQLSTATE {sqlstate}){}", remedy(*code))]
 pub struct ServerError {
     /// MySQL's error number; see [`server_code`].
     pub code: u16,
@@ -55,6 +55,18 @@ pub struct ServerError {
     pub sqlstate: String,
     /// The text of the server's error.
     pub message: String,
+}
+
+/// What helps, where the server's own words do not say it.
+fn remedy(code: u16) -> &'static str {
+    match code {
+        server_code::MUST_CHANGE_PASSWORD | server_code::MUST_CHANGE_PASSWORD_LOGIN => {
+            ". The account's password has expired. As an administrator on this server, and on each other one on which the account has \
+             expired: SET sql_log_bin = 0; ALTER USER … IDENTIFIED BY '…' PASSWORD EXPIRE NEVER (where super_read_only is on, it has \
+             to be off for that)"
+        }
+        _ => "",
+    }
 }
 
 /// Error numbers of MySQL on which something is decided here or in the crates above.
@@ -87,6 +99,10 @@ pub mod server_code {
     pub const QUERY_INTERRUPTED: u16 = 1317;
     /// A statement was to restart mysqld, which nobody starts again: it ends instead.
     pub const RESTART_FAILED: u16 = 3707;
+    /// The session may do nothing but give its account another password.
+    pub const MUST_CHANGE_PASSWORD: u16 = 1820;
+    /// The account's password has expired, and the client is none that could change it.
+    pub const MUST_CHANGE_PASSWORD_LOGIN: u16 = 1862;
     /// A plugin of that name is installed already.
     pub const PLUGIN_EXISTS: u16 = 1125;
     /// User or password wrong, as plugins report it without a password.

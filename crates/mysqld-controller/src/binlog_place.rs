@@ -68,6 +68,19 @@ impl BinlogPlace {
         &self.index
     }
 
+    /// The place that a running server names, where that is another one than this.
+    pub(crate) fn elsewhere(&self, index: &Path) -> Option<Self> {
+        let named = Self::of_index(self.data_dir.clone(), index);
+        let whole = |place: &Self| fs::canonicalize(&place.index).ok();
+        let same = match (whole(self), whole(&named)) {
+            (Some(own), Some(its)) => own == its,
+            // A server that sees its files by other paths than the member.
+            (Some(_), None) => true,
+            _ => self.index == named.index,
+        };
+        (!same).then_some(named)
+    }
+
     pub(crate) fn data_dir(&self) -> &Path {
         &self.data_dir
     }

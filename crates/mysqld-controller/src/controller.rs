@@ -323,6 +323,10 @@ impl<R: Ring + CommittedLog> Controller<R> {
                 self.write.begin(|write| write.prepare(term, incarnation));
             }
             WriteAction::Open(term) => self.write.begin(|write| write.open(term, incarnation)),
+            WriteAction::TakeOverOpen(term) => {
+                self.write
+                    .begin(|write| write.take_over_open(term, incarnation));
+            }
             WriteAction::Close(reason) => {
                 let before = Some((server.read_only, incarnation));
                 let ring = Arc::clone(self.observer.ring());

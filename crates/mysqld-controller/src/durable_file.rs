@@ -29,7 +29,11 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-fn sync_folder_of(path: &Path) -> io::Result<()> {
+/// Makes durable which files are in the folder of this one.
+///
+/// # Errors
+/// What the disk reports.
+pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| *folder != Path::new(""));
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }

@@ -1,6 +1,9 @@
 //! Preflight and its plan, pure: every drift is found, with what mends it, in both generations of names.
 
+use std::collections::BTreeMap;
+
 use mysql_link::ServerVersion;
+use mysqld_controller::BinlogPlace;
 use mysqld_controller::settings::{
     Check, Finding, Fix, Grants, NATIVE_RIGHTS, Observed, Phase, Plan, Requirements,
     SemiSyncReplica, Severity, Statement, native_grants, preflight,
@@ -79,6 +82,9 @@ fn perfect(version: ServerVersion) -> Observed {
             ["GRANT ALL PRIVILEGES ON *.* TO `w`@`%`"],
         )),
         binlog_filters: Some(Vec::new()),
+        account_expires: None,
+        binlog_elsewhere: None,
+        persisted: Some(BTreeMap::new()),
     }
 }
 
@@ -651,4 +657,59 @@ fn a_followers_redo_log_is_forced_and_nothing_else_is_set_there() {
         };
         assert!(Plan::of_a_follower(&observed, &not_ours).is_empty());
     }
+}
+
+#[test]
+fn what_is_persisted_against_the_ring_is_told_and_nothing_is_closed_for_it() {
+    let mut observed = perfect(NEW);
+    let off = ("super_read_only".to_owned(), "OFF".to_owned());
+    observed.persisted = Some([off].into());
+    let findings = preflight(&observed, &requirements());
+    let finding = only(&findings);
+    assert_eq!(
+        (finding.check, finding.severity),
+        (Check::Persisted, Severity::Advice)
+    );
+    assert_eq!(finding.found, "super_read_only is persisted as OFF");
+    assert_eq!(sql(&finding.fix), "RESET PERSIST IF EXISTS super_read_only");
+}
+
+#[test]
+fn an_account_whose_password_expires_is_told_with_what_keeps_it() {
+    let mut observed = perfect(NEW);
+    observed.account_expires = Some(180);
+    let findings = preflight(&observed, &requirements());
+    let finding = only(&findings);
+    assert_eq!(
+        (finding.check, finding.severity),
+        (Check::AccountExpires, Severity::Advice)
+    );
+    assert_eq!(
+        sql(&finding.fix),
+        "ALTER USER 'w'@'%' PASSWORD EXPIRE NEVER"
+    );
+}
+
+#[test]
+fn a_binlog_that_is_elsewhere_is_told_with_the_key_that_finds_it() {
+    let folder = std::path::Path::new("/var/lib/mysql");
+    let mut observed = perfect(NEW);
+    observed.binlog_elsewhere = Some(folder.join("mysql-bin.index"));
+    let requirements = Requirements {
+        binlog: BinlogPlace::of_options([], folder, "host"),
+        ..requirements()
+    };
+    let findings = preflight(&observed, &requirements);
+    let finding = only(&findings);
+    assert_eq!(
+        (finding.check, finding.severity),
+        (Check::BinlogPlace, Severity::Advice)
+    );
+    let Fix::Manual(words) = &finding.fix else {
+        panic!("{finding:?}");
+    };
+    assert!(
+        words.contains("mysql.log_bin = \"/var/lib/mysql/mysql-bin\""),
+        "{words}"
+    );
 }

@@ -265,6 +265,15 @@ impl Server {
                 let persisted = self.persisted.get("event_scheduler").cloned();
                 Rows::of(&["@@GLOBAL.event_scheduler", "persisted"]).row([Some(value), persisted])
             }
+            Look::Persisted => {
+                let rows = Rows::of(&["variable_name", "variable_value"]);
+                let all = self.persisted.iter();
+                all.fold(rows, |rows, (name, value)| {
+                    rows.row([name.clone(), value.clone()])
+                })
+            }
+            // No password expires here.
+            Look::PasswordLifetime => one("password_lifetime", Some("0".to_owned())),
             Look::ChannelCount => said("COUNT(*)", self.channel.is_some()),
             Look::ReplicaThreads => self.replica_threads(),
             // Nobody takes a backup here.

@@ -120,6 +120,18 @@ fn remarks(scene: &EnableScene, everybody: &Everybody) -> Vec<String> {
             );
         }
     }
+    for server in std::iter::once(&scene.primary).chain(&scene.others) {
+        if let Ok(look) = &server.look
+            && !look.to_be_reset.is_empty()
+            && !server.managed
+        {
+            remarks.push(format!(
+                "the member will run RESET PERSIST at {}, since its next start would be open for writes or commit without the ring: {}",
+                server.name,
+                look.to_be_reset.join("; ")
+            ));
+        }
+    }
     if let Ok(look) = &scene.primary.look
         && look.waits_for_acks
         && !scene.primary.managed

@@ -9,11 +9,11 @@ use binlog_server::Account;
 use mysql_link::{
     ClientCertificate, ConnectOptions, Endpoint, PublicKeySource, Secret, TlsMode, TlsOptions,
 };
-use mysqld_controller::ReplicationSource;
 use mysqld_controller::settings::Requirements;
 use mysqld_controller::supervisor::{
     AccountRights, ExternalCommands, ExternalServer, ServerCommand, SupervisorOptions,
 };
+use mysqld_controller::{BinlogPlace, ReplicationSource};
 use raft_types::{Incarnation, MemberId};
 
 use crate::settings::{MysqlMode, MysqlSettings, MysqlTls, Settings};
@@ -67,9 +67,17 @@ pub(crate) fn requirements(
         manage_settings: settings.manage_settings,
         accept_unproven: settings.accept_unproven,
         may_install_plugin: settings.manage_settings,
+        binlog: binlog_of_an_external(settings),
         native: settings.native,
         ..Requirements::new(server_id, uuid)
     }
+}
+
+/// Where the member looks for the binlog of a mysqld whose options it does not know.
+fn binlog_of_an_external(settings: &MysqlSettings) -> Option<BinlogPlace> {
+    let (external, data_dir) = (settings.external.as_ref()?, settings.datadir.as_deref()?);
+    let option = format!("--log-bin={}", external.log_bin);
+    BinlogPlace::of_options([option.as_str()], &absolute(data_dir), "")
 }
 
 /// How a guard beside the member reaches the mysqld, and how it kills it, where the member has started it; reads the password
@@ -115,6 +123,8 @@ pub(crate) fn supervisor_options(
     };
     Some(SupervisorOptions {
         may_initialise: settings.initialize && external.is_none(),
+        // What a child is started with is the member's alone to say.
+        may_take_out_persisted: settings.manage_settings || external.is_none(),
         rights: match settings.native {
             true => AccountRights::Native,
             false => AccountRights::All,

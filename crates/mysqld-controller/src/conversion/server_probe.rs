@@ -69,6 +69,9 @@ pub struct ServerLook {
     pub obstacles: Vec<String>,
     /// What a member sets when it begins to manage it.
     pub to_be_set: Vec<String>,
+    /// Persisted values that a member takes out when it begins to manage it.
+    #[serde(default)]
+    pub to_be_reset: Vec<String>,
 }
 
 impl ServerLook {
@@ -114,6 +117,7 @@ pub async fn look(
 ) -> Result<ServerLook, LinkError> {
     let mut connection = Connection::open(connect).await?;
     let mut observed = observe(&mut connection, Depth::Preflight).await?;
+    observed.compare_place(requirements.binlog.as_ref());
     if observed.waiting_sessions() == 0 {
         observed.binlog_filters = binlog_filters(&mut connection).await?;
     }
@@ -131,7 +135,7 @@ pub async fn look(
         text.unwrap_or_default().replace('\n', "")
     };
     let ackers = observed.semi_sync_replicas.iter().flatten();
-    let (obstacles, to_be_set) = judged(&observed, requirements);
+    let judged = judged(&observed, requirements);
     Ok(ServerLook {
         version: observed.version.to_string(),
         uuid: observed.server_uuid(),
@@ -149,27 +153,44 @@ pub async fn look(
         ackers: ackers.filter_map(|acker| acker.uuid).collect(),
         replicates_from,
         leaves_out,
-        obstacles,
-        to_be_set,
+        obstacles: judged.obstacles,
+        to_be_set: judged.to_be_set,
+        to_be_reset: judged.to_be_reset,
     })
 }
 
-/// What nobody but the operator can mend, and what the member sets by itself.
-fn judged(observed: &Observed, requirements: &Requirements) -> (Vec<String>, Vec<String>) {
-    let (mut obstacles, mut to_be_set) = (Vec::new(), Vec::new());
+#[derive(Default)]
+struct Judged {
+    /// What nobody but the operator can mend.
+    obstacles: Vec<String>,
+    /// What the member sets by itself.
+    to_be_set: Vec<String>,
+    /// What is persisted and the member takes out by itself.
+    to_be_reset: Vec<String>,
+}
+
+fn judged(observed: &Observed, requirements: &Requirements) -> Judged {
+    let mut judged = Judged::default();
     for finding in preflight(observed, requirements) {
         match (finding.severity, finding.check) {
             // Nothing depends on it before the first crash, and then it is too late.
-            (Severity::Advice, Check::BinlogEncryption) => obstacles.push(finding.to_string()),
+            (
+                Severity::Advice,
+                Check::BinlogEncryption | Check::BinlogPlace | Check::AccountExpires,
+            ) => judged.obstacles.push(finding.to_string()),
+            (_, Check::Persisted) if requirements.manage_settings => {
+                judged.to_be_reset.push(finding.found);
+            }
+            (_, Check::Persisted) => judged.obstacles.push(finding.to_string()),
             // Who acknowledges is looked at apart: that is told to stop.
             (Severity::Advice, _) | (_, Check::ForeignAcker | Check::SemiSyncStatus) => {}
             (Severity::Unprotected, check) if is_set_by_the_member(check) => {
-                to_be_set.push(finding.found);
+                judged.to_be_set.push(finding.found);
             }
-            _ => obstacles.push(finding.to_string()),
+            _ => judged.obstacles.push(finding.to_string()),
         }
     }
-    (obstacles, to_be_set)
+    judged
 }
 
 /// Whether the member's plan mends it without a restart of the server.

@@ -133,9 +133,10 @@ impl Session {
         };
         let Prospect {
             mut connection,
-            observed,
+            mut observed,
             looked_at,
         } = prospect;
+        observed.compare_place(options.requirements.binlog.as_ref());
         set_up(&mut connection, &observed, options).await?;
         let names = observed.semi_sync();
         let waits_already = names.is_some_and(|names| observed.is_on(&names.enabled()));
@@ -299,7 +300,11 @@ async fn set_up(
     for finding in &findings {
         if matches!(
             finding.check,
-            Check::BinlogEncryption | Check::ReplicaUpdates | Check::ShutdownPrivilege
+            Check::AccountExpires
+                | Check::BinlogEncryption
+                | Check::BinlogPlace
+                | Check::ReplicaUpdates
+                | Check::ShutdownPrivilege
         ) {
             warn!("{finding}");
         }

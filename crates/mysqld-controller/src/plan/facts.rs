@@ -138,7 +138,7 @@ impl Facts {
 /// What the write fence has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WriteMemory {
-    /// The leadership and the start of mysqld in which it opened last.
+    /// The leadership and the start of mysqld in which it opened last, or took over what was open.
     pub opened: Option<(LeaderTerm, Incarnation)>,
     /// Whether it closed after that.
     pub closed_by_us: bool,
@@ -146,6 +146,8 @@ pub struct WriteMemory {
     pub prepared: Option<(LeaderTerm, Incarnation)>,
     /// Behind a failure: not again before this moment.
     pub not_before: Option<Instant>,
+    /// Behind a failure to take over what is open: not again before this moment.
+    pub take_over_not_before: Option<Instant>,
 }
 
 /// How far the applier is.

@@ -30,7 +30,7 @@ use tokio::time::Instant;
 
 use crate::plan::facts::{Applier, ApplyAction, Facts, Kill};
 use crate::plan::read_fence::{ReadFenceAction, ReadFenceMemory};
-use crate::plan::write_fence::WriteAction;
+use crate::plan::write_fence::{StayReason, WriteAction};
 
 /// What is to be done now. Each part is carried out by an executor of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,9 +71,13 @@ fn write(facts: &Facts, now: Instant) -> WriteAction {
     };
     match write_fence::decide(facts, &memory) {
         stay @ WriteAction::Stay(_) => stay,
+        // A failure of that holds back nothing else.
+        WriteAction::TakeOverOpen(_) if memory.take_over_not_before.is_some_and(|at| now < at) => {
+            WriteAction::Stay(StayReason::Open)
+        }
         _ if memory.not_before.is_some_and(|at| now < at) => WriteAction::Wait,
         // What begins to follow sets what an open primary must not have.
-        WriteAction::Prepare(_) | WriteAction::Open(_)
+        WriteAction::Prepare(_) | WriteAction::Open(_) | WriteAction::TakeOverOpen(_)
             if matches!(facts.applying, Some(ApplyAction::Follow)) =>
         {
             WriteAction::Wait
@@ -106,6 +110,9 @@ fn next_look(facts: &Facts, memory: &ReadFenceMemory, now: Instant) -> Option<In
     let times = [
         facts.leading.patience_left(facts.fence_after).map(after),
         facts.write_memory.and_then(|memory| memory.not_before),
+        facts
+            .write_memory
+            .and_then(|memory| memory.take_over_not_before),
         memory.grace_ends(facts.fence_after),
         facts.read_not_before,
         lockout,
@@ -135,7 +142,6 @@ mod tests {
     use crate::plan::facts::{LockoutPatience, ServerView};
     use crate::plan::write_fence::CloseReason::{AnotherLeads, Incomplete, Switchover};
     use crate::plan::write_fence::CloseReason::{QuorumSilent, Unprotected};
-    use crate::plan::write_fence::StayReason;
     use crate::ring::LeaderTerm;
     use crate::status::{ReadFenceReason, Readiness, WriteFenceState};
     use crate::watch::{Protection, ReadOnly};

@@ -81,6 +81,7 @@ struct Mysqld {
 enum Writing {
     Prepares(LeaderTerm, Incarnation),
     Opens(LeaderTerm, Incarnation),
+    TakesOverOpen(LeaderTerm, Incarnation),
     Closes(ServerView),
 }
 
@@ -262,6 +263,10 @@ impl World {
                 self.writing = Some(Writing::Prepares(term, incarnation));
             }
             WriteAction::Open(term) => self.writing = Some(Writing::Opens(term, incarnation)),
+            WriteAction::TakeOverOpen(term) => {
+                self.write_fence = WriteFenceState::Open;
+                self.writing = Some(Writing::TakesOverOpen(term, incarnation));
+            }
             WriteAction::Close(_) => self.writing = facts.server.map(Writing::Closes),
             WriteAction::Stay(reason) => {
                 self.memory.prepared = None;
@@ -292,6 +297,13 @@ impl World {
             None => {}
             Some(Writing::Prepares(term, incarnation)) => {
                 self.memory.prepared = Some((term, incarnation));
+            }
+            Some(Writing::TakesOverOpen(..)) if !succeeds => {}
+            Some(Writing::TakesOverOpen(term, incarnation)) => {
+                self.memory = WriteMemory {
+                    opened: Some((term, incarnation)),
+                    ..WriteMemory::default()
+                };
             }
             Some(Writing::Opens(term, incarnation)) => {
                 self.mysqld.read_only = ReadOnly::Off;

@@ -21,6 +21,8 @@ pub enum WriteAction {
     Prepare(LeaderTerm),
     /// Switch `super_read_only` off, so that clients can write.
     Open(LeaderTerm),
+    /// It is open from before, as where a long statement held up the closing: make it one whose crash can be trimmed.
+    TakeOverOpen(LeaderTerm),
     /// Switch `super_read_only` on, so that nobody can write.
     Close(CloseReason),
     /// Leave it as it is.
@@ -148,7 +150,10 @@ pub(super) fn decide(facts: &Facts, memory: &WriteMemory) -> WriteAction {
         }
         (Protection::Protected, _) => {}
     }
-    if open {
+    let complete = facts.attached && facts.readiness.allows(term);
+    if open && complete && memory.opened != Some((term, server.incarnation)) {
+        WriteAction::TakeOverOpen(term)
+    } else if open {
         WriteAction::Stay(StayReason::Open)
     } else if memory.opened == Some((term, server.incarnation)) && !memory.closed_by_us {
         WriteAction::Stay(StayReason::ClosedByOthers)
@@ -385,6 +390,31 @@ mod tests {
                 Everybody,
                 opened,
                 Stay(Closed(Unprotected)),
+            ),
+            // Open from before: nothing is closed, and its binlog becomes one that can be trimmed.
+            (
+                serving,
+                true,
+                Protected,
+                Off,
+                never,
+                WriteAction::TakeOverOpen(TERM),
+            ),
+            (
+                serving,
+                true,
+                Protected,
+                Off,
+                earlier_start,
+                WriteAction::TakeOverOpen(TERM),
+            ),
+            (
+                serving,
+                false,
+                Protected,
+                Off,
+                never,
+                Stay(StayReason::Open),
             ),
             (serving, true, Protected, Everybody, closed_it, Open(TERM)),
             (

@@ -7,6 +7,8 @@ use raft_types::MAX_TRANSACTION_BYTES;
 use serde::Serialize;
 use uuid::Uuid;
 
+use crate::binlog_place::BinlogPlace;
+
 /// The setting or state that a finding is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -61,6 +63,12 @@ pub enum Check {
     Grants,
     /// Who else may shut the server down.
     ShutdownPrivilege,
+    /// Whether the password of our account expires.
+    AccountExpires,
+    /// `log_bin`: whether the server has its binlog where the member looks for it after a crash.
+    BinlogPlace,
+    /// A persisted value with which the next start would be another one than the member's.
+    Persisted,
 }
 
 /// How bad a finding is.
@@ -151,6 +159,8 @@ pub struct Requirements {
     pub accept_unproven: bool,
     /// Whether a missing semi-sync plugin may be installed, which needs `super_read_only` off for a moment.
     pub may_install_plugin: bool,
+    /// Where the member looks for the server's binlog after a crash; `None` where that is not its configuration's to say.
+    pub binlog: Option<BinlogPlace>,
     /// Whether mysqld's own replica threads follow the ring, for which the account needs no more than [`NATIVE_RIGHTS`].
     ///
     /// [`NATIVE_RIGHTS`]: crate::settings::NATIVE_RIGHTS
@@ -168,6 +178,7 @@ impl Requirements {
             manage_settings: true,
             accept_unproven: false,
             may_install_plugin: true,
+            binlog: None,
             native: false,
         }
     }

@@ -8,6 +8,7 @@ mod left_out;
 mod no_waiting;
 mod observed;
 mod old_sessions;
+mod persisted;
 mod plan;
 mod preflight;
 mod probe;
@@ -20,6 +21,9 @@ pub(crate) use crate::settings::no_waiting::{switch_off, wait_as_a_plain_source}
 pub(crate) use crate::settings::observed::says_on;
 pub use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncReplica};
 pub(crate) use crate::settings::old_sessions::end_statement_logging;
+pub(crate) use crate::settings::persisted::{
+    PersistedValues, WHY, contradicting, contradicts, reset, reset_statement,
+};
 pub(crate) use crate::settings::plan::FORCE_REDO_LOG;
 pub use crate::settings::plan::{Phase, Plan, Statement};
 pub(crate) use crate::settings::preflight::TIMEOUT_MS;

@@ -1,10 +1,12 @@
 //! What was seen on a server: names and values as the server gives them, read by purpose, in both generations of names.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use mysql_link::ServerVersion;
 use uuid::Uuid;
 
+use crate::binlog_place::BinlogPlace;
 use crate::settings::grants::Grants;
 
 /// How much to look at.
@@ -42,9 +44,26 @@ pub struct Observed {
     pub may_shut_down: Option<Vec<String>>,
     /// `binlog-do-db` and `binlog-ignore-db`; empty when there are none, `None` unless looked at.
     pub binlog_filters: Option<Vec<String>>,
+    /// After how many days the password of our account expires; `None` where it does not, or nobody may look.
+    pub account_expires: Option<u64>,
+    /// The index of its binlog, where that is another one than the one in which the member looks.
+    pub binlog_elsewhere: Option<PathBuf>,
+    /// Persisted values that contradict what the member starts a server with, by variable; `None` unless looked at.
+    pub persisted: Option<BTreeMap<String, String>>,
 }
 
 impl Observed {
+    /// Compares where its binlog is with where the member looks for it.
+    pub(crate) fn compare_place(&mut self, expected: Option<&BinlogPlace>) {
+        let index = self
+            .variable("log_bin_index")
+            .unwrap_or_default()
+            .to_owned();
+        let expected = expected.filter(|_| !index.is_empty());
+        let elsewhere = expected.and_then(|place| place.elsewhere(Path::new(&index)));
+        self.binlog_elsewhere = elsewhere.map(|place| place.index().to_owned());
+    }
+
     /// Value of a global variable by its lower-case name; `None` where the server has no such variable.
     pub fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)

@@ -5,6 +5,7 @@ use mysql_link::VersionSupport;
 use crate::settings::finding::{Check, Finding, Fix, LARGEST_CACHE, Requirements, Severity};
 use crate::settings::grants::Privilege;
 use crate::settings::observed::{Observed, SemiSyncNames, says_on};
+use crate::settings::persisted;
 
 /// Everything that is not as it must be, the worst first. What was not looked at is not judged.
 pub fn preflight(observed: &Observed, requirements: &Requirements) -> Vec<Finding> {
@@ -14,6 +15,7 @@ pub fn preflight(observed: &Observed, requirements: &Requirements) -> Vec<Findin
     };
     findings.identity(requirements);
     findings.binlog();
+    findings.binlog_place(requirements);
     findings.durability();
     findings.caches(requirements);
     match observed.semi_sync() {
@@ -22,6 +24,8 @@ pub fn preflight(observed: &Observed, requirements: &Requirements) -> Vec<Findin
     }
     findings.grants(requirements);
     findings.shutdowns();
+    findings.account_expires();
+    findings.persisted();
     let mut list = findings.list;
     list.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     list
@@ -171,6 +175,29 @@ impl Findings<'_> {
                 Fix::Manual("restart mysqld without binlog-do-db and binlog-ignore-db".to_owned()),
             );
         }
+    }
+
+    /// Nothing depends on it before the first crash.
+    fn binlog_place(&mut self, requirements: &Requirements) {
+        let (Some(found), Some(expected)) = (&self.observed.binlog_elsewhere, &requirements.binlog)
+        else {
+            return;
+        };
+        let base = found.with_extension("");
+        self.add(
+            Check::BinlogPlace,
+            Severity::Advice,
+            format!(
+                "mysqld has its binlog by {}, and the member looks for it by {}",
+                found.display(),
+                expected.index().display()
+            ),
+            "after a crash the member would find no binlog to cut, and commits that were never acknowledged would stay",
+            Fix::Manual(format!(
+                "set mysql.log_bin = \"{}\" in the member's configuration, and start the member again",
+                base.display()
+            )),
+        );
     }
 
     fn durability(&mut self) {
@@ -364,6 +391,36 @@ impl Findings<'_> {
                 "stop the member instead, and revoke SHUTDOWN from accounts that do not need it".to_owned(),
             ),
         );
+    }
+}
+
+impl Findings<'_> {
+    fn account_expires(&mut self) {
+        let (Some(days), Some(grants)) = (self.observed.account_expires, &self.observed.grants)
+        else {
+            return;
+        };
+        let account = quoted_account(grants.account());
+        self.add(
+            Check::AccountExpires,
+            Severity::Advice,
+            format!("the password of the account {account} expires {days} days after it was set"),
+            "then no member can log in at its mysqld, on all servers at once, and no commit is acknowledged any more",
+            Fix::sql(format!("ALTER USER {account} PASSWORD EXPIRE NEVER")),
+        );
+    }
+
+    /// What runs is not changed by it, so that a primary is protected until it starts again.
+    fn persisted(&mut self) {
+        for (name, value) in self.observed.persisted.iter().flatten() {
+            self.add(
+                Check::Persisted,
+                Severity::Advice,
+                format!("{name} is persisted as {value}"),
+                persisted::WHY,
+                Fix::sql(persisted::reset_statement(name)),
+            );
+        }
     }
 }
 

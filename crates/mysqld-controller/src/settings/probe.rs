@@ -9,6 +9,7 @@ use thiserror::Error;
 use crate::settings::grants::Grants;
 use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncReplica};
 use crate::settings::old_sessions::end_statement_logging;
+use crate::settings::persisted::contradicting;
 use crate::settings::plan::{Plan, Statement};
 use crate::settings::preflight::quoted_account;
 
@@ -22,6 +23,7 @@ const VARIABLES: &[&str] = &[
     "gtid_mode",
     "innodb_flush_log_at_trx_commit",
     "log_bin",
+    "log_bin_index",
     "log_replica_updates",
     "max_binlog_cache_size",
     "max_binlog_stmt_cache_size",
@@ -154,6 +156,9 @@ async fn look(
         grants: None,
         may_shut_down: None,
         binlog_filters: None,
+        account_expires: None,
+        binlog_elsewhere: None,
+        persisted: None,
     };
     let clients = observed
         .semi_sync()
@@ -168,6 +173,8 @@ async fn look(
         observed.may_shut_down =
             Some(may_shut_down(connection, &quoted_account(own.account())).await?);
         observed.grants = Some(own);
+        observed.account_expires = account_expires(connection).await?;
+        observed.persisted = contradicting(connection).await?;
     }
     Ok(observed)
 }
@@ -215,6 +222,18 @@ async fn grants(connection: &mut Connection) -> Result<Grants, LinkError> {
         &account,
         lines.rows.iter().filter_map(|row| row.text_at(0)),
     ))
+}
+
+/// The days after which the password of our account expires. Other plugins than these have no passwords that do.
+async fn account_expires(connection: &mut Connection) -> Result<Option<u64>, LinkError> {
+    let lifetime = "SELECT IFNULL(password_lifetime, @@GLOBAL.default_password_lifetime) FROM mysql.user \
+         WHERE CONCAT(user, '@', host) = CURRENT_USER() \
+         AND plugin IN ('caching_sha2_password', 'mysql_native_password', 'sha256_password')";
+    let Some(answer) = unless_refused(connection.query(lifetime).await)? else {
+        return Ok(None);
+    };
+    let days = answer.first().and_then(|row| row.text_at(0)?.parse().ok());
+    Ok(days.filter(|days| *days > 0))
 }
 
 /// Accounts and roles with the privilege SHUTDOWN but our own and mysqld's, which nobody can log in with.

@@ -272,7 +272,7 @@ fn account_statements(user: &str, password: &str, rights: AccountRights) -> Stri
     for host in ["localhost", "127.0.0.1", "::1"] {
         let account = format!("{}@'{host}'", literal(user));
         statements.push_str(&format!(
-            "CREATE USER {account} IDENTIFIED BY {};\n",
+            "CREATE USER {account} IDENTIFIED BY {} PASSWORD EXPIRE NEVER;\n",
             literal(password)
         ));
         let grants = match rights {
@@ -411,7 +411,8 @@ mod data_dir_tests {
     fn literals_are_safe() {
         assert_eq!(literal("a'b\\c\nd"), "'a''b\\\\c\\nd'");
         let statements = account_statements("w", "p'; DROP USER root; --", AccountRights::All);
-        assert!(statements.contains("IDENTIFIED BY 'p''; DROP USER root; --';"));
+        // With `default_password_lifetime` it would expire on all members at once.
+        assert!(statements.contains("BY 'p''; DROP USER root; --' PASSWORD EXPIRE NEVER;"));
         // Three hosts, and nothing of it in a binlog.
         assert_eq!(statements.lines().count(), 1 + 3 * 2);
         assert!(statements.starts_with("SET SESSION sql_log_bin = 0;\n"));

@@ -30,6 +30,9 @@ pub struct SupervisorOptions {
     pub account: ConnectOptions,
     /// What it may do then.
     pub rights: AccountRights,
+    /// Whether what is persisted may be taken out of `mysqld-auto.cnf` before a start where it contradicts the member's command line. If
+    /// not, such a server is not started.
+    pub may_take_out_persisted: bool,
     /// Whether an empty data directory is initialised.
     pub may_initialise: bool,
     /// How long commits may take to drain before a stop.
@@ -50,6 +53,7 @@ impl SupervisorOptions {
             external: None,
             account: account.bounded("witness-supervisor", STATEMENT_LIMIT),
             rights: AccountRights::All,
+            may_take_out_persisted: true,
             may_initialise: false,
             drain_limit: Duration::from_secs(10),
             stop_limit: Duration::from_secs(120),

@@ -5,14 +5,18 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
+use crate::settings::WHY;
 use crate::supervisor::decision::{Found, ProcessId, Wanted};
 use crate::supervisor::external::booted_open;
 use crate::supervisor::options::SupervisorState;
+use crate::supervisor::persisted_file;
 use crate::supervisor::supervisor_task::{Server, Supervisor};
 
 /// From a look that found nothing to the one that confirms it.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
-const BOOTED_OPEN: &str = "mysqld started open for writes, and clients may have written before the member closed it: add super_read_only = ON to its configuration";
+const BOOTED_OPEN: &str = "mysqld started open for writes, and clients may have written before the member closed it: add super_read_only = ON to its configuration, and where it is persisted as OFF, RESET PERSIST super_read_only";
+/// For how long a child is asked whether it booted open: what it is started with makes sure that it did not.
+const CHILD_LIMIT: Duration = Duration::from_secs(60);
 
 impl Supervisor {
     pub(super) async fn start(&mut self) {
@@ -86,7 +90,39 @@ impl Supervisor {
         }
     }
 
+    /// What was persisted while the member was away wins over every command line: with it, mysqld would boot open for writes, or
+    /// commit without the ring.
+    async fn without_contradictions(&self) -> Result<(), String> {
+        let (data_dir, may) = (
+            self.options.server.data_dir.clone(),
+            self.options.may_take_out_persisted,
+        );
+        let look = long_work::on_disk(move || persisted_file::contradicting(&data_dir, may));
+        let found = look.await.map_err(|error| {
+            format!(
+                "what is persisted in its data directory cannot be made ready for a start: {error}"
+            )
+        })?;
+        let words: Vec<_> = found
+            .iter()
+            .map(|(name, value)| format!("{name} = {value}"))
+            .collect();
+        let words = words.join(", ");
+        match (found.is_empty(), may) {
+            (true, _) => Ok(()),
+            (false, true) => {
+                warn!("{words}: taken out of mysqld-auto.cnf, where it was persisted; {WHY}");
+                Ok(())
+            }
+            (false, false) => Err(format!(
+                "{words} is persisted in mysqld-auto.cnf; {WHY}; set mysql.manage_settings = true for the member to take it out, or \
+                 start mysqld once with --persisted-globals-load=OFF --super-read-only=ON and RESET PERSIST it"
+            )),
+        }
+    }
+
     async fn try_start(&mut self) -> Result<Server, String> {
+        self.without_contradictions().await?;
         if let Some(external) = &self.options.external {
             external.start().await?;
             let Found::Unknown(id) = self.options.find() else {
@@ -120,12 +156,11 @@ impl Supervisor {
         })
     }
 
-    /// The command line of a child decides that; another one's configuration may not.
+    /// The command line of a child decides that, unless a persisted value came in between; another one's configuration may not.
     fn look_how_it_booted(&self) {
-        let Some(external) = &self.options.external else {
-            return;
-        };
-        let (account, limit) = (self.options.account.clone(), external.start_limit());
+        let external = self.options.external.as_ref();
+        let limit = external.map_or(CHILD_LIMIT, |external| external.start_limit());
+        let account = self.options.account.clone();
         let status = self.status.clone();
         let starts = status.borrow().starts;
         tokio::spawn(async move {

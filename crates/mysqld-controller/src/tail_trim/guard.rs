@@ -122,6 +122,7 @@ impl<R: Ring> TailTrim<R> {
 
     /// Cuts off what the ring has not committed, where there is something; in words, why that cannot be done.
     async fn cut(&self, place: &BinlogPlace) -> Result<(), String> {
+        let place = &self.on_disk(place.clone(), last_written).await?;
         let survey = self.on_disk(place.clone(), survey).await?;
         let done = match survey {
             Survey::Settled(keep) => Done::Kept(keep),
@@ -263,10 +264,30 @@ enum Done {
     Refused(Refusal),
 }
 
+/// Where the server wrote last: what it said of that when it was made ready for a crash, where its options name a place in which
+/// there is nothing.
+fn last_written(place: &BinlogPlace, member_dir: &Path) -> io::Result<BinlogPlace> {
+    let record = StartRecord::load(member_dir)?;
+    let recorded = record.filter(|record| !place.index().exists() && record.index.exists());
+    let Some(record) = recorded else {
+        return Ok(place.clone());
+    };
+    warn!(
+        "mysqld has its binlog by {}, and by its options it would be {}: in mode external, set mysql.log_bin",
+        record.index.display(),
+        place.index().display()
+    );
+    let data_dir = place.data_dir().to_owned();
+    Ok(BinlogPlace::of_index(data_dir, &record.index))
+}
+
 fn survey(place: &BinlogPlace, member_dir: &Path) -> io::Result<Survey> {
     let files = place.files()?;
     let Some(path) = files.last() else {
-        return Ok(Survey::Settled(Keep::NoTransactions));
+        return Ok(Survey::Settled(match place.index().exists() {
+            true => Keep::NoTransactions,
+            false => Keep::NoIndex,
+        }));
     };
     let record = StartRecord::load(member_dir)?;
     if !is_ours(record.as_ref(), place, &files)? {
@@ -427,11 +448,23 @@ impl ProtectionStart {
         let Some(place) = self.options.place().await? else {
             return Ok(());
         };
-        let Some(record) = on_disk(place.clone(), self.options.clone(), begin).await? else {
-            return Ok(());
-        };
         let told = |error: mysql_link::LinkError| error.to_string();
         let mut connection = Connection::open(connect).await.map_err(told)?;
+        let index = connection.query("SELECT @@GLOBAL.log_bin_index").await;
+        let index = index.map_err(told)?;
+        let index = index
+            .first()
+            .and_then(|row| row.text_at(0))
+            .map(PathBuf::from);
+        let place = match index {
+            // The server knows better than its member's configuration.
+            Some(index) => place.elsewhere(&index).unwrap_or(place),
+            None => place,
+        };
+        let Some(record) = on_disk(place.clone(), self.options.clone(), begin).await? else {
+            connection.close().await;
+            return Ok(());
+        };
         connection
             .execute("FLUSH BINARY LOGS")
             .await

@@ -43,6 +43,8 @@ pub enum Plan {
 pub enum Keep {
     /// There is no binlog, or its last file has no whole header: there is no transaction in it.
     NoTransactions,
+    /// Its options name no binlog that is there: it has never written one, or they are not its options.
+    NoIndex,
     /// The ring has never taken anything from any mysqld, so that what this one has does not wait for it.
     RingIsEmpty,
     /// The server closed its last file in good order: everything in it is committed in the engines.
@@ -58,6 +60,7 @@ impl fmt::Display for Keep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoTransactions => "its last binlog file has no transactions",
+            Self::NoIndex => "there is no binlog where its options name one",
             Self::RingIsEmpty => "the ring has not received anything from any mysqld yet",
             Self::ClosedInOrder => "it had closed its last binlog file cleanly",
             Self::NotOurStart => {

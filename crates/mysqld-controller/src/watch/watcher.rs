@@ -22,6 +22,7 @@ use crate::settings::{
 };
 use crate::status::Readiness;
 use crate::watch::commits::{CommitSight, CommitWatch, RingSide, Room};
+use crate::watch::persisted::PersistedWatch;
 use crate::watch::protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
 use crate::watch::starts::{Sighting, Span, Starts};
 
@@ -132,6 +133,7 @@ pub struct Watcher {
     looked_whole: Option<u64>,
     commits: CommitWatch,
     room: Room,
+    persisted: PersistedWatch,
     ending: Ending,
     /// Since when no login was finished, one look after the other.
     locked_out: Option<Instant>,
@@ -176,6 +178,7 @@ impl Watcher {
             seen: None,
             looked_whole: None,
             commits: CommitWatch::default(),
+            persisted: PersistedWatch::default(),
             ending: Ending::default(),
             locked_out: None,
         };
@@ -286,6 +289,11 @@ impl Watcher {
         let hurries = hurries && closed && self.looked_whole == Some(server.incarnation);
         if let Some(events) = self.options.events.as_ref().filter(|_| !hurries) {
             events.look(&mut connection, follows).await?;
+        }
+        if !hurries {
+            self.persisted
+                .look(&mut connection, &self.options.requirements)
+                .await?;
         }
         let commits = match &self.options.figures {
             Some(_) if !follows && !hurries => {

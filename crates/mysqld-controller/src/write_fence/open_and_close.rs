@@ -114,18 +114,44 @@ impl WriteFence {
         self.go(WriteFenceState::Opening);
     }
 
-    /// Asks mysqld what has to be known before this start of it is opened in this leadership.
-    pub(crate) async fn prepare(mut self, term: LeaderTerm, incarnation: Incarnation) -> Self {
-        if let Some(start) = &self.options.protection_start
-            && self.trimmable_in != Some(incarnation)
-        {
-            match start.ensure(&self.options.connect).await {
-                Ok(()) => self.trimmable_in = Some(incarnation),
-                Err(cause) => {
-                    warn!("a crash of mysqld may not be trimmed until its next start: {cause}");
-                }
+    /// Makes sure that a crash of this start of mysqld can be trimmed; whether that has come about.
+    async fn make_trimmable(&mut self, incarnation: Incarnation) -> bool {
+        let Some(start) = &self.options.protection_start else {
+            return true;
+        };
+        if self.trimmable_in == Some(incarnation) {
+            return true;
+        }
+        match start.ensure(&self.options.connect).await {
+            Ok(()) => self.trimmable_in = Some(incarnation),
+            Err(cause) => {
+                warn!("a crash of mysqld may not be trimmed until its next start: {cause}");
             }
         }
+        self.trimmable_in == Some(incarnation)
+    }
+
+    /// What is open from before counts as opened in this leadership once its crash can be trimmed.
+    pub(crate) async fn take_over_open(
+        mut self,
+        term: LeaderTerm,
+        incarnation: Incarnation,
+    ) -> Self {
+        self.settle(StayReason::Open);
+        if self.make_trimmable(incarnation).await {
+            self.memory = WriteMemory {
+                opened: Some((term, incarnation)),
+                ..WriteMemory::default()
+            };
+        } else {
+            self.memory.take_over_not_before = Some(Instant::now() + self.options.retry);
+        }
+        self
+    }
+
+    /// Asks mysqld what has to be known before this start of it is opened in this leadership.
+    pub(crate) async fn prepare(mut self, term: LeaderTerm, incarnation: Incarnation) -> Self {
+        self.make_trimmable(incarnation).await;
         self.events = match &self.options.events {
             Some(scheduler) => scheduler.wanted().await,
             None => false,

@@ -1,9 +1,12 @@
 //! Steps of a conversion on a real server.
 
-use anyhow::Result;
+use std::path::Path;
+
+use anyhow::{Result, ensure};
 use mysql_link::{ConnectOptions, Connection, Endpoint, Secret};
-use mysqld_controller::ReplicationSource;
 use mysqld_controller::conversion::{look, steps};
+use mysqld_controller::settings::Requirements;
+use mysqld_controller::{BinlogPlace, ReplicationSource};
 
 use crate::primary::{connect, eventually, finish, launch, requirements, visible};
 
@@ -134,5 +137,60 @@ async fn what_replica_threads_leave_out_is_seen() -> Result<()> {
     assert_eq!(leaves_out().await?, of_channel);
     client.sql("RESET REPLICA ALL FOR CHANNEL 'x'")?;
     assert_eq!(leaves_out().await?, of_channel[..1]);
+    Ok(())
+}
+
+/// On all servers on the same day, years after the ring was made.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_of_a_mysqld_whose_password_expires_is_an_obstacle() -> Result<()> {
+    let server = launch(&["--default-password-lifetime=180"])?;
+    let client = server.client();
+    client.sql("CREATE USER w@localhost IDENTIFIED BY 'w'; GRANT ALL ON *.* TO w@localhost WITH GRANT OPTION")?;
+    let account = ConnectOptions::new(Endpoint::unix(server.socket()), "w", "w");
+    let obstacles =
+        async || Ok::<_, anyhow::Error>(look(&account, &requirements()).await?.obstacles);
+    let remedy = "ALTER USER 'w'@'localhost' PASSWORD EXPIRE NEVER";
+    let told = |found: &[String]| found.iter().any(|obstacle| obstacle.contains(remedy));
+    let found = obstacles().await?;
+    ensure!(told(&found), "{found:?}");
+    client.sql(remedy)?;
+    let found = obstacles().await?;
+    ensure!(!told(&found), "{found:?}");
+    client.sql("ALTER USER w@localhost PASSWORD EXPIRE")?;
+    let Err(error) = Connection::open(&account).await else {
+        anyhow::bail!("it may log in");
+    };
+    let words = error.to_string();
+    ensure!(words.contains("PASSWORD EXPIRE NEVER"), "{words}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_whose_binlog_is_not_where_the_member_looks_is_an_obstacle() -> Result<()> {
+    let server = launch(&["--log-bin=mysql-bin"])?;
+    let obstacles = async |data_dir: &Path, log_bin: &str| {
+        let option = format!("--log-bin={log_bin}");
+        let requirements = Requirements {
+            binlog: BinlogPlace::of_options([option.as_str()], data_dir, ""),
+            ..requirements()
+        };
+        let found = look(&connect(&server.socket()), &requirements).await?;
+        let of_the_key = found.obstacles.into_iter();
+        Ok::<Vec<_>, anyhow::Error>(
+            of_the_key
+                .filter(|found| found.contains("mysql.log_bin"))
+                .collect(),
+        )
+    };
+    let data_dir = server.data_dir();
+    let found = obstacles(data_dir, "binlog").await?;
+    let key = format!("mysql.log_bin = \"{}", data_dir.display());
+    ensure!(found.len() == 1 && found[0].contains(&key), "{found:?}");
+    assert_eq!(obstacles(data_dir, "mysql-bin").await?, [""; 0]);
+    // By another path to the same files.
+    let home = tempfile::tempdir()?;
+    std::os::unix::fs::symlink(data_dir, home.path().join("link"))?;
+    let link = home.path().join("link");
+    assert_eq!(obstacles(&link, "mysql-bin").await?, [""; 0]);
     Ok(())
 }

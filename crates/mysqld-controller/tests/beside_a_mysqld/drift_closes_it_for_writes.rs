@@ -4,12 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use mysql_link::{Connection, DumpOptions, ReplicationStream};
+use mysqld_controller::conversion;
 use mysqld_controller::events::{EventScheduler, EventsWanted};
 use mysqld_controller::settings::{Check, Requirements};
 use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
 use mysqld_controller::supervisor::ServerCommand;
+use mysqld_controller::tail_trim::{ProtectionStart, TailTrimOptions};
 use mysqld_controller::watch::{Protection, WatchOptions, WatchReport, Watcher};
 use mysqld_controller::{ControllerOptions, LeaderTerm};
 use raft_types::MemberId;
@@ -581,5 +583,106 @@ async fn a_switchover_closes_it_for_writes_and_its_end_opens_it() -> Result<()> 
     member.transferring.send_replace(false);
     member.opens().await?;
     server.client().sql("INSERT INTO d.t VALUES (1, 'x')")?;
+    member.stop().await
+}
+
+/// As before a ring: the server that runs is not changed by it, and its next start would be open, without waiting for the ring.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_persisted_against_the_ring_is_taken_out_of_a_mysqld_that_runs() -> Result<()> {
+    let server = launch(&[])?;
+    let persist = "SET PERSIST super_read_only = OFF; SET PERSIST rpl_semi_sync_source_timeout = 10000; \
+                   SET PERSIST sync_binlog = 0; SET PERSIST max_connections = 77";
+    server.client().sql(persist)?;
+    let persisted = || {
+        server.client().value(
+            "SELECT GROUP_CONCAT(variable_name ORDER BY variable_name) FROM performance_schema.persisted_variables",
+        )
+    };
+    let not_ours = Requirements {
+        manage_settings: false,
+        ..requirements()
+    };
+    let look = conversion::look(&connect(&server.socket()), &not_ours).await?;
+    for name in ["super_read_only", "sync_binlog"] {
+        let told =
+            |obstacle: &String| obstacle.contains(&format!("RESET PERSIST IF EXISTS {name}"));
+        ensure!(look.obstacles.iter().any(told), "{:?}", look.obstacles);
+    }
+    let look = conversion::look(&connect(&server.socket()), &requirements()).await?;
+    let told = [
+        "rpl_semi_sync_source_timeout is persisted as 10000",
+        "super_read_only is persisted as OFF",
+        "sync_binlog is persisted as 0",
+    ];
+    assert_eq!(look.to_be_reset, told);
+    let all = "max_connections,rpl_semi_sync_source_timeout,super_read_only,sync_binlog";
+    assert_eq!(persisted()?, all);
+    let member = Member::start(&server, requirements());
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    eventually("only what matters not is left", || {
+        Ok(persisted()? == "max_connections")
+    })
+    .await?;
+    member.opens().await?;
+    // A value that only the next start has is no reason to close it.
+    let opened = member.write_fence.borrow().since;
+    server.client().sql(
+        "SET PERSIST super_read_only = OFF; SET PERSIST_ONLY rpl_semi_sync_source_enabled = OFF",
+    )?;
+    eventually("it is taken out again", || {
+        Ok(persisted()? == "max_connections")
+    })
+    .await?;
+    assert_eq!(member.write_fence.borrow().since, opened);
+    member.stop().await
+}
+
+/// As behind `witness enable-raft` while a statement runs: it holds up the closing, and meanwhile all becomes right.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_that_a_long_statement_keeps_open_becomes_one_whose_crash_is_trimmed() -> Result<()>
+{
+    let server = launch(&["--log-bin=binlog"])?;
+    server.client().sql("INSERT INTO d.t VALUES (1, '')")?;
+    let before = server.binlog_files()?;
+    let member_dir = tempfile::tempdir()?;
+    let command = ServerCommand {
+        command: vec!["mysqld".to_owned()],
+        data_dir: server.data_dir().to_owned(),
+        socket: server.socket(),
+        port: None,
+        pid_file: "pid".into(),
+        error_log: "log.err".into(),
+        extra_args: vec!["--log-bin=binlog".to_owned()],
+    };
+    let statement = "UPDATE d.t SET v = CONCAT(v, SLEEP(6))";
+    let long = server.client().start_sql(statement)?;
+    let runs =
+        format!("SELECT COUNT(*) FROM performance_schema.processlist WHERE info = '{statement}'");
+    eventually("it runs", || Ok(server.client().value(&runs)? == "1")).await?;
+    let member = Member::start_with(
+        &server,
+        requirements(),
+        Duration::from_millis(200),
+        |options| {
+            let trim = TailTrimOptions::new(member_dir.path().to_owned(), command);
+            options.write_fence.protection_start = Some(ProtectionStart::new(trim));
+        },
+    );
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    member.opens().await?;
+    eventually("a file is begun in which all wait", || {
+        Ok(server.binlog_files()?.len() > before.len()
+            && member_dir.path().join("mysqld-start.json").exists())
+    })
+    .await?;
+    ensure!(
+        server.client().value(&runs)? == "1",
+        "the statement is over, and shows nothing"
+    );
+    finish(long).await?;
+    let record = std::fs::read_to_string(member_dir.path().join("mysqld-start.json"))?;
+    let last = before.last().and_then(|file| file.file_name()?.to_str());
+    ensure!(record.contains(last.context("a file")?), "{record}");
+    member.opens().await?;
     member.stop().await
 }

@@ -15,7 +15,7 @@ use mysqld_controller::supervisor::{
 };
 
 use crate::primary::eventually;
-use crate::supervised::{Home, Supervised};
+use crate::supervised::{Home, Supervised, boots_closed, persist};
 
 #[derive(Default)]
 struct Counted(AtomicU64);
@@ -161,6 +161,37 @@ async fn a_start_command_that_fails_is_told_of() -> Result<()> {
     };
     ensure!(
         cause.contains("exit status: 5") && cause.contains("unit not found"),
+        "{cause}"
+    );
+    supervised.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_would_boot_open_by_what_is_persisted_is_not_started_so() -> Result<()> {
+    let home = Home::with_data()?;
+    let mut options = external(&home, "super_read_only=ON\n")?;
+    let supervised = Supervised::start(options.clone());
+    let (first, _) = supervised.runs().await?;
+    persist(&home).await?;
+    supervised.handle.kill_and_restart();
+    supervised
+        .reaches(|state| matches!(state, SupervisorState::Running { pid, .. } if *pid != first))
+        .await?;
+    boots_closed(&home).await?;
+
+    persist(&home).await?;
+    supervised.stop().await?;
+    // What is the operator's is left alone, and told.
+    options.may_take_out_persisted = false;
+    let supervised = Supervised::start(options);
+    let failed = supervised
+        .reaches(|state| matches!(state, SupervisorState::Failed { .. }))
+        .await?;
+    let SupervisorState::Failed { cause } = failed else {
+        anyhow::bail!("{failed:?}");
+    };
+    ensure!(
+        cause.contains("super_read_only = OFF") && cause.contains("RESET PERSIST"),
         "{cause}"
     );
     supervised.stop().await

@@ -402,3 +402,57 @@ async fn an_initialisation_of_mysqld_can_be_broken_off() -> Result<()> {
     assert!(!home.path("pid.init.sql").exists());
     Ok(())
 }
+
+/// Somebody persisted them before there was a ring, or while the member was away: mysqld takes them before its command line.
+pub(crate) const PERSIST: &str = "SET PERSIST super_read_only = OFF; SET PERSIST read_only = OFF; \
+     SET PERSIST rpl_semi_sync_source_enabled = OFF; SET PERSIST sync_binlog = 0; SET PERSIST_ONLY skip_replica_start = OFF; \
+     SET PERSIST max_connections = 77";
+
+pub(crate) async fn persist(home: &Home) -> Result<()> {
+    let mut connection = home.connect().await?;
+    for statement in PERSIST.split("; ") {
+        connection.execute(statement).await?;
+    }
+    connection.close().await;
+    Ok(())
+}
+
+/// Whether nobody can write and commits wait, and what else was persisted is in force.
+pub(crate) async fn boots_closed(home: &Home) -> Result<()> {
+    let mut connection = home.connect().await?;
+    for (name, value) in [
+        ("super_read_only", "1"),
+        ("read_only", "1"),
+        ("rpl_semi_sync_source_enabled", "1"),
+        ("sync_binlog", "1"),
+        ("skip_replica_start", "1"),
+        ("max_connections", "77"),
+    ] {
+        let found = variable(&mut connection, name).await?;
+        ensure!(found == value, "{name} is {found}");
+    }
+    let persisted =
+        "SELECT GROUP_CONCAT(variable_name) FROM performance_schema.persisted_variables";
+    let persisted = connection.query(persisted).await?;
+    let left = persisted.first().and_then(|row| row.text_at(0));
+    ensure!(left == Some("max_connections"), "{left:?} is persisted");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_boots_closed_whatever_is_persisted() -> Result<()> {
+    let home = Home::with_data()?;
+    // Without `--no-defaults`, with which mysqld takes nothing that is persisted.
+    fs::write(home.path("my.cnf"), "[mysqld]\n")?;
+    let file = format!("--defaults-file={}", home.path("my.cnf").display());
+    let supervised = Supervised::start(home.options(&[&file]));
+    let (first, _) = supervised.runs().await?;
+    persist(&home).await?;
+    supervised.handle.kill_and_restart();
+    supervised
+        .reaches(|state| matches!(state, SupervisorState::Running { pid, .. } if *pid != first))
+        .await?;
+    boots_closed(&home).await?;
+    ensure!(supervised.handle.status().borrow().warning.is_none());
+    supervised.stop().await
+}

@@ -34,6 +34,8 @@ pub(crate) struct CrashingServer {
     pub(crate) server: Mysqld,
     pub(crate) ring: Arc<MemoryRing>,
     pub(crate) member_dir: TempDir,
+    /// Where the guard takes its binlog to be.
+    pub(crate) log_bin: &'static str,
     ingest: Option<RunningIngest>,
 }
 
@@ -73,6 +75,7 @@ impl CrashingServer {
             ring: MemoryRing::new(),
             member_dir: tempfile::tempdir()?,
             ingest: None,
+            log_bin: "binlog",
         };
         this.start_again().await?;
         this.lead().await?;
@@ -81,12 +84,13 @@ impl CrashingServer {
 
     /// The guard of its starts.
     pub(crate) fn guard(&self) -> TailTrim<MemoryRing> {
-        guard(&self.ring, self.server.data_dir(), self.member_dir.path())
+        let data_dir = self.server.data_dir();
+        guard_that_looks_in(self.log_bin, &self.ring, data_dir, self.member_dir.path())
     }
 
     /// As a member does before it first opens a server that it found running.
     pub(crate) async fn is_about_to_be_opened(&self) -> Result<()> {
-        let options = trim_options(self.server.data_dir(), self.member_dir.path());
+        let options = trim_options(self.log_bin, self.server.data_dir(), self.member_dir.path());
         let connect = ConnectOptions::new(Endpoint::unix(self.server.socket()), "root", "");
         let begun = ProtectionStart::new(options).ensure(&connect).await;
         begun.map_err(anyhow::Error::msg)
@@ -194,10 +198,20 @@ pub(crate) fn guard(
     data_dir: &Path,
     member_dir: &Path,
 ) -> TailTrim<MemoryRing> {
-    TailTrim::new(Arc::clone(ring), None, trim_options(data_dir, member_dir))
+    guard_that_looks_in("binlog", ring, data_dir, member_dir)
 }
 
-fn trim_options(data_dir: &Path, member_dir: &Path) -> TailTrimOptions {
+fn guard_that_looks_in(
+    log_bin: &str,
+    ring: &Arc<MemoryRing>,
+    data_dir: &Path,
+    member_dir: &Path,
+) -> TailTrim<MemoryRing> {
+    let options = trim_options(log_bin, data_dir, member_dir);
+    TailTrim::new(Arc::clone(ring), None, options)
+}
+
+fn trim_options(log_bin: &str, data_dir: &Path, member_dir: &Path) -> TailTrimOptions {
     let tree = MysqlTree::require();
     let words = tree.words(&tree.mysqld);
     let server = ServerCommand {
@@ -210,7 +224,7 @@ fn trim_options(data_dir: &Path, member_dir: &Path) -> TailTrimOptions {
         port: None,
         pid_file: "pid".into(),
         error_log: "log.err".into(),
-        extra_args: vec!["--log-bin=binlog".to_owned()],
+        extra_args: vec![format!("--log-bin={log_bin}")],
     };
     TailTrimOptions {
         member_dir: member_dir.to_owned(),

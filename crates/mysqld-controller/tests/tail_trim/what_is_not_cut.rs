@@ -114,6 +114,36 @@ async fn what_waits_behind_the_first_opening_is_cut_and_what_was_before_stays() 
     server.equals_the_ring()
 }
 
+/// As in the mode external without `mysql.log_bin`: the member looks for a binlog of another name than the server's.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_is_cut_also_where_the_member_looks_for_another_binlog() -> Result<()> {
+    let mut server = CrashingServer::start().await?;
+    server.member_dir = tempfile::tempdir()?;
+    server.log_bin = "another";
+    server.server.client().sql(TABLE)?;
+    server.is_about_to_be_opened().await?;
+    for crash in 1..=2 {
+        server.ring.set_commits_at_once(false);
+        let files = server.server.binlog_files()?.len();
+        let pending = server
+            .server
+            .client()
+            .start_sql("INSERT INTO d.t VALUES (1)")?;
+        server.transactions_in_file(1).await?;
+        server.crash().await?;
+        drop(pending);
+        server.start_again().await?;
+        let rows = server.server.client().value("SELECT COUNT(*) FROM d.t")?;
+        ensure!(rows == "0", "what waited came back");
+        ensure!(server.trimmed()?.len() == crash);
+        server.equals_the_ring()?;
+        ensure!(server.server.binlog_files()?.len() > files);
+        server.lead().await?;
+        server.is_about_to_be_opened().await?;
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_written_after_a_start_by_hand_is_not_cut() -> Result<()> {
     let mut server = CrashingServer::start().await?;

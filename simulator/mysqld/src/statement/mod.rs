@@ -78,6 +78,8 @@ pub(crate) enum Look {
     RefusedForRoom,
     OwnTimer,
     SchedulerPersisted,
+    Persisted,
+    PasswordLifetime,
     ChannelCount,
     ReplicaThreads,
     HoldersOfBackupLock,
@@ -124,6 +126,14 @@ const LOOKS: [(&str, Look); 24] = [
     (
         "performance_schema.persisted_variables WHERE variable_name = 'event_scheduler'",
         Look::SchedulerPersisted,
+    ),
+    (
+        "variable_value FROM performance_schema.persisted_variables",
+        Look::Persisted,
+    ),
+    (
+        "@@GLOBAL.default_password_lifetime) FROM mysql.user",
+        Look::PasswordLifetime,
     ),
     (
         "COUNT(*) FROM performance_schema.replication_connection_configuration",
@@ -196,6 +206,7 @@ impl Look {
         !matches!(
             self,
             Self::MayShutDown
+                | Self::PasswordLifetime
                 | Self::ReplicatedEvents
                 | Self::ClonePlugin
                 | Self::DataSize

@@ -287,12 +287,20 @@ async fn a_mysqld_without_defaults_loads_nothing_that_was_persisted() -> Result<
             .await
             .unwrap();
         ensure!(member.run(PERSISTED).await.unwrap() == [["OFF", "ON"]]);
+        let all = "SELECT variable_name, variable_value FROM performance_schema.persisted_variables";
+        ensure!(member.run(all).await.unwrap() == [["event_scheduler", "ON"]]);
         member.run("SET GLOBAL event_scheduler = ON").await.unwrap();
         ensure!(member.run(PERSISTED).await.unwrap() == [["ON", "ON"]]);
         stage.kill()?;
         stage.start()?;
         let mut member = stage.log_in("witness").await?;
         ensure!(member.value("SELECT @@GLOBAL.event_scheduler").await? == "OFF");
+        // What runs, and what is persisted beside it, stay.
+        member.run("RESET PERSIST IF EXISTS event_scheduler").await.unwrap();
+        ensure!(member.run(all).await.unwrap().is_empty());
+        let lifetime = "SELECT IFNULL(password_lifetime, @@GLOBAL.default_password_lifetime) FROM mysql.user \
+             WHERE CONCAT(user, '@', host) = CURRENT_USER()";
+        ensure!(member.value(lifetime).await? == "0");
         Ok(())
     })
     .await

@@ -1,0 +1,131 @@
+//! Persisted values (`SET PERSIST`, `mysqld-auto.cnf`), which mysqld takes before its command line and its option files: those of
+//! them that would begin a start open for writes, or let commits go on without the ring. Judged here, pure; taken out of a running
+//! server by [`reset`], and of one that is about to start by its supervisor.
+
+use std::collections::BTreeMap;
+
+use mysql_link::{Connection, LinkError};
+
+use crate::settings::finding::LARGEST_CACHE;
+use crate::settings::observed::says_on;
+use crate::settings::preflight::is_effectively_infinite;
+
+/// A value that is persisted, by the lower-case name of its variable.
+pub(crate) type PersistedValues = BTreeMap<String, String>;
+
+/// Whether a start with this value is another one than the member's command line asks for.
+pub(crate) fn contradicts(name: &str, value: &str) -> bool {
+    let is = |wanted: &str| value.eq_ignore_ascii_case(wanted);
+    let number = value.parse::<u64>().ok();
+    let semi_sync = ["rpl_semi_sync_source_", "rpl_semi_sync_master_"]
+        .iter()
+        .find_map(|prefix| name.strip_prefix(prefix));
+    match semi_sync.unwrap_or(name) {
+        "enabled" | "wait_no_replica" | "wait_no_slave" if semi_sync.is_some() => !says_on(value),
+        "timeout" if semi_sync.is_some() => !number.is_some_and(is_effectively_infinite),
+        "wait_for_replica_count" | "wait_for_slave_count" if semi_sync.is_some() => {
+            number != Some(1)
+        }
+        "wait_point" if semi_sync.is_some() => !is("AFTER_SYNC"),
+        "read_only"
+        | "super_read_only"
+        | "skip_replica_start"
+        | "skip_slave_start"
+        | "gtid_mode"
+        | "enforce_gtid_consistency" => !says_on(value),
+        "sync_binlog" | "innodb_flush_log_at_trx_commit" => number != Some(1),
+        "binlog_error_action" => !is("ABORT_SERVER") && number != Some(1),
+        "max_binlog_cache_size" | "max_binlog_stmt_cache_size" => {
+            number.is_none_or(|bytes| bytes > LARGEST_CACHE)
+        }
+        _ => false,
+    }
+}
+
+/// The statement that takes a persisted value out of a running server, and leaves the value that it runs with.
+pub(crate) fn reset_statement(name: &str) -> String {
+    format!("RESET PERSIST IF EXISTS {name}")
+}
+
+/// Why such a value must not stay.
+pub(crate) const WHY: &str = "mysqld takes a persisted value before its command line and its option files, so that its next start \
+     would be open for writes, or let commits go on without the ring";
+
+/// Those that contradict, of a running server; `None` where the account may not look.
+///
+/// # Errors
+/// When the connection fails.
+pub(crate) async fn contradicting(
+    connection: &mut Connection,
+) -> Result<Option<PersistedValues>, LinkError> {
+    let all = "SELECT variable_name, variable_value FROM performance_schema.persisted_variables";
+    let answer = match connection.query(all).await {
+        Err(LinkError::Server(_)) => return Ok(None),
+        answer => answer?,
+    };
+    let pair = |row: &mysql_link::Row| {
+        let value = row.text_at(1).unwrap_or_default();
+        Some((row.text_at(0)?.to_lowercase(), value.to_owned()))
+    };
+    let values = answer.rows.iter().filter_map(pair);
+    Ok(Some(
+        values
+            .filter(|(name, value)| contradicts(name, value))
+            .collect(),
+    ))
+}
+
+/// Takes one out.
+///
+/// # Errors
+/// When the server refuses that, or the connection fails.
+pub(crate) async fn reset(connection: &mut Connection, name: &str) -> Result<(), LinkError> {
+    connection.execute(&reset_statement(name)).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_contradicts_the_command_line_of_a_member() {
+        let table = [
+            ("super_read_only", "OFF", true),
+            ("super_read_only", "ON", false),
+            ("read_only", "0", true),
+            ("read_only", "1", false),
+            ("rpl_semi_sync_source_enabled", "OFF", true),
+            ("rpl_semi_sync_master_enabled", "off", true),
+            ("rpl_semi_sync_source_enabled", "ON", false),
+            ("rpl_semi_sync_source_timeout", "10000", true),
+            ("rpl_semi_sync_source_timeout", "1000000000000000000", false),
+            ("rpl_semi_sync_source_wait_for_replica_count", "2", true),
+            ("rpl_semi_sync_master_wait_for_slave_count", "1", false),
+            ("rpl_semi_sync_source_wait_no_replica", "OFF", true),
+            ("rpl_semi_sync_master_wait_no_slave", "ON", false),
+            ("rpl_semi_sync_source_wait_point", "AFTER_COMMIT", true),
+            ("rpl_semi_sync_source_wait_point", "AFTER_SYNC", false),
+            ("rpl_semi_sync_source_trace_level", "16", false),
+            ("rpl_semi_sync_replica_enabled", "OFF", false),
+            ("sync_binlog", "0", true),
+            ("innodb_flush_log_at_trx_commit", "2", true),
+            ("innodb_flush_log_at_trx_commit", "1", false),
+            ("binlog_error_action", "IGNORE_ERROR", true),
+            ("binlog_error_action", "ABORT_SERVER", false),
+            ("gtid_mode", "ON_PERMISSIVE", true),
+            ("gtid_mode", "ON", false),
+            ("enforce_gtid_consistency", "WARN", true),
+            ("skip_replica_start", "OFF", true),
+            ("max_binlog_cache_size", "18446744073709547520", true),
+            ("max_binlog_cache_size", "8192", false),
+            // Another one's to say: what an operator wants of events is put on record first.
+            ("event_scheduler", "ON", false),
+            ("max_connections", "7", false),
+            ("enabled", "OFF", false),
+            ("timeout", "1", false),
+        ];
+        for (name, value, expected) in table {
+            assert_eq!(contradicts(name, value), expected, "{name} = {value}");
+        }
+    }
+}
