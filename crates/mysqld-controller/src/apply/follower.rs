@@ -194,13 +194,20 @@ async fn follow<R: Ring + CommittedLog>(
     steps: watch::Sender<Step>,
 ) -> Result<(), FollowError> {
     let begun = async {
-        let executed = nothing_errant(ring, options).await?;
+        let Compared {
+            executed,
+            committed,
+        } = nothing_errant(ring, options).await?;
         // From here on the server is not as a primary is.
         written_down(options).await?;
         steps.send_replace(Step::Applying);
         let opened = open_to_the_applier(&options.connect).await;
         opened.map_err(FollowError::Other)?;
-        let backend = MysqlBackend::connect(MysqlOptions::new(options.connect.clone())).await;
+        let target = MysqlOptions {
+            log_has: Some(committed),
+            ..MysqlOptions::new(options.connect.clone())
+        };
+        let backend = MysqlBackend::connect(target).await;
         let backend = backend.map_err(|error| FollowError::Other(error.to_string()))?;
         Ok((backend, executed))
     };
@@ -240,13 +247,13 @@ async fn follow_natively<R: Ring>(
     let Some(source) = &options.native else {
         return Ok(());
     };
-    tokio::select! {
+    let Compared { committed, .. } = tokio::select! {
         () = cancel.cancelled() => return Ok(()),
         nothing = nothing_errant(ring, options) => nothing?,
     };
     written_down(options).await?;
     // The threads go by `gtid_executed`, and an applier may have been here before.
-    let complete = complete_gtid_executed(&options.connect).await;
+    let complete = complete_gtid_executed(&options.connect, Some(&committed)).await;
     complete.map_err(|error| FollowError::Other(error.to_string()))?;
     steps.send_replace(Step::Applying);
     let replicating = replicate(&options.connect, source, &cancel, &progress);
@@ -266,11 +273,18 @@ async fn written_down(options: &FollowOptions) -> Result<(), FollowError> {
     stored.map_err(FollowError::Other)
 }
 
+/// A server that has nothing beyond the ring.
+struct Compared {
+    executed: GtidSet,
+    /// What the ring has, read before.
+    committed: GtidSet,
+}
+
 /// What the server has, if the ring has all of it. Nothing of its own comes to it from here on.
 async fn nothing_errant<R: Ring>(
     ring: &R,
     options: &FollowOptions,
-) -> Result<GtidSet, FollowError> {
+) -> Result<Compared, FollowError> {
     let still = keep_still(&options.connect).await;
     still.map_err(FollowError::Other)?;
     let committed = ring.settled().await;
@@ -279,7 +293,10 @@ async fn nothing_errant<R: Ring>(
     let executed = executed.map_err(FollowError::Other)?;
     let errant = errant(&executed, &committed);
     if errant.is_empty() {
-        Ok(executed)
+        Ok(Compared {
+            executed,
+            committed,
+        })
     } else {
         Err(FollowError::Errant(errant))
     }
