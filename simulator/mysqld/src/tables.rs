@@ -310,6 +310,7 @@ impl Server {
             Look::ReplicatedEvents => Rows::of(&["event_schema", "event_name", "definer"]),
             Look::ClonePlugin => said("COUNT(*)", self.clone_plugin),
             Look::ApplierTable => said("COUNT(*)", false),
+            Look::TablesInMemory => Rows::of(&["table"]),
             Look::CopyStatus => self.copy_status()?,
             Look::CopyStages => self.copy_stages()?,
             Look::DataSize => one("bytes", Some(self.file_bytes().to_string())),

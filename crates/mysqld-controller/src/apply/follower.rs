@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::catching_up::executed_gtids;
-use crate::apply::errant::{advice, errant};
+use crate::apply::errant::{Errant, errant};
 use crate::apply::native::{NativeProgress, drop_channel, replicate};
 use crate::apply::role_change::drop_earlier_binlogs;
 use crate::apply::standing::{Standing, StandingFile};
@@ -71,14 +71,14 @@ pub(super) enum Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FollowError {
     /// The server has transactions that the ring has not.
-    Errant(GtidSet),
+    Errant(Errant),
     Other(String),
 }
 
 impl std::fmt::Display for FollowError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Errant(gtids) => f.write_str(&advice(gtids)),
+            Self::Errant(errant) => errant.fmt(f),
             Self::Other(words) => f.write_str(words),
         }
     }
@@ -233,7 +233,7 @@ async fn follow<R: Ring + CommittedLog>(
     cancel.cancel();
     // Why it would have ended otherwise is of no importance any more.
     drop(applying.await);
-    Err(FollowError::Errant(errant))
+    Err(found(errant, options).await)
 }
 
 /// The same by the server's own replica threads.
@@ -264,7 +264,7 @@ async fn follow_natively<R: Ring>(
     };
     cancel.cancel();
     drop(replicating.await);
-    Err(FollowError::Errant(errant))
+    Err(found(errant, options).await)
 }
 
 /// That it follows, before anything is applied to it.
@@ -298,8 +298,12 @@ async fn nothing_errant<R: Ring>(
             committed,
         })
     } else {
-        Err(FollowError::Errant(errant))
+        Err(found(errant, options).await)
     }
+}
+
+async fn found(errant: GtidSet, options: &FollowOptions) -> FollowError {
+    FollowError::Errant(Errant::look_into(errant, &options.connect).await)
 }
 
 /// Looks for errant transactions while the server follows, until there are some.

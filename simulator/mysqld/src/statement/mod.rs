@@ -95,10 +95,11 @@ pub(crate) enum Look {
     TlsEnabled,
     /// The table that an applier of the member's own would leave.
     ApplierTable,
+    TablesInMemory,
 }
 
 /// A characteristic piece of each.
-const LOOKS: [(&str, Look); 22] = [
+const LOOKS: [(&str, Look); 23] = [
     (
         "performance_schema.user_variables_by_thread",
         Look::SemiSyncDumps,
@@ -175,6 +176,10 @@ const LOOKS: [(&str, Look); 22] = [
         Look::TlsEnabled,
     ),
     (
+        "FROM information_schema.tables WHERE engine = 'MEMORY'",
+        Look::TablesInMemory,
+    ),
+    (
         "table_schema = 'witness_applier' AND table_name = 'checkpoint'",
         Look::ApplierTable,
     ),
@@ -191,6 +196,7 @@ impl Look {
                 | Self::DataSize
                 | Self::SchemaSizes
                 | Self::ApplierTable
+                | Self::TablesInMemory
         )
     }
 }
