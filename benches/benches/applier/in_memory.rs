@@ -10,7 +10,7 @@ use applier::keys::Fold;
 use applier::run::{CommitOrder, Ended, Options, RunHandle, StageName, apply};
 use applier::scheduler::Policy;
 use applier::schema::{ColumnShape, KeyShape, TableName, TableShape};
-use applier::source::{Source, SourceError};
+use applier::source::{Drained, Source, SourceError};
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::events::{CommitTimestamp, LogicalClock, ServerVersion, TableId};
@@ -42,8 +42,8 @@ impl Source for FromMemory {
         Ok(transaction)
     }
 
-    fn is_drained(&self) -> bool {
-        self.next >= self.transactions.len()
+    fn drained(&self) -> Drained {
+        Drained::default()
     }
 }
 

@@ -4,6 +4,9 @@ use std::fmt;
 
 use crate::keys::fold::Fold;
 
+/// The schema that the applier makes in a target, which is that target's alone.
+pub(crate) const OWN_SCHEMA: &str = "witness_applier";
+
 /// A table by its names, as the log has them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {

@@ -8,7 +8,8 @@ use binlog_format::events::{GtidEvent, TransactionPayload};
 use binlog_format::framing::FramedTransaction;
 
 use crate::decode::failure::{DecodeCause, DecodeFailure, misplaced};
-use crate::decode::parsed::{BarrierParts, Content, Head, Parsed, RowParts};
+use crate::decode::own_schema::{OwnSchema, Verdict};
+use crate::decode::parsed::{BarrierParts, Content, Head, Parsed, Parts, RowParts};
 
 /// Bytes that the notes of a transaction's rows and keys take at most, so that places among them fit into 32 bits.
 const MAX_KEY_BYTES: u64 = 8 << 30;
@@ -56,6 +57,7 @@ impl Decoder {
         let gtid = GtidEvent::decode(first.canonical())?;
         let mut bytes = framed.payload.len();
         let mut reading = Reading::Nothing;
+        let mut own = OwnSchema::default();
         for event in events {
             let event = event?;
             match event.event_type() {
@@ -69,13 +71,14 @@ impl Decoder {
                     for event in inner {
                         let event = event?;
                         bytes += event.bytes().len();
-                        reading = reading.take(bare(event)?)?;
+                        reading = reading.take_others(bare(event)?, &mut own)?;
                     }
                 }
-                _ => reading = reading.take(event)?,
+                _ => reading = reading.take_others(event, &mut own)?,
             }
         }
         let content = match reading {
+            Reading::Nothing if own.left_out => Content::Rows(Parts::default()),
             Reading::Nothing => return Err(misplaced(&first)),
             Reading::Rows(rows) => Content::Rows(rows.finish()?),
             Reading::Barrier(barrier) => Content::Barrier(barrier.finish()?),
@@ -129,6 +132,15 @@ fn is_neutral(event: &RawEvent) -> bool {
 }
 
 impl Reading {
+    /// Takes an event, but for what is of the applier's own schema.
+    fn take_others(self, event: RawEvent, own: &mut OwnSchema) -> Result<Self, DecodeCause> {
+        match own.look_at(event)? {
+            Verdict::Read(event) => self.take(event),
+            Verdict::Nothing => Ok(self),
+            Verdict::ReadAll(events) => events.into_iter().try_fold(self, Self::take),
+        }
+    }
+
     fn take(self, event: RawEvent) -> Result<Self, DecodeCause> {
         match event.event_type() {
             EventType::BeginLoadQuery | EventType::AppendBlock | EventType::ExecuteLoadQuery => {

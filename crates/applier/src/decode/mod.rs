@@ -7,6 +7,7 @@
 
 mod decoder;
 mod failure;
+mod own_schema;
 mod parsed;
 mod schema_change;
 

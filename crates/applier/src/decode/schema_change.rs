@@ -20,6 +20,19 @@ pub(super) fn schema_change(statement: &[u8], schema: &[u8]) -> SchemaChange {
     read(statement, schema).unwrap_or(SchemaChange::Anything)
 }
 
+/// Whether a statement makes, alters or drops a schema.
+pub(super) fn is_of_a_schema(statement: &[u8]) -> bool {
+    let mut words = Words {
+        rest: statement,
+        session: None,
+    };
+    let mut next_is = |known: &[&str]| {
+        let word = words.word();
+        word.is_some_and(|word| known.iter().any(|known| same(word, known)))
+    };
+    next_is(&["CREATE", "ALTER", "DROP"]) && next_is(&["DATABASE", "SCHEMA"])
+}
+
 /// `None`: it is not understood for sure.
 fn read(statement: &[u8], schema: &[u8]) -> Option<SchemaChange> {
     let session = std::str::from_utf8(schema)

@@ -298,7 +298,8 @@ impl Backend for MysqlBackend {
             Some(_) => keep_quiet(&mut connection).await,
             None => Ok(None),
         };
-        let taken = take_over_if_used(&mut connection, number).await;
+        let log_has = self.options.log_has.as_ref();
+        let taken = take_over_if_used(&mut connection, number, log_has).await;
         taken.map_err(backend_error)?;
         owners_end(&mut connection).await?;
         connection.close().await;
@@ -317,7 +318,7 @@ impl Backend for MysqlBackend {
         let settled = async {
             let mut connection = open(&self.options).await?;
             // With what a lost session had committed, too.
-            take_over(&mut connection, publisher.checkpoint.begin()).await?;
+            take_over(&mut connection, publisher.checkpoint.begin(), None).await?;
             if let Some(quiet) = publisher.quiet() {
                 let_it_tell(&mut connection, quiet).await?;
             }

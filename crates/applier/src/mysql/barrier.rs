@@ -60,6 +60,11 @@ impl MysqlSession {
             prepare.push(b"SET sql_log_bin=1".to_vec());
         }
         prepare.extend(before_all(contexts(barrier)));
+        // A failure without BEGIN uses the naming up.
+        let named_alone = match barrier.end {
+            BarrierEnd::ByItself => vec![RELEASE.to_vec(), begin(transaction)],
+            BarrierEnd::Commit | BarrierEnd::Rollback | BarrierEnd::Xa(_) => Vec::new(),
+        };
         // A question behind SET gtid_next would use the GTID up where no BEGIN follows.
         let unknown = self.unknown_collations(barrier)?;
         if !unknown.is_empty() {
@@ -78,7 +83,7 @@ impl MysqlSession {
                 }
                 Step::Statement(statement) => {
                     let before = std::mem::take(&mut prepare);
-                    self.statement(before, statement).await?;
+                    self.statement(before, statement, &named_alone).await?;
                 }
             }
         }
@@ -100,11 +105,13 @@ impl MysqlSession {
         Ok(())
     }
 
-    /// A statement with what it needs, behind statements of ours. One that failed on the source must fail here in the same way.
+    /// A statement with what it needs, behind statements of ours, of which those of `again` are repeated when one fails that need
+    /// not succeed. One that failed on the source must fail here in the same way.
     async fn statement(
         &mut self,
         mut before: Vec<Vec<u8>>,
         statement: &Statement,
+        again: &[Vec<u8>],
     ) -> Result<(), WriteError> {
         let event = EventRef::new(&statement.query).map_err(unreadable)?;
         let query = Query::decode(event).map_err(unreadable)?;
@@ -137,8 +144,8 @@ impl MysqlSession {
             if at_use != Some(ran.done) || error.code != code::UNKNOWN_SCHEMA {
                 return Err(write_error(&error));
             }
-            self.run(before.get(ran.done + 1..).unwrap_or_default())
-                .await?;
+            let rest = before.get(ran.done + 1..).unwrap_or_default();
+            self.run(again.iter().chain(rest)).await?;
         }
 
         let limit = self.options.statement_limit;
@@ -233,7 +240,6 @@ impl MysqlSession {
         transaction: &Transaction,
         barrier: &Barrier,
     ) -> Result<(), WriteError> {
-        const RELEASE: &[u8] = b"SET gtid_next='AUTOMATIC'";
         // An empty transaction, which the server skips when it has the GTID.
         let mut all = vec![
             RELEASE.to_vec(),
@@ -321,6 +327,9 @@ impl MysqlSession {
         self.run_script().await
     }
 }
+
+/// No transaction is named.
+const RELEASE: &[u8] = b"SET gtid_next='AUTOMATIC'";
 
 fn begin(transaction: &Transaction) -> Vec<u8> {
     let mut begin = Vec::new();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, literal};
 
 use crate::backend::SessionId;
@@ -19,6 +20,9 @@ pub struct MysqlOptions {
     /// Whether transactions that follow each other may commit as one, and sessions pass on the turn to do so, by the row of
     /// `witness_applier.checkpoint`, which is made where it is not. Not done with [`Self::target_binlog`].
     pub batches: bool,
+    /// All transactions of the log, where that is known when a run begins: what the row says beyond them is of another
+    /// log, and not believed. `None`: the row is believed.
+    pub log_has: Option<GtidSet>,
     /// How long a row or a table lock is waited for before the transaction is taken back and tried again. Whole seconds.
     pub lock_wait: Duration,
     /// How long rows may take: one packet of them. What takes longer counts as a lost connection, and gets twice the time when
@@ -35,6 +39,7 @@ impl MysqlOptions {
             connect,
             target_binlog: false,
             batches: true,
+            log_has: None,
             lock_wait: Duration::from_secs(10),
             rows_limit: Duration::from_secs(600),
             statement_limit: Duration::from_secs(24 * 3600),

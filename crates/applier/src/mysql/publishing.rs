@@ -93,6 +93,7 @@ pub(super) async fn open(options: &MysqlOptions) -> Result<Connection, LinkError
 pub(super) async fn take_over_if_used(
     connection: &mut Connection,
     number: u64,
+    log_has: Option<&GtidSet>,
 ) -> Result<(), LinkError> {
     // An account without rights on it does not see it: no error of its own, which whoever watches for denied rights would see.
     let there = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'witness_applier' AND table_name = 'checkpoint'";
@@ -100,15 +101,21 @@ pub(super) async fn take_over_if_used(
     if there.first().and_then(|row| row.text_at(0)) == Some("0") {
         return Ok(());
     }
-    take_over(connection, number).await
+    take_over(connection, number, log_has).await
 }
 
 /// Takes the target over: no commit of an earlier applier, or of a session that was lost, goes through from here on, and what
-/// was committed before is in `gtid_executed`. `number` is one that nobody else has.
+/// was committed before is in `gtid_executed`. `number` is one that nobody else has. What the row says beyond `log_has`, if that
+/// is known, no applier of this log has written: a dump of another server has brought it. It is not believed, and is taken out of
+/// the row, before anybody believes it who does not know the log.
 ///
 /// # Errors
 /// It cannot be done: the target's `gtid_executed` may lack what its tables have.
-pub(super) async fn take_over(connection: &mut Connection, number: u64) -> Result<(), LinkError> {
+pub(super) async fn take_over(
+    connection: &mut Connection,
+    number: u64,
+    log_has: Option<&GtidSet>,
+) -> Result<(), LinkError> {
     // Waits for a commit that is under way.
     let set = format!("UPDATE {TABLE} SET n = {number} WHERE id = 1");
     match connection.execute(set).await {
@@ -128,6 +135,10 @@ pub(super) async fn take_over(connection: &mut Connection, number: u64) -> Resul
     };
     let lacks = answer.first().and_then(|row| row.text_at(0));
     let lacks = lacks.unwrap_or_default().replace('\n', "");
+    let lacks = match log_has {
+        Some(log_has) => of_the_log(connection, &lacks, log_has).await?,
+        None => lacks,
+    };
     if !lacks.is_empty() {
         tracing::info!(
             gtids = lacks,
@@ -138,6 +149,38 @@ pub(super) async fn take_over(connection: &mut Connection, number: u64) -> Resul
             .await?;
     }
     Ok(())
+}
+
+/// What of these the log has. The row has no others from here on.
+async fn of_the_log(
+    connection: &mut Connection,
+    lacks: &str,
+    log_has: &GtidSet,
+) -> Result<String, LinkError> {
+    // What cannot be read is refused by the server, too, with words about it.
+    let Ok(all) = lacks.parse::<GtidSet>() else {
+        return Ok(lacks.to_owned());
+    };
+    let others = all.difference(log_has);
+    if others.is_empty() {
+        return Ok(lacks.to_owned());
+    }
+    tracing::warn!(
+        gtids = %others,
+        table = TABLE,
+        "its row says that these were applied, which are not in the log: it has come from another server, in a dump perhaps. They \
+         are left out"
+    );
+    let own = all.difference(&others).to_string();
+    let set = format!("UPDATE {TABLE} SET gtids = '{own}' WHERE id = 1");
+    match connection.execute(set).await {
+        // Nobody can write, and so no applier begins here, to which the row would say something.
+        Err(LinkError::Server(error)) if error.code == code::READ_ONLY => {}
+        done => {
+            done?;
+        }
+    }
+    Ok(own)
 }
 
 /// How long a session may take to commit what it was asked for before it was lost.
@@ -178,13 +221,17 @@ async fn owned(connection: &mut Connection) -> Result<GtidSet, BackendError> {
 
 /// Puts what an applier has committed as one, and was ended before it could tell, into the target's `gtid_executed`. Any run of
 /// an applier begins with this; whoever lets somebody else apply there, or compares, does it before. A target on which nothing
-/// was committed as one stays as it is.
+/// was committed as one stays as it is. `log_has` are the transactions of the log that was applied, where they are known: as
+/// [`MysqlOptions::log_has`].
 ///
 /// # Errors
 /// It cannot be done, and `gtid_executed` may lack transactions that are in the tables.
-pub async fn complete_gtid_executed(connect: &ConnectOptions) -> Result<(), LinkError> {
+pub async fn complete_gtid_executed(
+    connect: &ConnectOptions,
+    log_has: Option<&GtidSet>,
+) -> Result<(), LinkError> {
     let mut connection = open(&MysqlOptions::new(connect.clone())).await?;
-    take_over_if_used(&mut connection, Checkpoint::new().begin()).await?;
+    take_over_if_used(&mut connection, Checkpoint::new().begin(), log_has).await?;
     connection.close().await;
     Ok(())
 }

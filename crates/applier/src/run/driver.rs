@@ -16,7 +16,7 @@ use crate::run::error::{ApplyError, reach};
 use crate::run::options::{Control, Ended, Options, RunHandle};
 use crate::run::plan::{Order, Plan, WorkerId};
 use crate::run::progress::{Progress, StageName};
-use crate::run::reader::{Feed, Item, Place, Reader, Window};
+use crate::run::reader::{Feed, Item, Place, Reader, ToDriver, Window};
 use crate::run::worker::{Event, Worker};
 use crate::transaction::{Seq, Transaction};
 
@@ -96,9 +96,11 @@ impl<B: Backend> Driver<B> {
             seen: executed,
             next: first,
             window: Window::new(options.window),
-            progress: Arc::clone(&handle.progress),
-            items: to_driver,
-            drained: false,
+            driver: ToDriver {
+                progress: Arc::clone(&handle.progress),
+                items: to_driver,
+                drained: false,
+            },
             barrier: None,
         };
         reader.spawn(reading.read());

@@ -9,6 +9,7 @@
 //! that is being asked about are not handed over before the answer, so that no answer is of behind a later barrier either.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use crate::run::options::WindowSize;
 use crate::run::progress::{Progress, StageName, rows_of};
 use crate::run::shapes::Shapes;
 use crate::schema::{TableName, TableShape};
-use crate::source::Source;
+use crate::source::{Drained, Source};
 use crate::transaction::{Body, SchemaChange, Seq, Transaction};
 
 /// A feed that gives nothing for so long is asked whether it has anything.
@@ -51,9 +52,7 @@ pub(super) struct Reader<F> {
     pub(super) seen: GtidSet,
     pub(super) next: Seq,
     pub(super) window: Window,
-    pub(super) progress: Arc<Progress>,
-    pub(super) items: mpsc::Sender<Item>,
-    pub(super) drained: bool,
+    pub(super) driver: ToDriver,
     /// Told when the last barrier that was handed over is committed.
     pub(super) barrier: Option<oneshot::Receiver<()>>,
 }
@@ -63,16 +62,12 @@ impl<F: Feed> Reader<F> {
     pub(super) async fn read(mut self) {
         let end = self.read_all().await;
         // The driver is gone when it takes nothing any more.
-        let _ = self.items.send(Item::End(end)).await;
+        let _ = self.driver.items.send(Item::End(end)).await;
     }
 
     async fn read_all(&mut self) -> Result<(), ApplyError> {
         loop {
-            let Ok(found) = timeout(IDLE, self.feed.wait(&self.seen)).await else {
-                self.look_whether_drained().await;
-                continue;
-            };
-            if !found? {
+            if !self.wait().await? {
                 break;
             }
             if self.feed.has_to_ask()
@@ -87,24 +82,26 @@ impl<F: Feed> Reader<F> {
             self.seen.add(transaction.gtid);
             transaction.seq = self.next;
             self.next = self.next.next();
-            self.progress.pass(StageName::Received, &transaction);
-            self.drained = false;
+            self.driver.progress.pass(StageName::Received, &transaction);
+            self.driver.drained = false;
             if !self.hand_over(transaction).await {
                 return Ok(());
             }
-            self.look_whether_drained().await;
+            self.driver.look_at(&self.feed.drained()).await;
         }
-        self.progress.set_drained(true);
+        self.driver.progress.set_drained(true);
         Ok(())
     }
 
-    /// Tells when the feed has nothing more; the driver has everything before, then.
-    async fn look_whether_drained(&mut self) {
-        let before = std::mem::replace(&mut self.drained, self.feed.is_drained());
-        self.progress.set_drained(self.drained);
-        if self.drained && !before {
-            // A driver that is gone wants to know nothing.
-            let _ = self.items.send(Item::Drained).await;
+    /// Waits for the feed, in one call however long that takes: one that is dropped may begin anew, and never come to an end.
+    async fn wait(&mut self) -> Result<bool, ApplyError> {
+        let drained = self.feed.drained();
+        let mut found = pin!(self.feed.wait(&self.seen));
+        loop {
+            match timeout(IDLE, found.as_mut()).await {
+                Ok(found) => return found,
+                Err(_) => self.driver.look_at(&drained).await,
+            }
         }
     }
 
@@ -112,7 +109,7 @@ impl<F: Feed> Reader<F> {
     async fn hand_over(&mut self, transaction: Transaction) -> bool {
         let (rows, bytes) = (rows_of(&transaction), transaction.bytes);
         if self.window.is_full_for(rows, bytes) {
-            self.progress.wait_for_window();
+            self.driver.progress.wait_for_window();
         }
         let Ok(place) = self.window.enter(rows, bytes).await else {
             return false;
@@ -129,7 +126,7 @@ impl<F: Feed> Reader<F> {
             place,
             done,
         };
-        if self.items.send(item).await.is_err() {
+        if self.driver.items.send(item).await.is_err() {
             return false;
         }
         if let Some((change, committed)) = change {
@@ -140,11 +137,32 @@ impl<F: Feed> Reader<F> {
     }
 }
 
+/// Whom the reader hands over to.
+pub(super) struct ToDriver {
+    pub(super) progress: Arc<Progress>,
+    pub(super) items: mpsc::Sender<Item>,
+    /// As it was told last.
+    pub(super) drained: bool,
+}
+
+impl ToDriver {
+    /// Tells when the feed has nothing more; the driver has everything before, then.
+    async fn look_at(&mut self, drained: &Drained) {
+        let before = std::mem::replace(&mut self.drained, drained.get());
+        self.progress.set_drained(self.drained);
+        if self.drained && !before {
+            // A driver that is gone wants to know nothing.
+            let _ = self.items.send(Item::Drained).await;
+        }
+    }
+}
+
 // Transactions as the run takes them in: decoded, without those that the target has.
 
 /// Where a run gets its transactions from.
 pub trait Feed: Send {
-    /// Waits for the next transaction that is not in `seen`; false at the end. A call that is dropped loses nothing.
+    /// Waits for the next transaction that is not in `seen`; false at the end. Not to be dropped, for what [`Source::next`]
+    /// says.
     ///
     /// # Errors
     /// Nothing more comes then; everything before is applied all the same.
@@ -164,7 +182,7 @@ pub trait Feed: Send {
     fn schema_changed(&mut self, change: &SchemaChange);
 
     /// Whether nothing more is there to be read at the moment.
-    fn is_drained(&self) -> bool;
+    fn drained(&self) -> Drained;
 }
 
 /// A source with a decoder, and the target's tables as far as they were asked for.
@@ -265,8 +283,8 @@ impl<S: Source, B: Backend> Feed for DecodedSource<S, B> {
         self.shapes.forget(change);
     }
 
-    fn is_drained(&self) -> bool {
-        self.source.is_drained() && self.parsed.is_none()
+    fn drained(&self) -> Drained {
+        self.source.drained()
     }
 }
 

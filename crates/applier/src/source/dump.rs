@@ -10,7 +10,7 @@ use mysql_link::{
     ConnectOptions, Connection, DumpError, DumpOptions, DumpRefusal, LinkError, ReplicationStream,
 };
 
-use super::{Source, SourceError, reopening};
+use super::{Drained, Source, SourceError, reopening};
 
 /// Reads a log over the dump protocol.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct DumpSource {
     stream: Option<ReplicationStream>,
     framer: TransactionFramer,
     /// Whether the source has said that there is nothing more at the moment.
-    drained: bool,
+    drained: Drained,
 }
 
 impl DumpSource {
@@ -42,7 +42,7 @@ impl DumpSource {
             patience,
             stream: None,
             framer: TransactionFramer::new(ChecksumAlgorithm::Crc32, max_transaction_bytes),
-            drained: false,
+            drained: Drained::default(),
         }
     }
 
@@ -61,7 +61,7 @@ impl DumpSource {
         if self.stream.is_none() {
             let opened = self.open().await?;
             self.framer.reset(ChecksumAlgorithm::Crc32);
-            self.drained = false;
+            self.drained.set(false);
             return Ok(self.stream.insert(opened));
         }
         match &mut self.stream {
@@ -139,16 +139,16 @@ impl Source for DumpSource {
             match item {
                 Some(StreamItem::Transaction(transaction)) => {
                     self.dump.have.add(transaction.gtid);
-                    self.drained = false;
+                    self.drained.set(false);
                     return Ok(Some(transaction));
                 }
-                Some(StreamItem::Heartbeat(_)) => self.drained = true,
+                Some(StreamItem::Heartbeat(_)) => self.drained.set(true),
                 _ => {}
             }
         }
     }
 
-    fn is_drained(&self) -> bool {
-        self.drained
+    fn drained(&self) -> Drained {
+        self.drained.clone()
     }
 }

@@ -13,7 +13,7 @@ use bytes::BytesMut;
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 
-use crate::source::{Source, SourceError};
+use crate::source::{Drained, Source, SourceError};
 
 /// Reads the files in the order in which they are given.
 #[derive(Debug)]
@@ -26,6 +26,7 @@ pub struct FileSource {
     /// Whether the file that is open says that its server did not close it.
     in_use: bool,
     read: ReadBytes,
+    drained: Drained,
 }
 
 /// How far the files are read.
@@ -79,6 +80,7 @@ impl FileSource {
             seen,
             in_use: false,
             read: ReadBytes { done: 0, total },
+            drained: Drained::default(),
         })
     }
 
@@ -144,7 +146,10 @@ impl Source for FileSource {
             let Some(file) = &mut self.open else {
                 match self.open_next().await? {
                     true => continue,
-                    false => return Ok(None),
+                    false => {
+                        self.drained.set(true);
+                        return Ok(None);
+                    }
                 }
             };
             let event = match file.next().await? {
@@ -179,8 +184,8 @@ impl Source for FileSource {
         }
     }
 
-    fn is_drained(&self) -> bool {
-        self.open.is_none() && self.waiting.is_empty()
+    fn drained(&self) -> Drained {
+        self.drained.clone()
     }
 }
 

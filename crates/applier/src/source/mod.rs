@@ -4,6 +4,8 @@ mod dump;
 mod files;
 
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use binlog_format::canonical::CanonicalEvents;
@@ -22,7 +24,8 @@ pub use crate::source::files::{FileSource, ReadBytes};
 /// A log that is read from front to back.
 pub trait Source: Send {
     /// The next transaction; `None` when the log has ended for good, or was to be read up to here only. Waits while there is
-    /// nothing new. A call that is dropped loses nothing.
+    /// nothing new. A call that is dropped loses no transaction, but may begin anew what takes long, as to open a
+    /// connection: whoever drops call by call may never get anything.
     ///
     /// # Errors
     /// [`SourceError`]; the source is over then.
@@ -30,8 +33,24 @@ pub trait Source: Send {
         &mut self,
     ) -> impl Future<Output = Result<Option<FramedTransaction>, SourceError>> + Send;
 
-    /// Whether nothing more is there to be read at the moment: everything that the source has was given out.
-    fn is_drained(&self) -> bool;
+    /// Whether nothing more is there to be read at the moment, to be asked while the source is waited for, too.
+    fn drained(&self) -> Drained;
+}
+
+/// Whether everything that a source has was given out. Clones are the same one.
+#[derive(Debug, Clone, Default)]
+pub struct Drained(Arc<AtomicBool>);
+
+impl Drained {
+    /// Says whether it is so.
+    pub fn set(&self, drained: bool) {
+        self.0.store(drained, Relaxed);
+    }
+
+    /// Whether it is so.
+    pub fn get(&self) -> bool {
+        self.0.load(Relaxed)
+    }
 }
 
 /// How a source that is away is opened again, for at most `patience`.
@@ -138,8 +157,8 @@ impl<S: Source> Source for UntilSource<S> {
         Ok(Some(transaction))
     }
 
-    fn is_drained(&self) -> bool {
-        self.ended || self.source.is_drained()
+    fn drained(&self) -> Drained {
+        self.source.drained()
     }
 }
 
@@ -203,8 +222,8 @@ impl<S: Source> Source for VersionSource<S> {
         Ok(next)
     }
 
-    fn is_drained(&self) -> bool {
-        self.source.is_drained()
+    fn drained(&self) -> Drained {
+        self.source.drained()
     }
 }
 

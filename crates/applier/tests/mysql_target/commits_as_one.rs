@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use applier::backend::{Backend, Session, Turn, WriteError};
 use applier::batch::{Batch, BatchSeq, Commits};
-use applier::mysql::{MysqlBackend, MysqlOptions, MysqlSession};
+use applier::mysql::{MysqlBackend, MysqlOptions, MysqlSession, complete_gtid_executed};
+use binlog_format::gtid::GtidSet;
 use mysql_link::Connection;
 
 use crate::pair::{Pair, Way, connect};
@@ -407,4 +408,90 @@ async fn batches_commit_as_one_where_that_is_allowed() -> Result<()> {
     }
     ensure!(MysqlBackend::connect(options).await?.commits_as_one() && there(&unasked)?);
     Ok(())
+}
+
+/// What another ring's follower has in its row, and a dump of it brings to the source of this one.
+const OF_ANOTHER: &str = "eeeeeeee-eeee-eeee-eeee-eeeeeeeeeeee:1-9";
+
+/// As `mysqldump` writes it: all of it is in the source's log.
+fn dump_of_another() -> String {
+    format!(
+        "CREATE DATABASE /*!32312 IF NOT EXISTS*/ `witness_applier` /*!40100 DEFAULT CHARACTER SET utf8mb4 */; USE `witness_applier`; \
+         DROP TABLE IF EXISTS `checkpoint`; \
+         CREATE TABLE `checkpoint` (`id` tinyint unsigned NOT NULL, `n` bigint unsigned NOT NULL, \
+         `gtids` mediumtext CHARACTER SET ascii NOT NULL, PRIMARY KEY (`id`)) ENGINE=InnoDB STATS_PERSISTENT=0 COMMENT='what'; \
+         LOCK TABLES `checkpoint` WRITE; /*!40000 ALTER TABLE `checkpoint` DISABLE KEYS */; \
+         INSERT INTO `checkpoint` VALUES (1, 7, '{OF_ANOTHER}'); \
+         /*!40000 ALTER TABLE `checkpoint` ENABLE KEYS */; UNLOCK TABLES;"
+    )
+}
+
+/// A dump with the row of another server is loaded at the source, then more is done to it there.
+#[tokio::test]
+async fn what_the_log_has_of_the_row_is_not_the_targets() -> Result<()> {
+    for batches in [true, false] {
+        let mut pair = Pair::with(&[], &[], |options| options.batches = batches).await?;
+        pair.write("CREATE DATABASE d; CREATE TABLE d.t (i INT PRIMARY KEY)")?;
+        pair.write(&dump_of_another())?;
+        pair.write(
+            "USE witness_applier; INSERT INTO d.t VALUES (1); CREATE TABLE d.u (i INT PRIMARY KEY); \
+             BEGIN; UPDATE checkpoint SET n = 8; INSERT INTO d.t VALUES (2); UPDATE checkpoint SET n = 9; COMMIT; \
+             INSERT INTO d.u VALUES (3)",
+        )?;
+        let way = match batches {
+            true => Way::AsOne(3),
+            false => Way::Batches(3),
+        };
+        pair.equal_after(way, &["d"]).await?;
+        pair.write("DROP DATABASE witness_applier; INSERT INTO d.t VALUES (4)")?;
+        pair.backend.begin().await?;
+        pair.equal_after(way, &["d"]).await?;
+        // Whoever begins there believes the row.
+        let next = MysqlBackend::connect(MysqlOptions::new(connect(&pair.target, "root"))).await?;
+        let executed = next.begin().await?;
+        ensure!(executed.to_string() == pair.source.client().gtid_executed()?);
+    }
+    Ok(())
+}
+
+/// It came with a copy of a server that had loaded such a dump.
+#[tokio::test]
+async fn what_the_row_says_beyond_the_log_is_not_believed() -> Result<()> {
+    let (mut pair, [first, second, _]) = prepared(&[], |_| {}).await?;
+    let log_has: GtidSet = pair.source.client().gtid_executed()?.parse()?;
+    let target = MysqlOptions::new(connect(&pair.target, "root"));
+    // Nobody publishes for this one.
+    let silent = MysqlBackend::connect(target.clone()).await?;
+    as_one(&mut silent.open().await?, &first, Turn::First).await?;
+    let set = "UPDATE witness_applier.checkpoint SET gtids = CONCAT(gtids, ',";
+    pair.tamper(&format!("{set}{OF_ANOTHER}')"))?;
+    let knows_the_log = MysqlOptions {
+        log_has: Some(log_has.clone()),
+        ..target.clone()
+    };
+    let next = MysqlBackend::connect(knows_the_log).await?;
+    let executed = next.begin().await?;
+    ensure!(executed.contains(&first.transactions()[1].gtid));
+    ensure!(executed.difference(&log_has).is_empty(), "{executed}");
+    next.settle().await;
+    // Nor by those who do not know the log.
+    let executed = MysqlBackend::connect(target.clone()).await?.begin().await?;
+    ensure!(executed.difference(&log_has).is_empty(), "{executed}");
+
+    // Where nobody can write the row stays, and is not believed either.
+    as_one(&mut silent.open().await?, &second, Turn::First)
+        .await
+        .ok();
+    pair.tamper(&format!(
+        "{set}{OF_ANOTHER}'); SET GLOBAL super_read_only = ON"
+    ))?;
+    complete_gtid_executed(&target.connect, Some(&log_has)).await?;
+    let executed: GtidSet = pair.target.client().gtid_executed()?.parse()?;
+    ensure!(executed.difference(&log_has).is_empty(), "{executed}");
+    pair.target
+        .client()
+        .sql("SET GLOBAL super_read_only = OFF")?;
+    complete_gtid_executed(&target.connect, Some(&log_has)).await?;
+    pair.backend.begin().await?;
+    pair.equal_after(Way::AsOne(2), &["d"]).await
 }

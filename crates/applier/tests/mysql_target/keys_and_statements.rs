@@ -204,3 +204,14 @@ async fn a_prepared_transaction_is_in_the_way_of_no_row_that_it_does_not_change(
     }
     Ok(())
 }
+
+/// Somebody else has dropped it while the session at the source stood in it.
+#[tokio::test]
+async fn a_statement_from_a_session_in_a_schema_that_is_gone_runs() -> Result<()> {
+    let mut pair = Pair::new().await?;
+    pair.write("CREATE DATABASE d; CREATE DATABASE gone")?;
+    ensure!(pair.follow(Way::Batches(1)).await?.is_ok());
+    pair.tamper("DROP DATABASE gone")?;
+    pair.write("USE gone; CREATE TABLE d.t (i INT PRIMARY KEY); INSERT INTO d.t VALUES (1)")?;
+    pair.equal_after(Way::Batches(1), &["d"]).await
+}

@@ -33,7 +33,7 @@ use applier::run::{
     apply,
 };
 use applier::scheduler::Policy;
-use applier::source::{Source, SourceError};
+use applier::source::{Drained, Source, SourceError};
 use binlog_format::framing::FramedTransaction;
 use binlog_format::gtid::GtidSet;
 use fastrand::Rng;
@@ -58,8 +58,8 @@ impl Source for WholeLog {
         Ok(transaction)
     }
 
-    fn is_drained(&self) -> bool {
-        self.next >= self.log.transactions.len()
+    fn drained(&self) -> Drained {
+        Drained::default()
     }
 }
 

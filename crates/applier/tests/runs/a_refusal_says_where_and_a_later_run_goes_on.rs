@@ -15,7 +15,7 @@ use applier::run::{
     ApplyError, CommitOrder, Ended, Options, Progress, RunHandle, StageName, apply,
 };
 use applier::schema::{ColumnShape, KeyShape, TableName, TableShape};
-use applier::source::{Source, SourceError};
+use applier::source::{Drained, Source, SourceError};
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::events::{CommitTimestamp, LogicalClock, ServerVersion, TableId};
@@ -31,8 +31,8 @@ impl Source for Given {
         Ok(self.0.next())
     }
 
-    fn is_drained(&self) -> bool {
-        self.0.len() == 0
+    fn drained(&self) -> Drained {
+        Drained::default()
     }
 }
 

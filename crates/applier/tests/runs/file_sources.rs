@@ -137,7 +137,7 @@ async fn files_are_read_one_after_the_other() {
     assert!(source.read().done > 0 && source.read().done < total);
     while source.next().await.unwrap().is_some() {}
     assert_eq!(source.read().done, total);
-    assert!(source.is_drained());
+    assert!(source.drained().get());
 }
 
 #[tokio::test]

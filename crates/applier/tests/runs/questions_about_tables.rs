@@ -11,7 +11,7 @@ use applier::backend::{Backend, BackendError, Finished, SessionId};
 use applier::keys::Fold;
 use applier::run::{Control, Ended, Options, Progress, RunHandle, StageName, apply};
 use applier::schema::{ColumnShape, KeyShape, ParentShape, TableName, TableShape};
-use applier::source::{Source, SourceError};
+use applier::source::{Drained, Source, SourceError};
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::events::{CommitTimestamp, LogicalClock, ServerVersion, TableId};
@@ -139,8 +139,34 @@ impl Source for Whole {
         Ok(self.0.next())
     }
 
-    fn is_drained(&self) -> bool {
-        self.0.len() == 0
+    fn drained(&self) -> Drained {
+        Drained::default()
+    }
+}
+
+/// A log far away: each transaction takes so long, and a call that is dropped has got nothing of it.
+struct Far {
+    log: Whole,
+    takes: Duration,
+    drained: Drained,
+    /// Whether it was seen that there is nothing more, before the log ended.
+    told: Arc<Progress>,
+    was_told: Arc<AtomicUsize>,
+}
+
+impl Source for Far {
+    async fn next(&mut self) -> Result<Option<FramedTransaction>, SourceError> {
+        tokio::time::sleep(self.takes).await;
+        if self.log.0.len() == 0 {
+            self.drained.set(true);
+            tokio::time::sleep(self.takes).await;
+            self.was_told.store(self.told.is_drained().into(), SeqCst);
+        }
+        self.log.next().await
+    }
+
+    fn drained(&self) -> Drained {
+        self.drained.clone()
     }
 }
 
@@ -252,6 +278,34 @@ async fn a_question_that_takes_long_is_asked_once() {
     let count = asked.questions.load(SeqCst);
     assert!(ended.is_ok(), "{count} questions in a minute, and no row");
     assert_eq!(count, TABLES as usize);
+}
+
+/// A connection of which three round trips take longer than the reader looks whether there is anything.
+#[tokio::test(start_paused = true)]
+async fn a_log_that_takes_long_to_be_reached_is_waited_for_in_one_call() {
+    let mut log = Log::default();
+    log.load();
+    let progress = Arc::new(Progress::new());
+    let was_told = Arc::new(AtomicUsize::new(0));
+    let far = Far {
+        log: Whole(log.transactions.into_iter()),
+        takes: Duration::from_millis(300),
+        drained: Drained::default(),
+        told: Arc::clone(&progress),
+        was_told: Arc::clone(&was_told),
+    };
+    let handle = RunHandle {
+        progress: Arc::clone(&progress),
+        ..RunHandle::unattended()
+    };
+    let options = Options::default();
+    let run = apply(far, database(Duration::ZERO), &options, handle);
+    let ended = tokio::time::timeout(Duration::from_secs(60), run).await;
+    let ended = ended.expect("nothing came in a minute");
+    assert_eq!(ended.unwrap(), Ended::WithTheLog);
+    let committed = progress.passed(StageName::Committed).transactions;
+    assert_eq!(committed, TABLES);
+    assert_eq!(was_told.load(SeqCst), 1, "that nothing more was there");
 }
 
 /// How much is read, and how many questions are asked, while nothing is applied.

@@ -1,6 +1,6 @@
 //! The member's Raft and log as the ingest sees them.
 
-use applier::source::{Source, SourceError, framed};
+use applier::source::{Drained, Source, SourceError, framed};
 use binlog_format::framing::FramedTransaction;
 use binlog_format::gtid::GtidSet;
 use consensus::{Leadership, NotServing, Primacy, ProposalTicket, Term};
@@ -162,7 +162,7 @@ fn is_over(now: &Leadership, term: LeaderTerm) -> bool {
 pub struct CommittedSource {
     pieces: BoxStream<'static, Result<LogPiece, String>>,
     max_transaction_bytes: u64,
-    drained: bool,
+    drained: Drained,
 }
 
 impl CommittedLog for RingHandle {
@@ -172,7 +172,7 @@ impl CommittedLog for RingHandle {
         CommittedSource {
             pieces: ReadableLog(self.clone()).beyond(have),
             max_transaction_bytes,
-            drained: false,
+            drained: Drained::default(),
         }
     }
 }
@@ -182,10 +182,10 @@ impl Source for CommittedSource {
         loop {
             match self.pieces.next().await {
                 Some(Ok(LogPiece::Transaction(payload))) => {
-                    self.drained = false;
+                    self.drained.set(false);
                     return framed(payload, self.max_transaction_bytes).map(Some);
                 }
-                Some(Ok(LogPiece::CaughtUp)) => self.drained = true,
+                Some(Ok(LogPiece::CaughtUp)) => self.drained.set(true),
                 Some(Err(words)) => return Err(SourceError::Refused(words)),
                 // The member stops.
                 None => return Ok(None),
@@ -193,8 +193,8 @@ impl Source for CommittedSource {
         }
     }
 
-    fn is_drained(&self) -> bool {
-        self.drained
+    fn drained(&self) -> Drained {
+        self.drained.clone()
     }
 }
 

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use crate::apply::backup_lock::end_backups;
 use crate::apply::catching_up::{Fitness, compare, lacks_of, open};
-use crate::apply::errant::advice;
+use crate::apply::errant::Errant;
 use crate::apply::follower::{FollowError, FollowOptions, Follower, Started, Step};
 use crate::apply::role_change::{close_to_all, end_replication, leave_following};
 use crate::apply::standing::Standing;
@@ -199,8 +199,9 @@ impl<R: Ring + CommittedLog> Apply<R> {
             }
             Ok(Fitness::Lacks) => self.set(Readiness::Lacks, found),
             Ok(Fitness::Errant(beyond)) => {
-                let cause = advice(&beyond);
-                self.not_the_rings = beyond;
+                let beyond = Errant::look_into(beyond, &self.options.connect).await;
+                let cause = beyond.to_string();
+                self.not_the_rings = beyond.gtids;
                 warn!("this member leads, and its mysqld stays closed: {cause}");
                 self.set(Readiness::Lacks, found);
                 self.retry_at = Some(Instant::now() + self.options.retry);
@@ -355,8 +356,8 @@ impl<R: Ring + CommittedLog> Apply<R> {
     fn applier_failed(&mut self, failure: FollowError) {
         let shown = self.status.borrow().state.clone();
         let cause = failure.to_string();
-        if let FollowError::Errant(gtids) = failure {
-            self.not_the_rings = gtids;
+        if let FollowError::Errant(errant) = failure {
+            self.not_the_rings = errant.gtids;
         }
         if !matches!(&shown, RoleState::Stopped { cause: before } if *before == cause) {
             warn!("mysqld does not follow the ring: {cause}");

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::catching_up::executed_gtids;
-use crate::apply::errant::{advice, errant};
+use crate::apply::errant::{Errant, errant};
 use crate::apply::native::{NativeProgress, drop_channel, replicate};
 use crate::apply::role_change::drop_earlier_binlogs;
 use crate::apply::standing::{Standing, StandingFile};
@@ -74,14 +74,14 @@ pub(super) enum Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FollowError {
     /// The server has transactions that the ring has not.
-    Errant(GtidSet),
+    Errant(Errant),
     Other(String),
 }
 
 impl std::fmt::Display for FollowError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Errant(gtids) => f.write_str(&advice(gtids)),
+            Self::Errant(errant) => errant.fmt(f),
             Self::Other(words) => f.write_str(words),
         }
     }
@@ -197,13 +197,20 @@ async fn follow<R: Ring + CommittedLog>(
     steps: watch::Sender<Step>,
 ) -> Result<(), FollowError> {
     let begun = async {
-        let executed = nothing_errant(ring, options).await?;
+        let Compared {
+            executed,
+            committed,
+        } = nothing_errant(ring, options).await?;
         // From here on the server is not as a primary is.
         written_down(options).await?;
         steps.send_replace(Step::Applying);
         let opened = open_to_the_applier(&options.connect).await;
         opened.map_err(FollowError::Other)?;
-        let backend = MysqlBackend::connect(MysqlOptions::new(options.connect.clone())).await;
+        let target = MysqlOptions {
+            log_has: Some(committed),
+            ..MysqlOptions::new(options.connect.clone())
+        };
+        let backend = MysqlBackend::connect(target).await;
         let backend = backend.map_err(|error| FollowError::Other(error.to_string()))?;
         Ok((backend, executed))
     };
@@ -229,7 +236,7 @@ async fn follow<R: Ring + CommittedLog>(
     cancel.cancel();
     // Why it would have ended otherwise is of no importance any more.
     drop(applying.await);
-    Err(FollowError::Errant(errant))
+    Err(found(errant, options).await)
 }
 
 /// The same by the server's own replica threads.
@@ -243,13 +250,13 @@ async fn follow_natively<R: Ring>(
     let Some(source) = &options.native else {
         return Ok(());
     };
-    tokio::select! {
+    let Compared { committed, .. } = tokio::select! {
         () = cancel.cancelled() => return Ok(()),
         nothing = nothing_errant(ring, options) => nothing?,
     };
     written_down(options).await?;
     // The threads go by `gtid_executed`, and an applier may have been here before.
-    let complete = complete_gtid_executed(&options.connect).await;
+    let complete = complete_gtid_executed(&options.connect, Some(&committed)).await;
     complete.map_err(|error| FollowError::Other(error.to_string()))?;
     steps.send_replace(Step::Applying);
     let replicating = replicate(&options.connect, source, &cancel, &progress);
@@ -260,7 +267,7 @@ async fn follow_natively<R: Ring>(
     };
     cancel.cancel();
     drop(replicating.await);
-    Err(FollowError::Errant(errant))
+    Err(found(errant, options).await)
 }
 
 /// That it follows, before anything is applied to it.
@@ -269,11 +276,18 @@ async fn written_down(options: &FollowOptions) -> Result<(), FollowError> {
     stored.map_err(FollowError::Other)
 }
 
+/// A server that has nothing beyond the ring.
+struct Compared {
+    executed: GtidSet,
+    /// What the ring has, read before.
+    committed: GtidSet,
+}
+
 /// What the server has, if the ring has all of it. Nothing of its own comes to it from here on.
 async fn nothing_errant<R: Ring>(
     ring: &R,
     options: &FollowOptions,
-) -> Result<GtidSet, FollowError> {
+) -> Result<Compared, FollowError> {
     let still = keep_still(&options.connect).await;
     still.map_err(FollowError::Other)?;
     let committed = ring.settled().await;
@@ -282,10 +296,17 @@ async fn nothing_errant<R: Ring>(
     let executed = executed.map_err(FollowError::Other)?;
     let errant = errant(&executed, &committed);
     if errant.is_empty() {
-        Ok(executed)
+        Ok(Compared {
+            executed,
+            committed,
+        })
     } else {
-        Err(FollowError::Errant(errant))
+        Err(found(errant, options).await)
     }
+}
+
+async fn found(errant: GtidSet, options: &FollowOptions) -> FollowError {
+    FollowError::Errant(Errant::look_into(errant, &options.connect).await)
 }
 
 /// Looks for errant transactions while the server follows, until there are some.

@@ -121,6 +121,7 @@ pub async fn look(
     if observed.waiting_sessions() == 0 {
         observed.binlog_filters = binlog_filters(&mut connection).await?;
     }
+    let in_memory = tables_in_memory(&mut connection).await?;
     let (replicates_from, of_channels) = replicates_from(&mut connection).await?;
     let leaves_out = leaves_out(&mut connection, of_channels).await?;
     let acknowledges = acknowledges(&mut connection).await?;
@@ -135,7 +136,8 @@ pub async fn look(
         text.unwrap_or_default().replace('\n', "")
     };
     let ackers = observed.semi_sync_replicas.iter().flatten();
-    let judged = judged(&observed, requirements);
+    let mut judged = judged(&observed, requirements);
+    judged.obstacles.extend(of_tables_in_memory(&in_memory));
     Ok(ServerLook {
         version: observed.version.to_string(),
         uuid: observed.server_uuid(),
@@ -157,6 +159,32 @@ pub async fn look(
         to_be_set: judged.to_be_set,
         to_be_reset: judged.to_be_reset,
     })
+}
+
+/// Some of the tables of the engine MEMORY that the account can see. They are not used by this.
+async fn tables_in_memory(connection: &mut Connection) -> Result<Vec<String>, LinkError> {
+    let tables = connection
+        .query(
+            "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables WHERE engine = 'MEMORY' \
+             AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema') ORDER BY 1 LIMIT 5",
+        )
+        .await?;
+    let tables = tables.rows.iter().filter_map(|row| row.text_at(0));
+    Ok(tables.map(str::to_owned).collect())
+}
+
+/// In a ring they take the failover away from a follower that is restarted.
+fn of_tables_in_memory(tables: &[String]) -> Option<String> {
+    let (first, others) = tables.split_first()?;
+    let more = match others.len() {
+        0 => "",
+        _ => " and others",
+    };
+    Some(format!(
+        "it has tables in memory, {first}{more}: mysqld empties each when it is used first behind a start, in a transaction of its \
+         own, with which a follower can neither follow nor become the primary; ALTER TABLE … ENGINE = InnoDB at the primary, or \
+         drop them"
+    ))
 }
 
 #[derive(Default)]

@@ -36,7 +36,11 @@ struct Follower {
 
 impl Follower {
     async fn start(adjust: impl FnOnce(&mut FollowOptions)) -> Result<Self> {
-        let follower = Self::begin(launch(&[])?, adjust)?;
+        Self::of(launch(&[])?, adjust).await
+    }
+
+    async fn of(server: Mysqld, adjust: impl FnOnce(&mut FollowOptions)) -> Result<Self> {
+        let follower = Self::begin(server, adjust)?;
         follower.is(|state| *state == RoleState::Following).await?;
         Ok(follower)
     }
@@ -250,5 +254,38 @@ async fn a_followers_redo_log_is_forced_whatever_it_was_set_to() -> Result<()> {
     let forced = || Ok(client.variable("innodb_flush_log_at_trx_commit")? == "1");
     client.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 2")?;
     eventually("the redo log is forced again", forced).await?;
+    follower.end().await
+}
+
+/// A reader of a table in memory, the first one behind a restart of the follower: mysqld empties the table, in a transaction.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_mysqld_does_about_a_table_in_memory_is_told_from_what_clients_have_written()
+-> Result<()> {
+    let mut server = launch(&[])?;
+    server
+        .client()
+        .sql("CREATE TABLE d.m (i INT PRIMARY KEY) ENGINE = MEMORY; INSERT INTO d.m VALUES (1)")?;
+    server.stop()?;
+    server.start()?;
+    let follower = Follower::of(server, |options| {
+        options.tidy_every = Duration::from_millis(200);
+    })
+    .await?;
+    follower.server.client().sql("SELECT COUNT(*) FROM d.m")?;
+    let stopped = |state: &RoleState| matches!(state, RoleState::Stopped { .. });
+    let RoleState::Stopped { cause } = follower.is(stopped).await? else {
+        anyhow::bail!("it goes on");
+    };
+    anyhow::ensure!(
+        cause.contains("No client has written them") && cause.contains("`d`.`m`. At the primary"),
+        "{cause}"
+    );
+    // Another one is something else.
+    follower
+        .server
+        .client()
+        .sql("SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF; CREATE TABLE d.own (i INT PRIMARY KEY)")?;
+    let other = |state: &RoleState| matches!(state, RoleState::Stopped { cause } if cause.contains("Clients may have been told"));
+    follower.is(other).await?;
     follower.end().await
 }

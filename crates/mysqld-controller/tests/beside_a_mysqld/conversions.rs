@@ -194,3 +194,29 @@ async fn a_mysqld_whose_binlog_is_not_where_the_member_looks_is_an_obstacle() ->
     assert_eq!(obstacles(&link, "mysql-bin").await?, [""; 0]);
     Ok(())
 }
+
+/// Behind a start, so that whoever uses the table empties it.
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_in_memory_stand_in_the_way_and_the_look_leaves_them_alone() -> Result<()> {
+    let mut server = launch(&[])?;
+    let account = connect(&server.socket());
+    let in_memory = async || {
+        let look = look(&account, &requirements()).await?;
+        let found = look.obstacles.into_iter();
+        let found = found.filter(|found| found.contains("tables in memory"));
+        Ok::<Vec<String>, anyhow::Error>(found.collect())
+    };
+    assert_eq!(in_memory().await?, Vec::<String>::new());
+    server
+        .client()
+        .sql("CREATE TABLE d.m (i INT PRIMARY KEY) ENGINE = MEMORY; INSERT INTO d.m VALUES (1)")?;
+    server.restart()?;
+    let before = server.client().gtid_executed()?;
+    let found = in_memory().await?;
+    assert!(
+        found.len() == 1 && found[0].contains(", d.m: "),
+        "{found:?}"
+    );
+    assert_eq!(server.client().gtid_executed()?, before);
+    Ok(())
+}

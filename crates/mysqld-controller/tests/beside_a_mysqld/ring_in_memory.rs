@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use applier::source::{Source, SourceError};
+use applier::source::{Drained, Source, SourceError};
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::event::EventType;
 use binlog_format::events::{FormatDescription, GtidEvent};
@@ -195,8 +195,10 @@ impl Source for NoLog {
         std::future::pending().await
     }
 
-    fn is_drained(&self) -> bool {
-        true
+    fn drained(&self) -> Drained {
+        let drained = Drained::default();
+        drained.set(true);
+        drained
     }
 }
 

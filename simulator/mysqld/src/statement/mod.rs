@@ -99,10 +99,11 @@ pub(crate) enum Look {
     ApplierTable,
     GlobalFilters,
     StatementLogging,
+    TablesInMemory,
 }
 
 /// A characteristic piece of each.
-const LOOKS: [(&str, Look); 24] = [
+const LOOKS: [(&str, Look); 25] = [
     (
         "performance_schema.user_variables_by_thread",
         Look::SemiSyncDumps,
@@ -187,6 +188,10 @@ const LOOKS: [(&str, Look); 24] = [
         Look::TlsEnabled,
     ),
     (
+        "FROM information_schema.tables WHERE engine = 'MEMORY'",
+        Look::TablesInMemory,
+    ),
+    (
         "table_schema = 'witness_applier' AND table_name = 'checkpoint'",
         Look::ApplierTable,
     ),
@@ -212,6 +217,7 @@ impl Look {
                 | Self::DataSize
                 | Self::SchemaSizes
                 | Self::ApplierTable
+                | Self::TablesInMemory
         )
     }
 }

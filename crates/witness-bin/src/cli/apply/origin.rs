@@ -6,7 +6,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use applier::source::{DumpSource, FileSource, ReadBytes, Source, SourceError, framed, reopening};
+use applier::source::{
+    Drained, DumpSource, FileSource, ReadBytes, Source, SourceError, framed, reopening,
+};
 use binlog_format::framing::FramedTransaction;
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, DumpOptions, Endpoint, Secret, TlsMode, TlsOptions};
@@ -127,11 +129,11 @@ impl Source for Origin {
         }
     }
 
-    fn is_drained(&self) -> bool {
+    fn drained(&self) -> Drained {
         match self {
-            Self::Files(source) => source.is_drained(),
-            Self::Dump(source) => source.is_drained(),
-            Self::Member(source) => source.is_drained(),
+            Self::Files(source) => source.drained(),
+            Self::Dump(source) => source.drained(),
+            Self::Member(source) => source.drained(),
         }
     }
 }
@@ -145,7 +147,7 @@ pub(super) struct MemberSource {
     patience: Duration,
     max_transaction_bytes: u64,
     pieces: Option<LogPieces>,
-    drained: bool,
+    drained: Drained,
 }
 
 impl MemberSource {
@@ -161,7 +163,7 @@ impl MemberSource {
             patience,
             max_transaction_bytes,
             pieces: None,
-            drained: false,
+            drained: Drained::default(),
         }
     }
 
@@ -188,7 +190,7 @@ impl Source for MemberSource {
                 Some(pieces) => pieces,
                 None => {
                     let opened = self.open().await?;
-                    self.drained = false;
+                    self.drained.set(false);
                     self.pieces.insert(opened)
                 }
             };
@@ -196,10 +198,10 @@ impl Source for MemberSource {
                 Ok(Some(LogPiece::Transaction(payload))) => {
                     let transaction = framed(payload, self.max_transaction_bytes)?;
                     self.have.add(transaction.gtid);
-                    self.drained = false;
+                    self.drained.set(false);
                     return Ok(Some(transaction));
                 }
-                Ok(Some(LogPiece::CaughtUp)) => self.drained = true,
+                Ok(Some(LogPiece::CaughtUp)) => self.drained.set(true),
                 Ok(None) => {
                     tracing::warn!("the member stops; opening its log again");
                     self.pieces = None;
@@ -213,8 +215,8 @@ impl Source for MemberSource {
         }
     }
 
-    fn is_drained(&self) -> bool {
-        self.drained
+    fn drained(&self) -> Drained {
+        self.drained.clone()
     }
 }
 
@@ -341,7 +343,7 @@ impl Source for Watched {
         Ok(next)
     }
 
-    fn is_drained(&self) -> bool {
-        self.origin.is_drained()
+    fn drained(&self) -> Drained {
+        self.origin.drained()
     }
 }

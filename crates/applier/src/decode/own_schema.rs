@@ -1,0 +1,237 @@
+//! Leaves out what a log has of the applier's own schema.
+//!
+//! The row of the checkpoint says what *this* target has; nobody logs it, and yet a log may have one: that of another server, whose
+//! dump was loaded at the source. Applied, it would be taken for the target's own, and what it names for executed there.
+//!
+//! What is left out is understood to be about that schema alone: whole statements in row format, and DDL. A statement that
+//! changes other tables as well is read as it is. A transaction of which nothing is left is an empty one.
+
+use binlog_format::event::{EventType, HEADER_LEN, RawEvent};
+use binlog_format::events::{Query, Rows};
+
+use crate::decode::failure::DecodeCause;
+use crate::decode::schema_change::{is_of_a_schema, schema_change};
+use crate::schema::OWN_SCHEMA;
+use crate::transaction::SchemaChange;
+
+/// Looks at a transaction's events in their order.
+#[derive(Debug, Default)]
+pub(super) struct OwnSchema {
+    at: At,
+    /// Whether something was left out.
+    pub(super) left_out: bool,
+    /// Table maps of a statement, as long as all are of the own schema.
+    held: Vec<RawEvent>,
+}
+
+/// Where in the statements of rows.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum At {
+    #[default]
+    Between,
+    /// Behind table maps of the own schema alone, before the first rows.
+    Maps,
+    /// Within a statement that is left out.
+    Own,
+    /// Within one that is read.
+    Others,
+}
+
+/// What to do with an event.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    Read(RawEvent),
+    /// Nothing now: it is left out, or kept until the next ones tell.
+    Nothing,
+    /// These were kept, and are to be read.
+    ReadAll(Vec<RawEvent>),
+}
+
+impl OwnSchema {
+    pub(super) fn look_at(&mut self, event: RawEvent) -> Result<Verdict, DecodeCause> {
+        let own = match event.event_type() {
+            EventType::TableMap => return Ok(self.table_map(event)),
+            EventType::Query => {
+                self.at = At::Between;
+                self.held.clear();
+                is_own_statement(&event)?
+            }
+            EventType::WriteRowsV1
+            | EventType::UpdateRowsV1
+            | EventType::DeleteRowsV1
+            | EventType::WriteRows
+            | EventType::UpdateRows
+            | EventType::DeleteRows
+            | EventType::PartialUpdateRows => self.rows(&event),
+            _ => false,
+        };
+        if !own {
+            return Ok(Verdict::Read(event));
+        }
+        self.left_out = true;
+        Ok(Verdict::Nothing)
+    }
+
+    /// All maps of a statement come before its rows.
+    fn table_map(&mut self, event: RawEvent) -> Verdict {
+        let own = schema_of(&event) == Some(OWN_SCHEMA.as_bytes());
+        match self.at {
+            At::Between | At::Maps if own => {
+                self.at = At::Maps;
+                self.held.push(event);
+                Verdict::Nothing
+            }
+            At::Maps => {
+                self.at = At::Others;
+                self.held.push(event);
+                Verdict::ReadAll(std::mem::take(&mut self.held))
+            }
+            At::Between | At::Own | At::Others => {
+                self.at = At::Others;
+                Verdict::Read(event)
+            }
+        }
+    }
+
+    /// Whether these rows are left out.
+    fn rows(&mut self, event: &RawEvent) -> bool {
+        self.held.clear();
+        let own = matches!(self.at, At::Maps | At::Own);
+        self.at = match (ends_statement(event), own) {
+            (true, _) => At::Between,
+            (false, true) => At::Own,
+            (false, false) => At::Others,
+        };
+        own
+    }
+}
+
+/// The number of the table, in all rows events and table maps.
+const TABLE_ID: usize = 6;
+
+/// The schema that a table map names: each statement has a map, so that nothing else of it is read here.
+fn schema_of(map: &RawEvent) -> Option<&[u8]> {
+    let (&length, rest) = map
+        .bytes()
+        .get(HEADER_LEN + TABLE_ID + 2..)?
+        .split_first()?;
+    rest.get(..usize::from(length))
+}
+
+fn ends_statement(rows: &RawEvent) -> bool {
+    let flags = rows
+        .bytes()
+        .get(HEADER_LEN + TABLE_ID..HEADER_LEN + TABLE_ID + 2);
+    let flags = flags.and_then(|flags| flags.try_into().ok());
+    flags.is_none_or(|flags| u16::from_le_bytes(flags) & Rows::END_OF_STATEMENT != 0)
+}
+
+fn is_own_statement(event: &RawEvent) -> Result<bool, DecodeCause> {
+    let Query {
+        statement, schema, ..
+    } = Query::decode(event.canonical())?;
+    Ok(is_own(&statement, &schema))
+}
+
+/// DDL of the schema, or of tables in it alone, as it is logged.
+fn is_own(statement: &[u8], schema: &[u8]) -> bool {
+    let statement = without_version_comment(statement);
+    if !starts_ddl(statement) {
+        return false;
+    }
+    // The server logs it with this schema as the session's.
+    if is_of_a_schema(statement) {
+        return schema == OWN_SCHEMA.as_bytes();
+    }
+    match schema_change(statement, schema) {
+        SchemaChange::Tables(tables) => tables.iter().all(|table| &*table.schema == OWN_SCHEMA),
+        SchemaChange::Nothing | SchemaChange::Anything => false,
+    }
+}
+
+/// Most statements are a BEGIN.
+fn starts_ddl(statement: &[u8]) -> bool {
+    let first = statement.trim_ascii_start().first();
+    first.is_some_and(|first| b"cdar".contains(&first.to_ascii_lowercase()))
+}
+
+/// `/*!40000 … */` around all of a statement, as dumps have it: it is logged where it was run.
+fn without_version_comment(statement: &[u8]) -> &[u8] {
+    let inner = statement.trim_ascii().strip_prefix(b"/*!");
+    let inner = inner.and_then(|inner| inner.strip_suffix(b"*/"));
+    match inner {
+        Some(inner) if !inner.windows(2).any(|two| two == b"*/") => {
+            let digits = inner.iter().take_while(|byte| byte.is_ascii_digit());
+            inner.get(digits.count()..).unwrap_or_default()
+        }
+        _ => statement,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_about_the_own_schema_and_no_others() {
+        let table: [(&str, &str, bool); 18] = [
+            (
+                "DROP TABLE IF EXISTS `checkpoint` /* generated by server */",
+                OWN_SCHEMA,
+                true,
+            ),
+            (
+                "DROP TABLE IF EXISTS `checkpoint` /* generated by server */",
+                "d",
+                false,
+            ),
+            (
+                "CREATE TABLE `checkpoint` (\n id tinyint) COMMENT='x'",
+                OWN_SCHEMA,
+                true,
+            ),
+            (
+                "CREATE TABLE witness_applier.checkpoint (id INT)",
+                "d",
+                true,
+            ),
+            ("CREATE TABLE d.t (id INT)", OWN_SCHEMA, false),
+            (
+                "/*!40000 ALTER TABLE `checkpoint` DISABLE KEYS */",
+                OWN_SCHEMA,
+                true,
+            ),
+            ("/*!40000 ALTER TABLE `t` DISABLE KEYS */", "d", false),
+            (
+                "CREATE DATABASE /*!32312 IF NOT EXISTS*/ `witness_applier` /*!40100 DEFAULT CHARACTER SET latin1 */",
+                OWN_SCHEMA,
+                true,
+            ),
+            ("drop schema if exists witness_applier", OWN_SCHEMA, true),
+            ("DROP DATABASE d", "d", false),
+            ("RENAME TABLE witness_applier.checkpoint TO d.c", "", false),
+            (
+                "DROP TABLE `witness_applier`.`checkpoint`,`d`.`t`",
+                "",
+                false,
+            ),
+            ("BEGIN", OWN_SCHEMA, false),
+            ("COMMIT", OWN_SCHEMA, false),
+            ("CREATE USER a@b", OWN_SCHEMA, false),
+            ("DROP VIEW v", OWN_SCHEMA, false),
+            ("ANALYZE TABLE d.t", OWN_SCHEMA, false),
+            (
+                "/*!1 DROP TABLE checkpoint */ /*!1 , d.t */",
+                OWN_SCHEMA,
+                false,
+            ),
+        ];
+        for (statement, schema, own) in table {
+            assert_eq!(
+                is_own(statement.as_bytes(), schema.as_bytes()),
+                own,
+                "{statement} in {schema}"
+            );
+        }
+    }
+}
