@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
-use binlog_format::events::{CommitTimestamp, ServerVersion};
+use binlog_format::events::{CommitTimestamp, ServerVersion, SessionContext};
 use binlog_format::gtid::Gtid;
 use bytes::Bytes;
 
@@ -61,9 +61,35 @@ pub enum Body {
     Barrier(Barrier),
 }
 
+/// What of the source's session decides what becomes of a row besides its images. mysqld evaluates generated columns,
+/// functional keys, CHECK constraints and partitions anew wherever it applies a row, and takes a 0 in an AUTO_INCREMENT column
+/// for no value unless the `sql_mode` says otherwise.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RowContext {
+    /// `sql_mode`, as bits.
+    pub sql_mode: u64,
+    /// `lc_time_names`, by its number; 0 is en_US.
+    pub lc_time_names: u16,
+    /// `time_zone`; `None` for the target's own. The log says it where the first statement of a transaction has used it;
+    /// elsewhere it is that of the last transaction that said one.
+    pub time_zone: Option<Arc<[u8]>>,
+}
+
+impl From<&SessionContext<'_>> for RowContext {
+    fn from(session: &SessionContext<'_>) -> Self {
+        Self {
+            sql_mode: session.sql_mode.unwrap_or_default(),
+            lc_time_names: session.lc_time_names.unwrap_or_default(),
+            time_zone: session.time_zone.map(Arc::from),
+        }
+    }
+}
+
 /// Row changes in their order.
 #[derive(Debug, Clone, Default)]
 pub struct RowChanges {
+    /// The session that they need.
+    pub context: RowContext,
     /// The tables that are changed, each once.
     pub tables: Vec<MappedTable>,
     /// The rows events, in order.
@@ -134,6 +160,8 @@ pub struct RowWrite {
 /// A transaction that is applied alone: everything before it is committed first.
 #[derive(Debug, Clone)]
 pub struct Barrier {
+    /// The session that rows need which come before any statement: that of its BEGIN, if it has one.
+    pub context: Option<RowContext>,
     /// What is run on the session, in order.
     pub steps: Vec<Step>,
     /// How it is ended: by a commit, or as a phase of XA.

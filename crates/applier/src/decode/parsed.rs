@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use binlog_format::event::{EventRef, EventType, HEADER_LEN, RawEvent};
 use binlog_format::events::{
-    CommitTimestamp, Query, Rows, RowsChange, ServerVersion, StatementKind, TableId, TableMap,
-    XaPrepare,
+    CommitTimestamp, Query, Rows, RowsChange, ServerVersion, SessionContext, StatementKind,
+    TableId, TableMap, XaPrepare,
 };
 use binlog_format::gtid::Gtid;
 use binlog_format::row_image::{Columns, RowReader};
@@ -19,8 +19,8 @@ use crate::decode::schema_change::schema_change;
 use crate::keys::{KeyAccess, RowKeys, TableKeys};
 use crate::schema::{TableName, TableShape};
 use crate::transaction::{
-    Barrier, BarrierEnd, Body, MappedTable, RowChanges, RowWrite, RowsEvent, SchemaChange, Seq,
-    Statement, Step, Transaction,
+    Barrier, BarrierEnd, Body, MappedTable, RowChanges, RowContext, RowWrite, RowsEvent,
+    SchemaChange, Seq, Statement, Step, Transaction,
 };
 
 /// A transaction that is read. [`Self::finish`] needs the shapes of [`Self::tables`].
@@ -51,6 +51,8 @@ pub(super) enum Content {
 /// Events of a row transaction.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Parts {
+    /// What its BEGIN says.
+    pub(super) context: RowContext,
     pub(super) tables: Vec<LoggedTable>,
     pub(super) events: Vec<RowsPart>,
 }
@@ -94,9 +96,20 @@ pub struct ReadyTables {
     /// By their maps without the header, which has a time.
     by_map: HashMap<Bytes, Arc<ReadyTable>>,
     row_keys: RowKeys,
+    /// The last `time_zone` that a transaction said.
+    time_zone: Option<Arc<[u8]>>,
 }
 
 impl ReadyTables {
+    /// Gives a context the time zone that the log does not say, as a replica's thread has it: from the last one that did.
+    fn keep_time_zone(&mut self, context: &mut RowContext) {
+        // The same text is kept as one, so that contexts are compared by its address.
+        if context.time_zone.is_some() && context.time_zone != self.time_zone {
+            self.time_zone = context.time_zone.take();
+        }
+        context.time_zone.clone_from(&self.time_zone);
+    }
+
     fn of(
         &mut self,
         table: &LoggedTable,
@@ -174,8 +187,14 @@ impl Parsed {
             original_version,
         } = self.head;
         let (body, more) = match self.content {
-            Content::Barrier(barrier) => (Body::Barrier(barrier), 0),
-            Content::Rows(parts) => {
+            Content::Barrier(mut barrier) => {
+                if let Some(context) = &mut barrier.context {
+                    ready.keep_time_zone(context);
+                }
+                (Body::Barrier(barrier), 0)
+            }
+            Content::Rows(mut parts) => {
+                ready.keep_time_zone(&mut parts.context);
                 parts
                     .finish(ready, lookup, self.max_key_bytes)
                     .map_err(|(table, cause)| DecodeFailure {
@@ -209,6 +228,7 @@ impl Parts {
         max_key_bytes: u64,
     ) -> Result<(Body, usize), InTable> {
         let mut changes = RowChanges {
+            context: self.context.clone(),
             tables: Vec::with_capacity(self.tables.len()),
             events: Vec::with_capacity(self.events.len()),
             ..RowChanges::default()
@@ -260,6 +280,7 @@ impl Parts {
             steps.push(Step::Rows(statement));
         }
         Barrier {
+            context: Some(self.context),
             steps,
             end: BarrierEnd::Commit,
             changes: SchemaChange::Nothing,
@@ -348,9 +369,13 @@ impl RowParts {
         if kind(event)? != Some(StatementKind::Begin) {
             return Ok(None);
         }
+        let parts = Parts {
+            context: context(&Query::decode(event.canonical())?)?,
+            ..Parts::default()
+        };
         Ok(Some(Self {
             events: vec![event.clone()],
-            parts: Parts::default(),
+            parts,
             has_ended: false,
         }))
     }
@@ -451,6 +476,11 @@ fn kind(event: &RawEvent) -> Result<Option<StatementKind>, DecodeCause> {
     Ok(Some(StatementKind::of(&statement)))
 }
 
+/// What a BEGIN says of its session. Variables of a later version are passed over, as a replica's thread does.
+fn context(begin: &Query<'_>) -> Result<RowContext, DecodeCause> {
+    Ok((&SessionContext::decode(&begin.status_variables)?).into())
+}
+
 /// Whether a table map names the table of an earlier one. Flags and optional metadata depend on variables that may change within
 /// a transaction.
 fn is_same_table(known: &[u8], event: &[u8], map: &TableMap<'_>) -> Result<bool, DecodeCause> {
@@ -472,6 +502,8 @@ fn is_same_table(known: &[u8], event: &[u8], map: &TableMap<'_>) -> Result<bool,
 pub(super) struct BarrierParts {
     /// Whether BEGIN or XA START came.
     has_begun: bool,
+    /// What its BEGIN says.
+    context: Option<RowContext>,
     steps: Vec<Step>,
     /// Table maps and rows events of a statement whose end has not come.
     rows: Vec<Bytes>,
@@ -512,11 +544,13 @@ impl BarrierParts {
     }
 
     fn statement(&mut self, event: RawEvent) -> Result<(), DecodeCause> {
-        let Query {
-            statement, schema, ..
-        } = Query::decode(event.canonical())?;
-        match StatementKind::of(&statement) {
-            StatementKind::Begin if !self.has_begun => self.has_begun = true,
+        let query = Query::decode(event.canonical())?;
+        let (statement, schema) = (&query.statement, &query.schema);
+        match StatementKind::of(statement) {
+            StatementKind::Begin if !self.has_begun => {
+                self.has_begun = true;
+                self.context = Some(context(&query)?);
+            }
             StatementKind::XaStart if !self.has_begun => {
                 self.has_begun = true;
                 self.push_statement(event);
@@ -525,11 +559,11 @@ impl BarrierParts {
             StatementKind::Commit if self.has_begun => self.end = Some(BarrierEnd::Commit),
             StatementKind::Rollback if self.has_begun => self.end = Some(BarrierEnd::Rollback),
             StatementKind::XaRollback if self.has_begun => {
-                let text = String::from_utf8_lossy(&statement).into_owned();
+                let text = String::from_utf8_lossy(statement).into_owned();
                 self.end = Some(BarrierEnd::Xa(text));
             }
             _ => {
-                let change = schema_change(&statement, &schema);
+                let change = schema_change(statement, schema);
                 self.changes = std::mem::take(&mut self.changes).and(change);
                 if !self.has_begun {
                     self.end = Some(BarrierEnd::ByItself);
@@ -561,6 +595,7 @@ impl BarrierParts {
             event_type: EventType::Gtid,
         })?;
         Ok(Barrier {
+            context: self.context,
             steps: self.steps,
             end,
             changes: self.changes,

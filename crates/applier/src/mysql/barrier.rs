@@ -11,15 +11,16 @@ use binlog_format::events::{
 use bytes::Bytes;
 use mysql_link::{LinkError, Ran, ServerError, not_followed};
 
-use crate::backend::WriteError;
+use crate::backend::{Session, WriteError};
 use crate::mysql::invoker::as_invoker;
+use crate::mysql::lock_holders;
 use crate::mysql::outcome::{Failing, code, failing, link_error, refused_by_us, write_error};
 use crate::mysql::preparation::{again, for_barrier};
 use crate::mysql::row_run::statement_runs;
 use crate::mysql::session::{MysqlSession, append_begin};
 use crate::mysql::statement_context::{
     append_user_variable, before_all, context_statement, int_var_statement, rand_statement,
-    use_statement,
+    rows_statement, use_statement,
 };
 use crate::schema::TableName;
 use crate::transaction::{Barrier, BarrierEnd, Statement, Step, Transaction};
@@ -54,7 +55,10 @@ impl MysqlSession {
     ) -> Result<(), WriteError> {
         // Under autocommit, with a BEGIN where it is needed: without it, XA START would use the GTID up on a server without a
         // binlog.
-        let mut prepare = vec![for_barrier(has_statements(barrier)).into_bytes()];
+        self.script.context = None;
+        let has_statements = has_statements(barrier);
+        let mut prepare = vec![for_barrier(has_statements, &self.options).into_bytes()];
+        prepare.extend(barrier.context.as_ref().map(rows_statement));
         if is_xa(barrier) && !self.options.target_binlog {
             // A server with a binlog rolls prepared transactions back after a crash that are not in it.
             prepare.push(b"SET sql_log_bin=1".to_vec());
@@ -149,7 +153,12 @@ impl MysqlSession {
         }
 
         let limit = self.options.statement_limit;
-        let ended = self.connection.query_within(&text, limit).await;
+        let telling = lock_holders::tell(&self.options, self.id(), &query.statement);
+        let ended = tokio::select! {
+            biased;
+            ended = self.connection.query_within(&text, limit) => ended,
+            never = telling => match never {},
+        };
         match (ended, query.error_code) {
             (Ok(_), 0) => Ok(()),
             (Err(LinkError::Server(error)), expected) if error.code == expected => Ok(()),
@@ -293,7 +302,11 @@ impl MysqlSession {
         if is_xa(barrier) && !self.options.target_binlog {
             all.push("SET sql_log_bin=0".to_owned());
         }
-        all.extend(again(self.connection.version(), self.connection.id()));
+        all.extend(again(
+            self.connection.version(),
+            self.connection.id(),
+            &self.options,
+        ));
         all
     }
 

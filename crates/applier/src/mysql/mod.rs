@@ -15,6 +15,7 @@ mod checkpoint;
 mod culprit;
 pub(crate) mod fuzzing;
 mod invoker;
+mod lock_holders;
 mod options;
 mod outcome;
 mod patience;

@@ -12,6 +12,7 @@ pub(super) mod code {
     pub(crate) const UNKNOWN_SCHEMA: u16 = 1049;
     pub(crate) const UNKNOWN_TABLE: u16 = 1146;
     pub(crate) const READ_ONLY: u16 = 1290;
+    pub(crate) const UNKNOWN_TIME_ZONE: u16 = 1298;
     pub(crate) const UNKNOWN_ERROR: u16 = 1105;
     pub(crate) const XA_UNKNOWN: u16 = 1397;
     pub(crate) const XA_WRONG_STATE: u16 = 1399;
@@ -83,6 +84,10 @@ fn advice(code: u16) -> Option<&'static str> {
         1290 | 1836 => {
             "With super_read_only = ON nobody can write; with read_only = ON an account with CONNECTION_ADMIN can: \
              SET GLOBAL super_read_only = OFF leaves read_only as it is"
+        }
+        code::UNKNOWN_TIME_ZONE => {
+            "The source's session had this time zone, and rows are evaluated in it. Load the time zone tables of the target, as \
+             the source has them: mysql_tzinfo_to_sql /usr/share/zoneinfo | mysql mysql"
         }
         code::FTS_DOC_ID => return not_followed(code),
         1044 | 1142 | 1143 | 1227 | 1370 | 1410 => "Grant the account what is missing",

@@ -26,6 +26,9 @@ const TABLE_ENCRYPTION_FROM: ServerVersion = ServerVersion::new(8, 0, 16);
 const CASCADE_TRIGGERS_FROM: ServerVersion = ServerVersion::new(9, 7, 0);
 const STANDARD_FOREIGN_KEYS_FROM: ServerVersion = ServerVersion::new(8, 4, 0);
 
+/// The largest `lock_wait_timeout` that a server takes, in seconds.
+const LONGEST_LOCK_WAIT: u64 = 31_536_000;
+
 /// The statements that make a new connection a session, in order. None of them needs to be run again but those of
 /// [`again`].
 pub(super) fn settings(
@@ -64,13 +67,14 @@ pub(super) fn settings(
     // An idle session stays, and one that is written to slowly.
     all.push(Setting {
         sql: format!(
-            "SET innodb_lock_wait_timeout={lock_wait},lock_wait_timeout={lock_wait},wait_timeout=31536000,\
+            "SET innodb_lock_wait_timeout={lock_wait},wait_timeout=31536000,\
              net_read_timeout=600,net_write_timeout=600"
         )
         .into_bytes(),
         privilege: session_admin,
     });
-    all.extend(again(version, connection).into_iter().map(|sql| Setting {
+    let again = again(version, connection, options);
+    all.extend(again.into_iter().map(|sql| Setting {
         sql: sql.into_bytes(),
         privilege: session_admin,
     }));
@@ -79,9 +83,14 @@ pub(super) fn settings(
 
 /// The statements that put back what the statements of a barrier may have changed.
 ///
-/// Rows need none of the `sql_mode`: the source has checked them, and its generated columns must come out here as they did
-/// there. They are read committed, so that sessions beside each other lock rows and not the gaps between them.
-pub(super) fn again(version: ServerVersion, connection: u32) -> Vec<String> {
+/// What rows need of `sql_mode`, `time_zone` and `lc_time_names` is set with them, since the log says it of each transaction.
+/// They are read committed, so that sessions beside each other lock rows and not the gaps between them.
+pub(super) fn again(
+    version: ServerVersion,
+    connection: u32,
+    options: &MysqlOptions,
+) -> Vec<String> {
+    let lock_wait = options.lock_wait_seconds();
     let replica = if version >= REPLICA_NAMES {
         "pseudo_replica_mode"
     } else {
@@ -93,7 +102,8 @@ pub(super) fn again(version: ServerVersion, connection: u32) -> Vec<String> {
          sql_select_limit=DEFAULT,max_execution_time=0,auto_increment_increment=1,auto_increment_offset=1,lc_time_names=0,\
          timestamp=DEFAULT,time_zone=DEFAULT,pseudo_thread_id={connection},\
          explicit_defaults_for_timestamp=DEFAULT,original_commit_timestamp=DEFAULT,\
-         default_collation_for_utf8mb4=DEFAULT,collation_server=DEFAULT,innodb_strict_mode=0"
+         default_collation_for_utf8mb4=DEFAULT,collation_server=DEFAULT,innodb_strict_mode=0,\
+         lock_wait_timeout={lock_wait}"
     );
     // What the source allowed is allowed here.
     for (from, more) in [
@@ -128,12 +138,23 @@ pub(super) fn again(version: ServerVersion, connection: u32) -> Vec<String> {
 /// source by default. Rows alone are read committed, as mysqld's own replica threads apply them: a prepared transaction keeps
 /// its locks until its end comes, which stands behind others in the log, and InnoDB lets those on gaps go at `XA PREPARE` at
 /// that level only.
-pub(super) fn for_barrier(has_statements: bool) -> String {
-    let isolation = match has_statements {
-        true => "REPEATABLE-READ",
-        false => "READ-COMMITTED",
+///
+/// A statement waits for readers of its table as long as it may run: one that gave up would throw away what it has rebuilt, and
+/// begin with it again. No session of ours is in its way, since all before a barrier is committed and nothing behind it is begun.
+pub(super) fn for_barrier(has_statements: bool, options: &MysqlOptions) -> String {
+    let (isolation, lock_wait) = match has_statements {
+        true => (
+            "REPEATABLE-READ",
+            options
+                .statement_limit
+                .as_secs()
+                .clamp(1, LONGEST_LOCK_WAIT),
+        ),
+        false => ("READ-COMMITTED", options.lock_wait_seconds()),
     };
-    format!("SET NAMES utf8mb4,transaction_isolation='{isolation}',autocommit=1")
+    format!(
+        "SET NAMES utf8mb4,transaction_isolation='{isolation}',autocommit=1,lock_wait_timeout={lock_wait}"
+    )
 }
 
 // Packets for rows that are larger than the target's `max_allowed_packet`.
@@ -274,6 +295,23 @@ mod tests {
     use mysql_link::Endpoint;
 
     use super::*;
+
+    #[test]
+    fn statements_wait_for_readers_as_long_as_they_may_run_and_rows_do_not() {
+        let connect = ConnectOptions::new(Endpoint::tcp("h", 1), "u", "");
+        let mut options = MysqlOptions::new(connect);
+        let waits = |set: &str, seconds: u64| {
+            let wait = format!("lock_wait_timeout={seconds}");
+            set.split(',').any(|assignment| assignment == wait)
+        };
+        let version = ServerVersion::new(9, 7, 4);
+        assert!(waits(&for_barrier(true, &options), 24 * 3600));
+        assert!(waits(&for_barrier(false, &options), 10));
+        let again = again(version, 7, &options);
+        assert!(again.iter().any(|set| waits(set, 10)), "{again:?}");
+        options.statement_limit = std::time::Duration::MAX;
+        assert!(waits(&for_barrier(true, &options), LONGEST_LOCK_WAIT));
+    }
 
     #[test]
     fn older_servers_are_told_what_they_know_and_asked_for_the_rights_that_they_have() {

@@ -30,7 +30,7 @@ use bytes::Bytes;
 
 use crate::batch::Batch;
 use crate::mysql::row_run::joined::{Write, joined};
-use crate::transaction::{RowChanges, RowsEvent};
+use crate::transaction::{RowChanges, RowContext, RowsEvent};
 
 /// Where the type stands in an event's header.
 const TYPE: usize = 4;
@@ -43,17 +43,17 @@ const FLAGS: Range<usize> = NUMBER.end..NUMBER.end + 2;
 
 /// The first rows of `rows` that go into one BINLOG statement of at most `bound` bytes of events, table maps aside: at
 /// least one row. Rows events that differ in their flags (`foreign_key_checks` and the like) do not share a statement,
-/// because the server looks at those of the first one only.
+/// because the server looks at those of the first one only; nor do rows that need different sessions.
 pub(super) fn first_run(batch: &Batch, rows: Range<usize>, bound: usize) -> Range<usize> {
     let start = rows.start;
     // A row that no event has is left out by its encoding; going on behind it ends every loop over runs.
     let at_least = (start + 1).min(rows.end);
     let mut end = start;
     let mut bytes = 0_usize;
-    let mut flags = None;
+    let mut first = None;
     for part in parts(batch, rows) {
-        let of_event = statement_flags(part.event);
-        if *flags.get_or_insert(of_event) != of_event {
+        let of_event = (statement_flags(part.event), &part.changes.context);
+        if *first.get_or_insert(of_event) != of_event {
             break;
         }
         if bytes + part.event.event.len() <= bound {
@@ -176,6 +176,12 @@ pub(super) fn single_row(batch: &Batch, row: usize) -> Vec<Bytes> {
     let mut events: Vec<Bytes> = map.cloned().into_iter().collect();
     events.extend([head.into(), event.event.slice_ref(images)]);
     events
+}
+
+/// The session that a row needs.
+pub(super) fn context_of(batch: &Batch, row: usize) -> Option<&RowContext> {
+    let piece = batch.pieces(row..row + 1).next();
+    piece.map(|(changes, _)| &changes.context)
 }
 
 /// Bytes of a row's images.

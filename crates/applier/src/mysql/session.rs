@@ -19,11 +19,12 @@ use crate::mysql::outcome::{Failing, failing, link_error, refused_by_us, write_e
 use crate::mysql::patience::Patience;
 use crate::mysql::preparation::{LARGEST, PacketRoom, no_packet};
 use crate::mysql::row_run::{
-    append_binlog, append_run, events_within, first_run, image_bytes, single_row, statement_bytes,
-    statement_pieces,
+    append_binlog, append_run, context_of, events_within, first_run, image_bytes, single_row,
+    statement_bytes, statement_pieces,
 };
+use crate::mysql::statement_context::rows_statement;
 use crate::schema::TableName;
-use crate::transaction::{Body, Transaction};
+use crate::transaction::{Body, RowContext, Transaction};
 
 /// Bytes of events in one BINLOG statement, unless a row has more: the server holds a statement several times.
 const STATEMENT_BYTES: usize = 1 << 20;
@@ -250,7 +251,10 @@ impl MysqlSession {
         self.script.clear();
         match error {
             None => Ok(()),
-            Some(error) => Err(Stopped { mark, error }),
+            Some(error) => {
+                self.script.context = None;
+                Err(Stopped { mark, error })
+            }
         }
     }
 
@@ -269,6 +273,7 @@ impl MysqlSession {
                 return Ok(Err(stopped));
             }
             if image_bytes(batch, next) > self.large_row() {
+                self.script.context(batch, next);
                 if let Err(stopped) = self.flush(committed).await? {
                     return Ok(Err(stopped));
                 }
@@ -476,6 +481,7 @@ impl MysqlSession {
     pub(super) async fn rolled_back(&mut self) -> Result<(), WriteError> {
         self.begun = false;
         self.script.clear();
+        self.script.context = None;
         let back = self.connection.execute("ROLLBACK").await;
         // A session that cannot take a transaction back is of no use.
         back.map(|_| ())
@@ -617,6 +623,8 @@ impl Drop for MysqlSession {
 pub(super) enum Mark {
     /// Names the transaction that follows, or none.
     Begin,
+    /// Makes the session what the rows need that follow.
+    Context,
     /// Rows of the batch.
     Rows(Range<usize>),
     /// Takes the turn to commit, by the checkpoint's row.
@@ -631,6 +639,8 @@ pub(super) struct Script {
     pub(super) statements: Statements,
     pub(super) marks: Vec<Mark>,
     events: Vec<u8>,
+    /// What the session is behind these statements, if that is known; it stays so from one packet to the next.
+    pub(super) context: Option<RowContext>,
 }
 
 impl Script {
@@ -642,8 +652,21 @@ impl Script {
         }
     }
 
-    /// Writes one run of rows and returns it: the first of `rows` that fit into one statement.
+    /// Makes the session what a row needs, if it is not. Most transactions of a workload need the same.
+    fn context(&mut self, batch: &Batch, row: usize) {
+        let Some(context) = context_of(batch, row) else {
+            return;
+        };
+        if self.context.as_ref() != Some(context) {
+            self.marks.push(Mark::Context);
+            self.statements.push(rows_statement(context));
+            self.context = Some(context.clone());
+        }
+    }
+
+    /// Writes one run of rows, with the session that it needs, and returns it: the first of `rows` that fit into one statement.
     pub(super) fn rows(&mut self, batch: &Batch, rows: Range<usize>, bound: usize) -> Range<usize> {
+        self.context(batch, rows.start);
         let run = first_run(batch, rows, bound);
         self.events.clear();
         append_run(batch, run.clone(), &mut self.events);

@@ -8,6 +8,8 @@ use binlog_format::events::{
     IntVar, IntVarKind, Query, Rand, SessionContext, UserVar, UserVarType, UserVarValue,
 };
 
+use crate::transaction::RowContext;
+
 /// The collation that text literals and tables had by default before 8.0 gave it a name of its own: utf8mb4_general_ci.
 const OLD_DEFAULT_COLLATION: u16 = 45;
 
@@ -68,6 +70,21 @@ pub(super) fn context_statement(
         set.put("collation_connection", sets.connection);
         set.put("collation_server", sets.server);
         set.put("character_set_client", sets.client);
+    }
+    set.text
+}
+
+/// The assignments that rows need, as one SET statement.
+pub(super) fn rows_statement(context: &RowContext) -> Vec<u8> {
+    let mut set = Assignments::default();
+    set.put("sql_mode", context.sql_mode);
+    set.put("lc_time_names", context.lc_time_names);
+    match &context.time_zone {
+        Some(zone) => {
+            set.name("time_zone");
+            append_hex_text(zone, &mut set.text);
+        }
+        None => set.put("time_zone", "DEFAULT"),
     }
     set.text
 }
@@ -361,6 +378,25 @@ mod tests {
              sql_mode=2097152,auto_increment_increment=10,auto_increment_offset=3,lc_time_names=4,\
              time_zone=_utf8mb4 X'2b30323a3030',sql_require_primary_key=1,default_table_encryption=0,enable_cascade_triggers=1,default_collation_for_utf8mb4=255,collation_database=63,\
              collation_connection=255,collation_server=45,character_set_client=8"
+        );
+    }
+
+    #[test]
+    fn rows_are_given_what_decides_what_becomes_of_them() {
+        let context = RowContext::default();
+        assert_eq!(
+            text(rows_statement(&context)),
+            "SET sql_mode=0,lc_time_names=0,time_zone=DEFAULT"
+        );
+        let context = RowContext::from(&SessionContext {
+            sql_mode: Some(0x20_0000),
+            time_zone: Some(b"-08:00"),
+            lc_time_names: Some(4),
+            ..SessionContext::default()
+        });
+        assert_eq!(
+            text(rows_statement(&context)),
+            "SET sql_mode=2097152,lc_time_names=4,time_zone=_utf8mb4 X'2d30383a3030'"
         );
     }
 

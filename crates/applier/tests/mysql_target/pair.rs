@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use applier::backend::{Backend, Session, Then, Turn, WriteError};
 use applier::batch::{Batch, BatchSeq, Commits};
-use applier::decode::Decoder;
+use applier::decode::{Decoder, ReadyTables};
 use applier::mysql::{MysqlBackend, MysqlOptions, MysqlSession};
 use applier::schema::{TableName, TableShape};
 use applier::source::{FileSource, Source};
@@ -26,6 +26,9 @@ pub(crate) struct Pair {
     pub(crate) target: Mysqld,
     pub(crate) backend: MysqlBackend,
     pub(crate) shapes: HashMap<TableName, Arc<TableShape>>,
+    /// For the notes about a transaction's rows; what needs more is applied as a barrier.
+    pub(crate) most_bytes_of_notes: u64,
+    ready: ReadyTables,
     /// Of the last batch.
     last: BatchSeq,
 }
@@ -111,6 +114,8 @@ impl Pair {
             target,
             backend,
             shapes: HashMap::new(),
+            most_bytes_of_notes: MAX_BYTES,
+            ready: ReadyTables::default(),
             last: BatchSeq(0),
         })
     }
@@ -145,7 +150,7 @@ impl Pair {
                 None => return Ok(None),
             }
         };
-        let parsed = Decoder::new(MAX_BYTES).parse(&framed)?;
+        let parsed = Decoder::new(self.most_bytes_of_notes).parse(&framed)?;
         let unknown = parsed
             .tables()
             .filter(|name| !self.shapes.contains_key(name));
@@ -155,7 +160,8 @@ impl Pair {
             let shape = shape.with_context(|| format!("the target lacks {name}"))?;
             self.shapes.insert(name, Arc::new(shape));
         }
-        let transaction = parsed.finish(|name| self.shapes.get(name).cloned())?;
+        let shapes = &self.shapes;
+        let transaction = parsed.finish_with(&mut self.ready, |name| shapes.get(name).cloned())?;
         Ok(Some(Arc::new(transaction)))
     }
 

@@ -320,6 +320,42 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
     pair.compare(&["d"]).await
 }
 
+/// A statement that gave up would throw away what it has rebuilt, and begin with it again.
+#[tokio::test]
+async fn a_statement_waits_for_readers_of_its_table_and_is_done_once() -> Result<()> {
+    let mut pair = tables().await?;
+    pair.write(
+        "ALTER TABLE d.t ADD COLUMN w INT, ALGORITHM = COPY; INSERT INTO d.t (id, v) VALUES (5, 5)",
+    )?;
+    let client = pair.target.client();
+    let holder = client.start_sql("BEGIN; SELECT COUNT(*) FROM d.t; DO SLEEP(4); COMMIT")?;
+    let holds = "SELECT COUNT(*) FROM performance_schema.metadata_locks WHERE object_schema = 'd' AND object_name = 't'";
+    while client.value(holds)? == "0" {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let count = "SELECT count_star FROM performance_schema.events_statements_summary_global_by_event_name \
+                 WHERE event_name = 'statement/sql/alter_table'";
+    let before: u64 = client.value(count)?.parse()?;
+    pair.forget_shapes();
+    if let Err(stop) = pair.follow(Way::Batches(4)).await? {
+        anyhow::bail!("{}: {}", stop.gtid, stop.error);
+    }
+    let after: u64 = client.value(count)?.parse()?;
+    ensure!(after == before + 1, "{} times", after - before);
+    holder.finish(Duration::from_secs(20))?;
+
+    // Rows wait no longer than before.
+    pair.write("UPDATE d.t SET v = 50 WHERE id = 5")?;
+    let holder = client.start_sql("LOCK TABLES d.t READ; DO SLEEP(3)")?;
+    while client.value(holds)? == "0" {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let stop = pair.follow(Way::Batches(4)).await?.expect_err("it waits");
+    ensure!(matches!(stop.error, WriteError::Again(_)), "{}", stop.error);
+    holder.finish(Duration::from_secs(20))?;
+    pair.equal_after(Way::Batches(4), &["d"]).await
+}
+
 /// Two transactions that take their numbers in one order and commit in the other: InnoDB takes growing ones only.
 #[tokio::test]
 async fn an_order_that_full_text_indexes_do_not_take_is_refused_with_what_helps() -> Result<()> {

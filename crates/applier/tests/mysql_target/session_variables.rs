@@ -1,6 +1,6 @@
 //! What a statement of the log needs of its session, in every order with rows, DDL, XA and CREATE TABLE … SELECT.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::pair::{Pair, Way};
 
@@ -72,4 +72,97 @@ async fn a_table_that_was_made_without_strict_mode_is_followed() -> Result<()> {
         anyhow::bail!("{}: {}", stop.gtid, stop.error);
     }
     pair.compare(&["d"]).await
+}
+
+/// Tables whose rows the server evaluates anew, written under every variable that decides how.
+const EVALUATED_ANEW: &str = include_str!("../../../../tests/corpus/evaluated_anew.sql");
+
+#[tokio::test]
+async fn rows_are_evaluated_as_their_source_did() -> Result<()> {
+    for way in [
+        Way::Batches(4),
+        Way::AsOne(1),
+        Way::AsOne(1000),
+        Way::Pieces(7),
+    ] {
+        let mut pair = Pair::new().await?;
+        pair.write(EVALUATED_ANEW)?;
+        is_as_its_source(&mut pair, way)
+            .await
+            .with_context(|| format!("{way:?}"))?;
+    }
+    Ok(())
+}
+
+/// The same of transactions whose notes would take too much memory.
+#[tokio::test]
+async fn rows_of_large_transactions_are_evaluated_as_their_source_did() -> Result<()> {
+    let mut pair = Pair::new().await?;
+    pair.most_bytes_of_notes = 1;
+    pair.write(EVALUATED_ANEW)?;
+    is_as_its_source(&mut pair, Way::AsOne(4)).await
+}
+
+async fn is_as_its_source(pair: &mut Pair, way: Way) -> Result<()> {
+    pair.equal_after(way, &["evaluated_anew"]).await?;
+    // Keys over expressions have no column that could be compared.
+    for table in ["hours", "once_a_day", "stock"] {
+        let check = format!("CHECK TABLE evaluated_anew.{table} EXTENDED");
+        let said = pair.target.client().sql(&check)?;
+        let is_ok = said
+            .0
+            .iter()
+            .all(|row| row.last().is_some_and(|word| word == "OK"));
+        ensure!(is_ok, "{said:?}");
+    }
+    Ok(())
+}
+
+/// The log says the time zone where a transaction's first statement has used it. Where it does not, the sessions of a workload
+/// mostly have the one that the log said last.
+#[tokio::test]
+async fn a_time_zone_that_the_log_does_not_say_is_the_last_one_that_it_did() -> Result<()> {
+    let mut pair = Pair::new().await?;
+    let write = |number: u32| {
+        format!(
+            "SET time_zone = '-08:00'; BEGIN; INSERT INTO d.plain (id) VALUES ({number}); \
+             INSERT INTO d.t (id, ts) VALUES ({number}, '2026-03-01 20:00:00'); COMMIT"
+        )
+    };
+    pair.write(
+        "CREATE DATABASE d; CREATE TABLE d.plain (id INT PRIMARY KEY); \
+         CREATE TABLE d.t (id INT PRIMARY KEY, ts TIMESTAMP NULL, at DATETIME AS (CAST(ts AS DATETIME)) STORED); \
+         SET time_zone = '-08:00'; INSERT INTO d.t (id, ts) VALUES (1, '2026-03-01 20:00:00')",
+    )?;
+    pair.write(&write(2))?;
+    pair.equal_after(Way::AsOne(1), &["d"]).await?;
+    // Also in another session, and as a barrier.
+    pair.write(&write(3))?;
+    pair.equal_after(Way::Batches(4), &["d"]).await?;
+    pair.most_bytes_of_notes = 1;
+    pair.write(&write(4))?;
+    pair.equal_after(Way::Batches(4), &["d"]).await
+}
+
+#[tokio::test]
+async fn a_time_zone_that_mysqld_does_not_know_is_refused_with_what_helps() -> Result<()> {
+    let mut pair = Pair::new().await?;
+    pair.write("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, ts TIMESTAMP)")?;
+    pair.equal_after(Way::Batches(4), &["d"]).await?;
+    let zone = "SET sql_log_bin = 0; INSERT INTO mysql.time_zone (Time_zone_id, Use_leap_seconds) VALUES (9001, 'N'); \
+                INSERT INTO mysql.time_zone_name (Name, Time_zone_id) VALUES ('Test/East', 9001); \
+                INSERT INTO mysql.time_zone_transition_type (Time_zone_id, Transition_type_id, `Offset`, Is_DST, Abbreviation) \
+                VALUES (9001, 0, 36000, 0, 'TE'); SET sql_log_bin = 1";
+    pair.write(zone)?;
+    pair.write("SET time_zone = 'Test/East'; INSERT INTO d.t VALUES (1, '2026-03-01 20:00:00')")?;
+    for way in [Way::Batches(4), Way::Pieces(1)] {
+        let stop = pair.follow(way).await?.expect_err("it is refused");
+        let words = stop.error.to_string();
+        ensure!(
+            words.contains("Test/East") && words.contains("mysql_tzinfo_to_sql"),
+            "{words}"
+        );
+    }
+    pair.tamper(zone)?;
+    pair.equal_after(Way::Batches(4), &["d"]).await
 }

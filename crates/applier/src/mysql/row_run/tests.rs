@@ -180,6 +180,26 @@ pub(super) fn read_statement(mut events: &[u8]) -> Vec<Logged> {
         .collect()
 }
 
+#[test]
+fn rows_that_need_different_sessions_share_no_statement() {
+    let in_zone = |zone: &str| {
+        let mut transaction = transaction(&[(0, 0, vec![1, 2])]);
+        if let Body::Rows(changes) = &mut transaction.body {
+            changes.context.time_zone = Some(zone.as_bytes().into());
+        }
+        transaction
+    };
+    let zones = ["-08:00", "-08:00", "SYSTEM", "-08:00"];
+    let batch = batch_of(zones.map(in_zone));
+    assert_eq!(first_run(&batch, 0..8, 1 << 20), 0..4);
+    assert_eq!(first_run(&batch, 4..8, 1 << 20), 4..6);
+    assert_eq!(first_run(&batch, 6..8, 1 << 20), 6..8);
+    let zone = |row| context_of(&batch, row).and_then(|context| context.time_zone.as_deref());
+    assert_eq!(zone(3), Some(&b"-08:00"[..]));
+    assert_eq!(zone(4), Some(&b"SYSTEM"[..]));
+    assert_eq!(zone(8), None);
+}
+
 /// The rows of a range, through statements of at most `bound` bytes.
 fn through_statements(batch: &Batch, rows: Range<usize>, bound: usize) -> Vec<Logged> {
     let (mut next, mut all) = (rows.start, Vec::new());

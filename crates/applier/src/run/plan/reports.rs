@@ -71,7 +71,17 @@ impl Plan {
         match failure {
             Failure::Again(words) => {
                 held.not_before = now.saturating_add(pause(held.attempts));
-                tracing::debug!(seq = held.seq.0, attempts = held.attempts, %words, "a batch begins again");
+                let batch = self.entry(held.seq).map(|entry| &entry.batch);
+                match batch.and_then(|batch| batch.barrier()) {
+                    // Nothing else is applied meanwhile, and what it had done is done again.
+                    Some(barrier) if held.attempts > 1 && held.attempts.is_power_of_two() => {
+                        let (gtid, attempts) = (barrier.gtid, held.attempts);
+                        tracing::warn!(%gtid, attempts, %words, "a statement of the log begins again and again");
+                    }
+                    _ => {
+                        tracing::debug!(seq = held.seq.0, attempts = held.attempts, %words, "a batch begins again");
+                    }
+                }
                 if held.seq == self.scheduler.base() && held.attempts > 1 {
                     self.make_way(held.seq);
                 }

@@ -76,6 +76,7 @@ impl Table {
         for text in rows_of_each {
             let body = match *text {
                 "barrier" => Body::Barrier(Barrier {
+                    context: None,
                     steps: Vec::new(),
                     end: BarrierEnd::ByItself,
                     changes: SchemaChange::Anything,

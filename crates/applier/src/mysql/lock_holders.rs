@@ -1,0 +1,65 @@
+//! Who holds a table that a statement of the log waits for, and telling the operator: the statement waits as long as it may run,
+//! and readers of its table queue behind it.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use mysql_link::{Connection, LinkError, QueryResult};
+
+use crate::backend::SessionId;
+use crate::mysql::options::MysqlOptions;
+
+/// It is told again this often.
+const TOLD_EVERY: Duration = Duration::from_secs(600);
+
+/// Tells for whom a session waits, when a statement of it has taken as long as a lock is waited for elsewhere; never ends.
+pub(super) async fn tell(
+    options: &MysqlOptions,
+    waiting: SessionId,
+    statement: &[u8],
+) -> Infallible {
+    const SHOWN: usize = 200;
+    let text = statement.get(..SHOWN).unwrap_or(statement).escape_ascii();
+    let mut pause = options.lock_wait;
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = TOLD_EVERY;
+        match holders(options, waiting).await {
+            Ok(holders) if holders.is_empty() => {}
+            Ok(holders) => tracing::warn!(
+                holders = holders.join("; "),
+                statement = %text,
+                "a statement of the log waits for a table that others use here, and everything behind it waits, too; it goes on when \
+                 they have ended, and KILL ends one"
+            ),
+            Err(error) => tracing::debug!(%error, "who is waited for is not known"),
+        }
+    }
+}
+
+async fn holders(options: &MysqlOptions, waiting: SessionId) -> Result<Vec<String>, LinkError> {
+    let mut connection = Connection::open(&options.connect).await?;
+    let answer = connection.query(holders_query(waiting)).await;
+    connection.close().await;
+    Ok(read_holders(&answer?))
+}
+
+/// The sessions that hold what a session waits for, as far as metadata locks go: on a table, or for a backup.
+fn holders_query(waiting: SessionId) -> String {
+    format!(
+        "SELECT DISTINCT CONCAT('session ', holder.processlist_id, ' of ', holder.processlist_user, ' on ', held.object_type, \
+         ' ', CONCAT_WS('.', held.object_schema, held.object_name)) FROM performance_schema.metadata_locks AS wanted \
+         JOIN performance_schema.threads AS waiter ON waiter.thread_id = wanted.owner_thread_id \
+         JOIN performance_schema.metadata_locks AS held ON held.object_type = wanted.object_type \
+         AND held.object_schema <=> wanted.object_schema AND held.object_name <=> wanted.object_name \
+         AND held.lock_status = 'GRANTED' AND held.owner_thread_id <> wanted.owner_thread_id \
+         JOIN performance_schema.threads AS holder ON holder.thread_id = held.owner_thread_id \
+         WHERE wanted.lock_status = 'PENDING' AND waiter.processlist_id = {}",
+        waiting.0
+    )
+}
+
+fn read_holders(answer: &QueryResult) -> Vec<String> {
+    let words = answer.rows.iter().filter_map(|row| row.text_at(0));
+    words.map(str::to_owned).collect()
+}
