@@ -88,6 +88,19 @@ fn perfect(version: ServerVersion) -> Observed {
     }
 }
 
+/// What an option file says in its section `[mysqld]`, as the server shows it: by the names of variables, sizes in bytes.
+fn options_of(file: &str) -> Vec<(String, String)> {
+    let lines = file.lines().skip_while(|line| *line != "[mysqld]");
+    let options = lines.skip(1).take_while(|line| !line.starts_with("```"));
+    let pairs = options.filter_map(|line| line.split_once(" = "));
+    let shown = pairs.map(|(name, value)| {
+        let gigabytes = value.strip_suffix('G').and_then(|size| size.parse().ok());
+        let value = gigabytes.map_or(value.to_owned(), |size: u64| (size << 30).to_string());
+        (name.trim_start_matches("loose_").to_owned(), value)
+    });
+    shown.collect()
+}
+
 fn only(findings: &[Finding]) -> &Finding {
     assert_eq!(findings.len(), 1, "{findings:?}");
     &findings[0]
@@ -97,6 +110,26 @@ fn sql(fix: &Fix) -> String {
     match fix {
         Fix::Sql(statements) => statements.join("; "),
         other => panic!("{other:?}"),
+    }
+}
+
+/// With `mysql.manage_settings = false` nobody puts right what they say.
+#[test]
+fn nothing_is_wrong_with_a_server_that_is_configured_as_the_page_and_the_package_have_it() {
+    for file in [
+        include_str!("../../../docs/external-mysqld.md"),
+        include_str!("../../../packaging/external-mysqld/witness.cnf"),
+    ] {
+        let mut observed = perfect(NEW);
+        let configured = options_of(file);
+        for name in ["max_binlog_cache_size", "rpl_semi_sync_source_timeout"] {
+            assert!(
+                configured.iter().any(|(option, _)| option == name),
+                "{name}"
+            );
+        }
+        observed.variables.extend(configured);
+        assert_eq!(beside_the_version(&observed), []);
     }
 }
 

@@ -109,6 +109,43 @@ fn a_switchover_is_ordered_over_http() {
     nothing_is_lost(&set, &written);
 }
 
+/// What it applies stands still, and is behind nothing: its applier waits for the server.
+#[test]
+fn neither_readers_nor_the_primary_go_to_a_mysqld_that_hangs_or_is_drained() {
+    let _turn = SCENES.take();
+    let set = replicaset(2).unwrap();
+    set.follows(3, SOON).unwrap();
+    let reason_of_no = |why: &str| {
+        set.eventually(&format!("it is no replica: {why}"), SOON, || {
+            let answer = set.get(3, "/replica")?;
+            anyhow::ensure!(answer.status == 503, "{answer:?}");
+            anyhow::ensure!(answer.body.contains(why), "{answer:?}");
+            Ok(())
+        })
+        .unwrap();
+    };
+    assert!(set.server(3).signal(Signal::STOP).unwrap());
+    reason_of_no("does not follow the ring");
+    let refused = set.cli_of(1, &["switchover", "db-2", "--yes"]).unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(4), "{told}");
+    assert!(told.contains("--force"), "{told}");
+    assert_eq!(set.primary(SOON).unwrap(), 0);
+    assert!(set.server(3).signal(Signal::CONT).unwrap());
+    set.follows(3, SOON).unwrap();
+
+    let offline_mode = |value: &str| {
+        let set_it = format!("SET GLOBAL offline_mode = {value}");
+        set.client(3).sql(&set_it).unwrap();
+    };
+    offline_mode("ON");
+    reason_of_no("offline_mode is on");
+    offline_mode("OFF");
+    set.follows(3, SOON).unwrap();
+    set.promote("db-2", SOON).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), 3);
+}
+
 #[test]
 fn a_promotion_moves_the_primary_with_clients_connected() {
     let _turn = SCENES.take();

@@ -336,19 +336,29 @@ fn refused(error: ProvisionError) -> Refusal {
 
 // Whether a member's mysqld could be the primary soon, which is asked before the leadership goes to that member. Pure.
 
+/// Why its own member says that it could not be the primary soon, if it does: it asks mysqld now and then.
+fn verdict(mysqld: &MysqlView) -> Option<&String> {
+    mysqld.promotion.as_ref()?.unfit.as_ref()
+}
+
+/// Whether nothing but a verdict of its member's speaks against it, which may be from before it came up.
+pub(crate) fn only_a_verdict_is_against_it(mysqld: &MysqlView) -> bool {
+    mysqld.applies && mysqld.follows().is_ok() && verdict(mysqld).is_some()
+}
+
 /// Whether a mysqld could be the primary soon.
 pub(crate) fn fitness(name: &str, mysqld: Option<&MysqlView>) -> Result<(), Refusal> {
     let Some(mysqld) = mysqld.filter(|mysqld| mysqld.applies) else {
         return Ok(());
     };
-    let unfit = match mysqld.lag_ms {
-        _ if !mysqld.following => format!(
-            "the mysqld beside `{name}` does not follow the ring: {}",
-            mysqld.role
-        ),
-        Some(lag) if u128::from(lag) > MOST_BEHIND.as_millis() => format!(
+    let unfit = match (mysqld.follows(), mysqld.lag_ms, verdict(mysqld)) {
+        (Err(why), ..) => format!("the mysqld beside `{name}` does not follow the ring: {why}"),
+        (_, Some(lag), _) if u128::from(lag) > MOST_BEHIND.as_millis() => format!(
             "the mysqld beside `{name}` is {lag} ms behind, and clients would wait for about that long"
         ),
+        (_, _, Some(why)) => {
+            format!("the mysqld beside `{name}` could not be the primary soon: {why}")
+        }
         _ => return Ok(()),
     };
     Err(Refusal::new(
@@ -360,6 +370,8 @@ pub(crate) fn fitness(name: &str, mysqld: Option<&MysqlView>) -> Result<(), Refu
 
 #[cfg(test)]
 mod tests {
+    use consensus::DatabaseState;
+
     use super::*;
 
     #[test]
@@ -367,6 +379,7 @@ mod tests {
         let following = |lag_ms| MysqlView {
             applies: true,
             following: true,
+            state: MysqlView::RUNNING.to_owned(),
             lag_ms,
             ..MysqlView::default()
         };
@@ -386,6 +399,34 @@ mod tests {
             refused.what
         );
         assert!(refused.advice.contains("--force"));
+        // What is applied is not behind where nothing is there to be read from either.
+        for (state, trouble) in [
+            ("failed", "killed by signal 9"),
+            ("starting", "no greeting within 2s"),
+            ("unreachable", "connection refused"),
+        ] {
+            let gone = MysqlView {
+                state: state.to_owned(),
+                trouble: Some(trouble.to_owned()),
+                ..following(Some(0))
+            };
+            let refused = fitness("db-2", Some(&gone)).unwrap_err();
+            assert!(refused.what.contains(trouble), "{}", refused.what);
+            assert!(!only_a_verdict_is_against_it(&gone));
+        }
+        // It has stopped to answer since it was looked at.
+        let said = |unfit: Option<&str>| MysqlView {
+            promotion: Some(DatabaseState {
+                unfit: unfit.map(str::to_owned),
+                ..DatabaseState::default()
+            }),
+            ..following(Some(0))
+        };
+        assert!(fitness("db-2", Some(&said(None))).is_ok());
+        let hangs = said(Some("mysqld does not answer within 300ms"));
+        let refused = fitness("db-2", Some(&hangs)).unwrap_err();
+        assert!(refused.what.contains("within 300ms"), "{}", refused.what);
+        assert!(only_a_verdict_is_against_it(&hangs) && !only_a_verdict_is_against_it(&said(None)));
         // Where nothing is applied, nobody knows, and members without a mysqld have none.
         let alone = MysqlView::default();
         assert!(fitness("db-2", Some(&alone)).is_ok() && fitness("db-2", None).is_ok());

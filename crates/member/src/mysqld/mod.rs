@@ -18,4 +18,4 @@ pub(crate) use connection::{native_source, requirements, usual_server_id};
 pub use guard_line::{GUARD, GUARDS, GuardCommand, RELOAD};
 pub(crate) use management::{Given, MysqldManagement};
 pub(crate) use primary_health::PrimaryHealth;
-pub(crate) use tasks::Child;
+pub(crate) use tasks::{COSTS_EVERY, Child};

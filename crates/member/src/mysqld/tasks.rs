@@ -478,8 +478,8 @@ impl Parts {
                 &report,
                 &write_fence,
                 role.as_ref(),
-            )
-            .or_else(|| self.supervisor.as_ref()?.borrow().warning.clone()),
+            ),
+            warning: (self.supervisor.as_ref()).and_then(|status| status.borrow().warning.clone()),
         }
     }
 }
@@ -507,10 +507,10 @@ pub(crate) fn mode_words(mode: MysqlMode) -> &'static str {
 }
 
 /// Between two looks at what a promotion would cost, for the status.
-const COSTS_EVERY: std::time::Duration = std::time::Duration::from_secs(2);
+pub(crate) const COSTS_EVERY: Duration = Duration::from_secs(2);
 
 /// The watch looks every second; a verdict that is older than this says nothing of now.
-const LOOKED_AT_RECENTLY: std::time::Duration = std::time::Duration::from_secs(6);
+const LOOKED_AT_RECENTLY: Duration = Duration::from_secs(6);
 
 fn unprotected_because(report: &WatchReport, stale: bool) -> Vec<String> {
     match &report.protection {
@@ -576,7 +576,7 @@ fn state_words(supervisor: Option<&SupervisorState>, report: &WatchReport) -> &'
             match (&report.protection, &report.server) {
                 (Protection::Unknown { .. }, _) if supervisor.is_some() => "starting",
                 (Protection::Unknown { .. }, _) => "unreachable",
-                (_, Some(_)) => "running",
+                (_, Some(_)) => MysqlView::RUNNING,
                 (_, None) => "unknown",
             }
         }

@@ -3,7 +3,7 @@
 
 use raft_types::MemberKind;
 
-use crate::status::view::{MemberView, Role};
+use crate::status::view::{MemberView, MysqlView, Role};
 
 /// A question with the HTTP answers 200 and 503.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +121,15 @@ fn primary(view: &MemberView) -> Answer {
     if !mysql.writable {
         return Err("its mysqld does not take writes".into());
     }
-    Ok(())
+    lets_clients_in(mysql)
+}
+
+/// Whoever sends clients to a mysqld asks for clients' accounts, whatever the member's own may do.
+fn lets_clients_in(mysql: &MysqlView) -> Answer {
+    match &mysql.offline {
+        None => Ok(()),
+        Some(why) => Err(format!("ordinary accounts cannot use its mysqld: {why}")),
+    }
 }
 
 fn replica(view: &MemberView, most_behind_ms: Option<u64>) -> Answer {
@@ -139,12 +147,10 @@ fn replica(view: &MemberView, most_behind_ms: Option<u64>) -> Answer {
     let Some(mysql) = &view.mysql else {
         return Err("it has no mysqld".into());
     };
-    if !mysql.following {
-        return Err(format!(
-            "its mysqld does not follow the ring: {}",
-            mysql.role
-        ));
-    }
+    mysql
+        .follows()
+        .map_err(|why| format!("its mysqld does not follow the ring: {why}"))?;
+    lets_clients_in(mysql)?;
     let Some(most) = most_behind_ms else {
         return Ok(());
     };
@@ -279,7 +285,7 @@ mod tests {
             change(&mut view);
             assert_eq!(yes(&view), *expected, "{name}");
         }
-        type MysqlChange = fn(&mut crate::status::view::MysqlView);
+        type MysqlChange = fn(&mut MysqlView);
         let mysql: &[(&str, MysqlChange, &str)] = &[
             (
                 "a finite timeout",
@@ -301,10 +307,63 @@ mod tests {
                 |m| m.writable = false,
                 "live ready healthy leader",
             ),
+            (
+                "kept from clients by an operator",
+                |m| m.offline = Some("offline_mode is on".into()),
+                "live ready healthy leader",
+            ),
+            // The member has closed it before it was the primary.
+            (
+                "booted open",
+                |m| m.warning = Some("mysqld started open for writes".into()),
+                "live ready healthy leader primary readonly",
+            ),
         ];
         for (name, change, expected) in mysql {
             let mut view = database_leader();
             change(view.mysql.as_mut().unwrap());
+            assert_eq!(yes(&view), *expected, "{name}");
+        }
+        let follower: &[(&str, MysqlChange, &str)] = &[
+            (
+                "a follower's mysqld",
+                |_| {},
+                "live ready healthy replica readonly",
+            ),
+            // Its applier tries on meanwhile.
+            (
+                "dead",
+                |m| {
+                    m.state = "failed".into();
+                    m.trouble = Some("killed".into())
+                },
+                "live ready",
+            ),
+            (
+                "hangs",
+                |m| {
+                    m.state = "starting".into();
+                    m.trouble = Some("it could not be examined".into())
+                },
+                "live ready",
+            ),
+            (
+                "drained by an operator",
+                |m| m.offline = Some("offline_mode is on".into()),
+                "live ready healthy",
+            ),
+            (
+                "booted open",
+                |m| m.warning = Some("mysqld started open for writes".into()),
+                "live ready healthy replica readonly",
+            ),
+        ];
+        for (name, change, expected) in follower {
+            let mut view = database_leader();
+            (view.role, view.serving) = (Role::Follower, false);
+            let mysql = view.mysql.as_mut().unwrap();
+            (mysql.following, mysql.writable) = (true, false);
+            change(mysql);
             assert_eq!(yes(&view), *expected, "{name}");
         }
         let witness: &[(&str, Change, &str)] = &[
@@ -371,6 +430,13 @@ mod tests {
         assert!(ask(Some(500), &follower(true, Some(500))));
         assert!(!ask(Some(500), &follower(true, Some(501))));
         assert!(!ask(Some(500), &follower(true, None)), "nobody knows");
+        let mut dead = follower(true, Some(0));
+        let mysql = dead.mysql.as_mut().unwrap();
+        mysql.state = "unreachable".into();
+        mysql.trouble = Some("connection refused".into());
+        assert!(!ask(None, &dead) && !ask(Some(500), &dead));
+        let why = answer(Question::Replica(None), &dead).unwrap_err();
+        assert!(why.contains("connection refused"), "{why}");
         let mut lonely = follower(true, Some(0));
         lonely.leader = None;
         assert!(!ask(None, &lonely), "nobody says what is committed");

@@ -339,7 +339,7 @@ pub struct PeerView {
 pub struct MysqlView {
     /// Who starts mysqld: `child`, `external` or `attach`.
     pub mode: String,
-    /// What it is doing: `starting`, `running`, `unreachable` and the like.
+    /// What it is doing: `starting`, `running` where it answered the last look, `unreachable` and the like.
     pub state: String,
     /// Its version; none before it was looked at.
     pub version: Option<String>,
@@ -362,7 +362,8 @@ pub struct MysqlView {
     /// Whether the ring's log is applied to it while another member leads.
     #[serde(default)]
     pub applies: bool,
-    /// Whether the ring's log is being applied to it.
+    /// Whether the ring's log is being applied to it, as far as its applier goes, which tries on where mysqld is gone;
+    /// [`Self::follows`] tells whether it is there.
     #[serde(default)]
     pub following: bool,
     /// Milliseconds that what is applied is behind what the ring committed, while it follows.
@@ -393,6 +394,29 @@ pub struct MysqlView {
     pub demotion: Option<String>,
     /// What stands in the way, if anything does.
     pub trouble: Option<String>,
+    /// What somebody has to look at although it stands in nobody's way.
+    #[serde(default)]
+    pub warning: Option<String>,
+}
+
+impl MysqlView {
+    /// [`Self::state`] of one that answered the last look.
+    pub const RUNNING: &str = "running";
+
+    /// Whether it follows the ring, and is there.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn follows(&self) -> Result<(), String> {
+        if self.following && self.state == Self::RUNNING {
+            return Ok(());
+        }
+        let why = match self.following {
+            true => self.trouble.as_ref().unwrap_or(&self.state),
+            false => &self.role,
+        };
+        Err(why.clone())
+    }
 }
 
 /// What a mysqld has executed and the ring has not committed.

@@ -78,9 +78,33 @@ impl ExternalServer for ExternalCommands {
     }
 }
 
+/// What made a server boot open for writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BootedOpen {
+    /// Its configuration, or nothing that says otherwise.
+    AsConfigured,
+    /// A persisted value, which wins over its configuration and its command line.
+    AsPersisted,
+}
+
+impl BootedOpen {
+    /// What is told of it.
+    pub(super) fn words(self) -> String {
+        let advice = match self {
+            Self::AsConfigured => "add super_read_only = ON to its configuration",
+            Self::AsPersisted => {
+                "run RESET PERSIST super_read_only, because the persisted OFF wins over its configuration, which has to say super_read_only = ON"
+            }
+        };
+        format!(
+            "mysqld started open for writes, and clients may have written before the member closed it: {advice}"
+        )
+    }
+}
+
 /// Waits until the server that was just started answers, and tells whether it booted open for writes.
 /// One that was opened since by a statement is not taken for such a one.
-pub(super) async fn booted_open(account: &ConnectOptions) -> bool {
+pub(super) async fn booted_open(account: &ConnectOptions) -> Option<BootedOpen> {
     loop {
         match look(account).await {
             Ok(open) => return open,
@@ -89,14 +113,22 @@ pub(super) async fn booted_open(account: &ConnectOptions) -> bool {
     }
 }
 
-async fn look(account: &ConnectOptions) -> Result<bool, LinkError> {
+async fn look(account: &ConnectOptions) -> Result<Option<BootedOpen>, LinkError> {
     let mut connection = Connection::open(account).await?;
     let answer = connection
         .query(
-            "SELECT @@GLOBAL.super_read_only = 0 AND variable_source <> 'DYNAMIC' \
+            "SELECT @@GLOBAL.super_read_only, variable_source \
              FROM performance_schema.variables_info WHERE variable_name = 'super_read_only'",
         )
         .await?;
     connection.close().await;
-    Ok(answer.first().and_then(|row| row.text_at(0)) == Some("1"))
+    let row = answer.first();
+    Ok(
+        match row.and_then(|row| row.text_at(0).zip(row.text_at(1))) {
+            Some(("0", "DYNAMIC")) => None,
+            Some(("0", "PERSISTED")) => Some(BootedOpen::AsPersisted),
+            Some(("0", _)) => Some(BootedOpen::AsConfigured),
+            _ => None,
+        },
+    )
 }

@@ -155,7 +155,7 @@ pub struct SupervisorStatus {
     pub since: Instant,
     /// How often it has started mysqld.
     pub starts: u64,
-    /// What is wrong with how the last one was started, and what to do about it.
+    /// What is wrong with how the last one was started, and what to do about it. It keeps mysqld from nothing.
     pub warning: Option<String>,
 }
 

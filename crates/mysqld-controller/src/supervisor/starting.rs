@@ -14,7 +14,6 @@ use crate::supervisor::supervisor_task::{Server, Supervisor};
 
 /// From a look that found nothing to the one that confirms it.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
-const BOOTED_OPEN: &str = "mysqld started open for writes, and clients may have written before the member closed it: add super_read_only = ON to its configuration, and where it is persisted as OFF, RESET PERSIST super_read_only";
 /// For how long a child is asked whether it booted open: what it is started with makes sure that it did not.
 const CHILD_LIMIT: Duration = Duration::from_secs(60);
 
@@ -165,9 +164,12 @@ impl Supervisor {
         let starts = status.borrow().starts;
         tokio::spawn(async move {
             let open = tokio::time::timeout(limit, booted_open(&account)).await;
-            if open == Ok(true) && status.borrow().starts == starts {
-                error!("{BOOTED_OPEN}");
-                status.send_modify(|status| status.warning = Some(BOOTED_OPEN.to_owned()));
+            if let Ok(Some(open)) = open
+                && status.borrow().starts == starts
+            {
+                let words = open.words();
+                error!("{words}");
+                status.send_modify(|status| status.warning = Some(words));
             }
         });
     }

@@ -174,8 +174,9 @@ fn best_donor(report: &RingReport, recipient: MemberId) -> Result<MemberId, Fail
 /// How well a member's mysqld fits, the lowest best; none where it does not.
 fn rank(member: &MemberReport) -> Option<(bool, u64)> {
     let mysql = member.view.as_ref()?.mysql.as_ref()?;
-    let fits = mysql.following || mysql.writable;
-    fits.then(|| (!mysql.following, mysql.lag_ms.unwrap_or(u64::MAX)))
+    let follows = mysql.follows().is_ok();
+    let fits = follows || mysql.writable;
+    fits.then(|| (!follows, mysql.lag_ms.unwrap_or(u64::MAX)))
 }
 
 /// What would be lost, in words.

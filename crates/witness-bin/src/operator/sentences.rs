@@ -160,6 +160,7 @@ pub(crate) fn notes(member: &MemberReport) -> Vec<String> {
     }
     if let Some(mysql) = &view.mysql {
         notes.extend(mysql.trouble.clone());
+        notes.extend(mysql.warning.clone());
         notes.extend(wait(mysql));
         let offline = mysql.offline.as_ref();
         notes.extend(offline.map(|why| format!("ordinary accounts cannot use its mysqld: {why}")));

@@ -34,7 +34,7 @@ pub(super) fn may_copy(view: &MemberView, wanted: Wanted) -> Result<RingId, Fail
         ));
     };
     belongs_to_the_ring(view)?;
-    if mysql.following {
+    if mysql.follows().is_ok() {
         let lag = mysql.lag_ms.map(Duration::from_millis);
         return match lag.filter(|lag| *lag > wanted.max_lag) {
             None => Ok(ring),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Error;
 use std::path::Path;
 
-use member::status::{MemberView, Role, ScrubView};
+use member::status::{MemberView, MysqlView, Role, ScrubView};
 use prometheus_client::registry::Unit;
 use raft_types::OpId;
 
@@ -365,9 +365,6 @@ fn hooks(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Err
 
 // Metrics of the mysqld beside the member.
 
-/// The state of a mysqld that answers.
-const RUNNING: &str = "running";
-
 /// Writes them; nothing for a witness.
 pub(super) fn write_mysqld(
     writer: &mut MetricWriter<'_, '_>,
@@ -391,11 +388,15 @@ pub(super) fn write_mysqld(
         "Whether mysqld takes writes of clients",
         mysql.writable,
     )?;
-    writer.yes("mysql_up", "Whether mysqld answers", mysql.state == RUNNING)?;
+    writer.yes(
+        "mysql_up",
+        "Whether mysqld answers",
+        mysql.state == MysqlView::RUNNING,
+    )?;
     writer.yes(
         "mysql_following",
-        "Whether the ring's log is being applied to mysqld",
-        mysql.following,
+        "Whether the ring's log is being applied to mysqld, which answers",
+        mysql.follows().is_ok(),
     )?;
     writer.yes(
         "mysql_offline",
@@ -406,6 +407,11 @@ pub(super) fn write_mysqld(
         "mysql_trouble",
         "Whether something keeps mysqld from its role, which status names",
         mysql.trouble.is_some(),
+    )?;
+    writer.yes(
+        "mysql_warning",
+        "Whether mysqld started open for writes, or something else was wrong with how it started, which status names",
+        mysql.warning.is_some(),
     )?;
     if let Some(lag) = mysql.lag_ms {
         writer.gauge(
