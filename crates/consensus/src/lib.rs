@@ -13,6 +13,7 @@ mod formats;
 #[doc(hidden)]
 pub mod fuzzing;
 mod history;
+mod lacking;
 mod lease;
 pub mod log_probe;
 mod log_room;

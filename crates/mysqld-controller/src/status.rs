@@ -98,7 +98,7 @@ pub struct RoleStatus {
     pub state: RoleState,
     /// When that state began.
     pub since: Instant,
-    /// Milliseconds that what is applied is behind the ring's log, while it follows.
+    /// Milliseconds that what is applied is behind what this member has of the ring's log, while it follows.
     pub lag_ms: Option<u64>,
     /// Transactions that were applied since this member began.
     pub applied_total: u64,

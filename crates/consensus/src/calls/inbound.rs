@@ -77,6 +77,7 @@ impl Inbound {
                     if passed_over(&core, &request.vote).is_some() {
                         return None;
                     }
+                    core.told_committed(request.leader_commit);
                     let agrees = refuse_divergence(&core, &role, &request).await;
                     agrees.ok()?;
                     core.formats.take_in(&request).ok()?;
@@ -121,6 +122,7 @@ impl Inbound {
         if let Some(later) = passed_over(&self.core, &request.vote) {
             return Ok(Err(StreamAppendError::HigherVote(later)));
         }
+        self.core.told_committed(request.leader_commit);
         refuse_divergence(&self.core, &role, &request).await?;
         let answer = self.take_heartbeat(request).await?;
         if answer.is_ok() {

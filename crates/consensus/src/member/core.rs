@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use raft_types::{MemberId, MemberRecord, OpId};
+use raft_types::{LogId, MemberId, MemberRecord, OpId};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 
@@ -17,6 +17,7 @@ use crate::engine::{Engine, Fault, RoleSnapshot};
 use crate::formats;
 use crate::formats::keeping::Formats;
 use crate::history::noting::Notes;
+use crate::lacking::{Lack, Lacking};
 use crate::lease::contacts::{Contacts, LastHeard};
 use crate::lease::leadership::{Leadership, Observation, Tenure, Term, assess};
 use crate::log_room::rooms::Rooms;
@@ -29,6 +30,9 @@ use crate::reconfiguration::{membership_step, pinned_primary};
 use crate::ring_view::RingView;
 use crate::state_machine::CommitMark;
 use crate::transfer::mysqld::{DatabaseSlot, WriterSlot};
+
+/// A leader that is not heard for so many leases is not named any more.
+const SILENT: u32 = 2;
 
 /// A transfer of the leadership that the engine was told of. It cannot be taken back: the engine
 /// takes no more entries in that term.
@@ -50,6 +54,7 @@ pub(crate) struct MemberCore {
     contacts: Contacts,
     pub(crate) campaigning: Campaigning,
     pub(crate) heard: LastHeard,
+    lacking: Lacking,
     pub(crate) dead_leader: DeadLeader,
     pub(crate) early_attempt: Attempt,
     /// Why this member stopped its engine itself.
@@ -87,6 +92,7 @@ impl MemberCore {
             configured: config.rules.clone(),
             mark,
             heard: LastHeard::never(),
+            lacking: Lacking::new(config.timers.lease * SILENT),
             dead_leader: DeadLeader::default(),
             early_attempt: Attempt::default(),
             tenure: Tenure::default(),
@@ -107,7 +113,7 @@ impl MemberCore {
     /// may have elected another.
     pub(crate) fn role(&self) -> RoleSnapshot {
         let mut role = engine::role(&self.raft);
-        let silent = !self.heard.within(self.timers.lease * 2);
+        let silent = !self.heard.within(self.timers.lease * SILENT);
         role.leader = role.leader.filter(|&leader| leader == self.id || !silent);
         role
     }
@@ -115,6 +121,26 @@ impl MemberCore {
     /// The leadership at this moment.
     pub(crate) fn leadership(&self) -> Leadership {
         self.assess(&self.role())
+    }
+
+    /// A leader says up to where the log is committed.
+    pub(crate) fn told_committed(&self, committed: Option<LogId>) {
+        let committed = committed.map(OpId::from);
+        self.lacking.told(committed, self.mark.get());
+    }
+
+    /// For how long this member has lacked what the ring has committed; none where that is not known.
+    pub(crate) fn lacks_commits_for(&self) -> Option<Duration> {
+        let role = self.role();
+        if role.state == openraft::ServerState::Leader {
+            return Some(Duration::ZERO);
+        }
+        match self.lacking.lack(self.mark.get()) {
+            Lack::For(lack) => Some(lack),
+            Lack::Unknown => None,
+            // As far as it was told: nobody has said anything else for a moment.
+            Lack::Nothing => role.leader.map(|_| Duration::ZERO),
+        }
     }
 
     /// Says why a leader does not serve.

@@ -296,6 +296,12 @@ impl Member {
         self.0.core.mark.subscribe()
     }
 
+    /// For how long this member has lacked something of what the ring has committed, as its leader says it, to within a heartbeat.
+    /// Nothing where that is not known: while no leader is heard, and behind a start until what was committed by then is here.
+    pub fn lacks_commits_for(&self) -> Option<Duration> {
+        self.0.core.lacks_commits_for()
+    }
+
     /// Who leads, as this member may rely on it. It stays true without a reader.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.0.leadership.clone()

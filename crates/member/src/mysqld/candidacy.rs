@@ -12,6 +12,7 @@ use mysqld_controller::supervisor::{SupervisorState, SupervisorStatus};
 use mysqld_controller::watch::{Protection, WatchReport};
 use tokio::sync::watch;
 
+use crate::mysqld::lag::lag_ms;
 use crate::ring_handle::RingHandle;
 
 /// A mysqld that is this far behind keeps clients waiting for about as long.
@@ -45,7 +46,11 @@ impl Candidacy {
         let unfit = {
             let supervisor = self.supervisor.as_ref();
             let supervisor = supervisor.map(|status| status.borrow().state.clone());
-            let role = self.role.as_ref().map(|role| role.borrow().clone());
+            let role = self.role.as_ref().map(|role| {
+                let mut role = role.borrow().clone();
+                role.lag_ms = lag_ms(role.lag_ms, self.ring.member.lacks_commits_for());
+                role
+            });
             let readiness = *self.readiness.borrow();
             too_old.or_else(|| unfit(supervisor.as_ref(), &report, role.as_ref(), readiness))
         };

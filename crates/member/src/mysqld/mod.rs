@@ -5,6 +5,7 @@ mod beside;
 mod candidacy;
 mod connection;
 mod guard_line;
+mod lag;
 mod management;
 mod primary_health;
 mod takeover;

@@ -42,6 +42,7 @@ use super::guard_line::{GuardCommand, GuardLine};
 use super::primary_health::{PrimaryHealth, not_received, primary_health};
 use super::takeover::TakenOverFirst;
 use super::writer::{LogRoom, PrimaryWriter};
+use crate::mysqld::lag::lag_ms;
 use crate::provisioning::{CopiedMysqld, Provisioner, hold_at_start};
 use crate::ring_handle::RingHandle;
 use crate::settings::{MysqlMode, MysqlSettings, Settings};
@@ -107,6 +108,7 @@ pub(crate) enum Child {
 #[derive(Clone)]
 struct Parts {
     mode: MysqlMode,
+    member: Member,
     ingest: watch::Receiver<IngestStatus>,
     figures: Arc<IngestFigures>,
     reports: watch::Receiver<WatchReport>,
@@ -282,6 +284,7 @@ impl MysqldTasks {
         Self {
             parts: Parts {
                 mode: settings.mode,
+                member: member.clone(),
                 ingest: ingest_status,
                 figures,
                 reports,
@@ -461,7 +464,9 @@ impl Parts {
             following: role
                 .as_ref()
                 .is_some_and(|role| role.state == RoleState::Following),
-            lag_ms: role.as_ref().and_then(|role| role.lag_ms),
+            lag_ms: role
+                .as_ref()
+                .and_then(|role| lag_ms(role.lag_ms, self.member.lacks_commits_for())),
             applied_total: role.as_ref().map_or(0, |role| role.applied_total),
             errant: role
                 .as_ref()

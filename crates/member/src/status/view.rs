@@ -366,7 +366,8 @@ pub struct MysqlView {
     /// [`Self::follows`] tells whether it is there.
     #[serde(default)]
     pub following: bool,
-    /// Milliseconds that what is applied is behind what the ring committed, while it follows.
+    /// Milliseconds that what is applied is behind what the ring committed, while it follows and that is known: what this member
+    /// has not received counts, as far as its leader tells of it.
     #[serde(default)]
     pub lag_ms: Option<u64>,
     /// Transactions of the ring's log that were applied to it since the process started.

@@ -154,7 +154,7 @@ impl Follower {
         }
     }
 
-    /// Milliseconds that the server is behind the ring, where that is known.
+    /// Milliseconds that the server is behind what this member has of the ring's log, where that is known.
     pub(super) fn lag_ms(&self) -> Option<u64> {
         let threads = self.native.borrow().lag_ms;
         threads.or_else(|| self.progress.lag_ms(StageName::Committed))

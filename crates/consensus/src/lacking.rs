@@ -1,0 +1,244 @@
+//! For how long this member has lacked what its leader says is committed. Entries come in a stream of their own, which stands still
+//! where the disk of the log is full and lags on a slow line, while heartbeats go on: what is committed here says nothing then of
+//! how old it is.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use raft_types::OpId;
+use tokio::time::Instant;
+
+/// What is told within this time counts as told at its beginning.
+const RESOLUTION: Duration = Duration::from_millis(10);
+/// How many moments are remembered. When there are more, neighbours become one, of which the earlier moment stays: what is said of a
+/// member that is far behind may be too much by one part in so many, and is never too little.
+const MOST: usize = 1024;
+const PART: u32 = 16;
+
+/// What leaders have said to be committed and this member does not have committed, and since when.
+#[derive(Debug)]
+pub(crate) struct Lacking {
+    /// What is told behind a silence of this length may have been committed when the silence began.
+    silence: Duration,
+    memory: Mutex<Memory>,
+}
+
+#[derive(Debug, Default)]
+struct Memory {
+    /// When a leader spoke last.
+    heard: Option<Instant>,
+    /// In the order of the log.
+    told: VecDeque<Told>,
+}
+
+/// Up to where a leader said that the log is committed.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    up_to: OpId,
+    /// When it was said; none where that was the first word, and it may have been so for any time.
+    since: Option<Instant>,
+    /// When the last of it was said.
+    until: Instant,
+}
+
+/// For how long a member has lacked what is committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// It has all that it was told of.
+    Nothing,
+    /// For this long.
+    For(Duration),
+    /// It lacks something, and nobody knows since when.
+    Unknown,
+}
+
+impl Lacking {
+    /// Of a member that has not heard a leader yet.
+    pub(crate) fn new(silence: Duration) -> Self {
+        Self {
+            silence,
+            memory: Mutex::default(),
+        }
+    }
+
+    /// A leader says up to where the log is committed, while it is committed up to `own` here.
+    pub(crate) fn told(&self, committed: Option<OpId>, own: Option<OpId>) {
+        self.lock()
+            .told(committed, own, Instant::now(), self.silence);
+    }
+
+    /// For how long this member, in which the log is committed up to `own`, has lacked what it was told of.
+    pub(crate) fn lack(&self, own: Option<OpId>) -> Lack {
+        self.lock().lack(own, Instant::now())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Memory> {
+        // Nothing that is done under this lock can break it.
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory {
+    fn told(
+        &mut self,
+        committed: Option<OpId>,
+        own: Option<OpId>,
+        now: Instant,
+        silence: Duration,
+    ) {
+        let before = self.heard.replace(now);
+        self.forget(own);
+        let Some(up_to) = committed.filter(|committed| own < Some(*committed)) else {
+            return;
+        };
+        if let Some(last) = self.told.back_mut() {
+            if last.up_to >= up_to {
+                return;
+            }
+            let fresh = |since: Instant| now.duration_since(since) < RESOLUTION;
+            if last.since.is_some_and(fresh) {
+                (last.up_to, last.until) = (up_to, now);
+                return;
+            }
+        }
+        let spoke_on = |before: &Instant| now.duration_since(*before) < silence;
+        let since = before.map(|before| if spoke_on(&before) { now } else { before });
+        if self.told.len() >= MOST {
+            self.thin_out(now);
+        }
+        let until = now;
+        self.told.push_back(Told {
+            up_to,
+            since,
+            until,
+        });
+    }
+
+    fn lack(&mut self, own: Option<OpId>, now: Instant) -> Lack {
+        self.forget(own);
+        match self.told.front().map(|first| first.since) {
+            None => Lack::Nothing,
+            Some(None) => Lack::Unknown,
+            Some(Some(since)) => Lack::For(now.duration_since(since)),
+        }
+    }
+
+    /// Op ids and not indexes are compared: what a repair of the quorum gave up is passed by what was committed behind it.
+    fn forget(&mut self, own: Option<OpId>) {
+        while self
+            .told
+            .front()
+            .is_some_and(|first| Some(first.up_to) <= own)
+        {
+            self.told.pop_front();
+        }
+    }
+
+    fn thin_out(&mut self, now: Instant) {
+        let mut thinned: VecDeque<Told> = VecDeque::with_capacity(MOST);
+        for told in self.told.drain(..) {
+            let before = thinned.back_mut().filter(|before| {
+                let near = |since| told.until - since <= now.duration_since(since) / PART;
+                before.since.is_some_and(near)
+            });
+            match before {
+                Some(before) => (before.up_to, before.until) = (told.up_to, told.until),
+                None => thinned.push_back(told),
+            }
+        }
+        self.told = thinned;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SILENCE: Duration = Duration::from_secs(2);
+    const HEARTBEAT: Duration = Duration::from_millis(500);
+
+    fn entry(index: u64) -> Option<OpId> {
+        Some(OpId::new(3, index))
+    }
+
+    /// A member that has heard its leader, and has the first entry.
+    fn in_the_ring() -> (Memory, Instant) {
+        let (mut memory, begun) = (Memory::default(), Instant::now());
+        memory.told(entry(0), entry(0), begun, SILENCE);
+        (memory, begun)
+    }
+
+    #[test]
+    fn heartbeats_with_a_growing_commit_and_no_entries_give_a_growing_lag() {
+        let (mut memory, begun) = in_the_ring();
+        assert_eq!(memory.lack(entry(0), begun), Lack::Nothing);
+        for beat in 1..100 {
+            let now = begun + HEARTBEAT * beat;
+            memory.told(entry(u64::from(beat) * 7), entry(0), now, SILENCE);
+            assert_eq!(
+                memory.lack(entry(0), now),
+                Lack::For(HEARTBEAT * (beat - 1))
+            );
+        }
+        let now = begun + HEARTBEAT * 99;
+        assert_eq!(memory.lack(entry(6), now), Lack::For(HEARTBEAT * 98));
+        // What came of it is not lacked any more, and the rest for less long.
+        assert_eq!(memory.lack(entry(7 * 98), now), Lack::For(Duration::ZERO));
+        assert_eq!(memory.lack(entry(7 * 99), now), Lack::Nothing);
+    }
+
+    #[test]
+    fn a_member_that_stays_behind_by_a_constant_time_says_that_time_and_never_less() {
+        let (mut memory, begun) = in_the_ring();
+        let step = Duration::from_millis(20);
+        let behind = 15_000_u32;
+        for at in 1..100_000_u32 {
+            let now = begun + step * at;
+            let own = entry(u64::from(at.saturating_sub(behind)));
+            memory.told(entry(at.into()), own, now, SILENCE);
+            let Lack::For(lack) = memory.lack(own, now) else {
+                panic!("something is lacked");
+            };
+            // The first of those that are lacked was told of this long ago.
+            let so = step * at.min(behind).saturating_sub(1);
+            assert!(lack >= so, "{at}: {lack:?} of {so:?}");
+            assert!(lack <= so + so / (PART - 1), "{at}: {lack:?} of {so:?}");
+            assert!(memory.told.len() <= MOST);
+        }
+    }
+
+    #[test]
+    fn what_is_told_behind_a_silence_may_have_been_committed_when_that_began() {
+        let begun = Instant::now();
+        let mut memory = Memory::default();
+        memory.told(entry(9), entry(4), begun, SILENCE);
+        assert_eq!(memory.lack(entry(4), begun), Lack::Unknown, "a start");
+        let later = begun + HEARTBEAT;
+        memory.told(entry(12), entry(4), later, SILENCE);
+        assert_eq!(memory.lack(entry(8), later), Lack::Unknown);
+        assert_eq!(memory.lack(entry(9), later), Lack::For(Duration::ZERO));
+        let away = later + SILENCE;
+        memory.told(entry(20), entry(12), away, SILENCE);
+        assert_eq!(memory.lack(entry(12), away), Lack::For(SILENCE));
+        assert_eq!(memory.lack(entry(20), away), Lack::Nothing);
+    }
+
+    #[test]
+    fn what_a_repair_gave_up_is_not_lacked_behind_it() {
+        let (mut memory, begun) = in_the_ring();
+        memory.told(entry(100), entry(50), begun, SILENCE);
+        let repaired = Some(OpId::new(1003, 51));
+        assert_eq!(memory.lack(repaired, begun + HEARTBEAT), Lack::Nothing);
+    }
+
+    #[test]
+    fn what_is_told_out_of_order_changes_nothing() {
+        let (mut memory, begun) = in_the_ring();
+        memory.told(entry(9), entry(0), begun, SILENCE);
+        let later = begun + HEARTBEAT;
+        memory.told(entry(5), entry(0), later, SILENCE);
+        memory.told(None, entry(0), later, SILENCE);
+        assert_eq!(memory.lack(entry(5), later), Lack::For(HEARTBEAT));
+    }
+}

@@ -1,0 +1,36 @@
+//! How far a mysqld that follows is behind the ring. Pure.
+
+use std::time::Duration;
+
+/// Milliseconds that a mysqld is behind what the ring has committed: behind what this member has of it (`applied_ms`), or for as long
+/// as this member has lacked the rest (`lacks`), whichever is longer. Nobody who lacks nothing of a log is up to date with a ring of
+/// which nothing is heard; who is behind that log is at least so far behind the ring.
+pub(crate) fn lag_ms(applied_ms: Option<u64>, lacks: Option<Duration>) -> Option<u64> {
+    let applied = applied_ms?;
+    match lacks {
+        Some(lacks) => Some(applied.max(u64::try_from(lacks.as_millis()).unwrap_or(u64::MAX))),
+        None => Some(applied).filter(|applied| *applied > 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_applied_all_of_a_log_that_lacks_entries_is_behind() {
+        let lacks = |ms| Some(Duration::from_millis(ms));
+        let table = [
+            (Some(0), lacks(0), Some(0)),
+            (Some(0), lacks(31_000), Some(31_000)),
+            (Some(700), lacks(40), Some(700)),
+            (Some(700), None, Some(700)),
+            (Some(0), None, None),
+            (None, lacks(31_000), None),
+            (None, None, None),
+        ];
+        for (applied, lacks, expected) in table {
+            assert_eq!(lag_ms(applied, lacks), expected, "{applied:?} {lacks:?}");
+        }
+    }
+}
