@@ -14,6 +14,7 @@ mod failing_log;
 mod forgotten_lease;
 mod formats;
 mod history;
+mod lacking;
 mod leader_crash;
 mod lost_quorum;
 mod no_membership_without_the_barrier;
