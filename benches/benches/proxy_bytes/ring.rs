@@ -241,14 +241,13 @@ async fn start(
     .await?;
     let inbound = member.inbound();
     local.attach(inbound.clone());
-    let records = Arc::new(move |member| inbound.record(member));
+    routes.know_the_ring(Arc::new(move |member| inbound.record(member)));
     let relay = Relay::new(
         id,
         log,
         network.clone(),
         network.clone(),
         routes.clone(),
-        records,
     );
     local.send_on_by(Arc::new(relay));
     Ok(Node {

@@ -18,6 +18,10 @@ struct Disk {
 }
 
 impl LogIntake for Disk {
+    fn has(&self, _: OpId) -> bool {
+        false
+    }
+
     fn room(&self, _: u64) -> LogRoom {
         let free = self.free.load(Ordering::Relaxed);
         LogRoom {

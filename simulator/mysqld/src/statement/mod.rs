@@ -103,7 +103,7 @@ pub(crate) enum Look {
 }
 
 /// A characteristic piece of each.
-const LOOKS: [(&str, Look); 25] = [
+const LOOKS: [(&str, Look); 27] = [
     (
         "performance_schema.user_variables_by_thread",
         Look::SemiSyncDumps,
