@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use raft_types::MemberKind::Database;
-use raft_types::{LogIntake, LogRoom, WaitingForLog};
+use raft_types::{LogIntake, LogRoom, OpId, WaitingForLog};
 
 use crate::support::ring::{Ring, within};
 
