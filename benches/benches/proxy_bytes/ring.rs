@@ -242,13 +242,7 @@ async fn start(
     let inbound = member.inbound();
     local.attach(inbound.clone());
     routes.know_the_ring(Arc::new(move |member| inbound.record(member)));
-    let relay = Relay::new(
-        id,
-        log,
-        network.clone(),
-        network.clone(),
-        routes.clone(),
-    );
+    let relay = Relay::new(id, log, network.clone(), network.clone(), routes.clone());
     local.send_on_by(Arc::new(relay));
     Ok(Node {
         member,

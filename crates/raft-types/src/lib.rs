@@ -1,12 +1,14 @@
 //! The vocabulary that every other crate shares: who a member is, what an entry carries, and how
 //! openraft is parameterised. It imports none of the other crates and does no input or output.
 
+mod address;
 mod entry;
 mod format;
 mod ids;
 mod log;
 mod member_record;
 
+pub use crate::address::{AddressMistake, host_and_port};
 pub use crate::entry::{
     AppEntry, AssemblyError, CommittedLeaderId, Entry, EntryPayload, LogId, MAX_MESSAGE_BYTES,
     MAX_TRANSACTION_BYTES, Membership, MembershipPayload, PayloadAssembly, PayloadChecksumError,

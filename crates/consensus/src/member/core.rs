@@ -29,6 +29,7 @@ use crate::reconfiguration::pinned_primary::Primacy;
 use crate::reconfiguration::{membership_step, pinned_primary};
 use crate::ring_view::RingView;
 use crate::state_machine::CommitMark;
+use crate::transfer::failed_targets::FailedTargets;
 use crate::transfer::mysqld::{DatabaseSlot, WriterSlot};
 
 /// A leader that is not heard for so many leases is not named any more.
@@ -61,6 +62,7 @@ pub(crate) struct MemberCore {
     pub(crate) failed: OnceLock<Fault>,
     pub(crate) tenure: Tenure,
     started_transfer: Mutex<Option<StartedTransfer>>,
+    pub(crate) failed_targets: FailedTargets,
     /// Held by whoever changes the members, the quorum or the leader, from its decision to the end of its act.
     pub(crate) reconfiguration_lock: AsyncMutex<()>,
     /// Wakes the observer when a transfer starts.
@@ -99,6 +101,7 @@ impl MemberCore {
             reconfiguration_lock: AsyncMutex::new(()),
             failed: OnceLock::new(),
             started_transfer: Mutex::new(None),
+            failed_targets: FailedTargets::default(),
             transfer_started: Notify::new(),
             arrived: Notify::new(),
             writer: WriterSlot::default(),

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use raft_types::{FilePart, FormatRange, MemberId, MemberRecord, Membership, OpId, TypeConfig};
 use thiserror::Error;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::calls::DatabaseState;
 use crate::calls::{Answer, CallError, Question};
@@ -164,7 +165,8 @@ impl Member {
         let core = &self.0.core;
         let mut said = fitness::ask(core, &self.0.calls, &core.ring_view()).await;
         let view = core.ring_view();
-        let target = target::choose(&view, &core.rules(), core.timers.lease, &[], &said)?;
+        let failed = core.failed_targets.standings(Instant::now());
+        let target = target::choose(&view, &core.rules(), core.timers.lease, &failed, &said)?;
         Ok((target, said.remove(&target)))
     }
 

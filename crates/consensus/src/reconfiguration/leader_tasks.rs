@@ -25,6 +25,7 @@ use crate::reconfiguration::promotion::PromotionCause;
 use crate::reconfiguration::scheduled_switchover::{ScheduledSwitchover, Turn};
 use crate::reconfiguration::{pause, promotion, scheduled_switchover};
 use crate::ring_view::RingView;
+use crate::transfer::failed_targets::{Standing, Standings};
 use crate::transfer::fitness::{Asking, DatabaseStates};
 use crate::transfer::leadership_transfer::{TransferOutcome, transfer, wait_for_the_log};
 use crate::transfer::{fitness, leadership_transfer, target};
@@ -65,6 +66,8 @@ pub(crate) enum NextTask {
     MoveAndTransfer { next: VoterSets, to: MemberId },
     /// Give the leadership to this member.
     Transfer(MemberId),
+    /// This member did not take it the last time: find out whether it would be elected.
+    MockElection(MemberId),
     /// The time of the pause is over.
     EndPause,
     /// The time of a scheduled switchover has come.
@@ -78,12 +81,12 @@ pub(crate) enum NextTask {
 }
 
 /// What the leader of this view should do, with what the databases and the members say of themselves. Transfer targets in `failed`
-/// come last.
+/// come last, and not all of them are tried.
 pub(crate) fn decide(
     view: &RingView,
     rules: &RingRules,
     lease: Duration,
-    failed: &[MemberId],
+    failed: &Standings,
     said: &DatabaseStates,
     programs: &Programs,
     now: UnixSeconds,
@@ -101,7 +104,7 @@ fn look_after_quorum(
     view: &RingView,
     rules: &RingRules,
     lease: Duration,
-    failed: &[MemberId],
+    failed: &Standings,
     said: &DatabaseStates,
     now: UnixSeconds,
 ) -> NextTask {
@@ -139,6 +142,11 @@ fn look_after_quorum(
         Ok(target) => target,
         Err(why) => return settle(NextTask::Wait(why)),
     };
+    match failed.get(&target) {
+        Some(Standing::Held(why)) => return settle(NextTask::Wait(why.clone())),
+        Some(Standing::ToBeTested) => return settle(NextTask::MockElection(target)),
+        Some(Standing::ComesLast) | None => {}
+    }
     let there = view.member(target).map(|target| &target.record.region);
     match plan(rules, view, there.unwrap_or(home), lease) {
         QuorumPlan::Step { next } if is_last_step(view, &next, target, lease) => {
@@ -275,11 +283,15 @@ async fn look_after(
         let (view, lease) = (core.ring_view(), core.timers.lease);
         let rules = core.rules();
         let programs = core.formats.programs(core.id);
+        let mut standings = core.failed_targets.standings(Instant::now());
+        for id in &failed {
+            standings.entry(*id).or_insert(Standing::ComesLast);
+        }
         let next = decide(
             &view,
             &rules,
             lease,
-            &failed,
+            &standings,
             &states.borrow_and_update(),
             &programs,
             pause::now(),
@@ -329,6 +341,16 @@ async fn look_after(
                     drop(reconfiguration_lock);
                     tokio::time::sleep(core.timers.heartbeat / 4).await;
                 }
+            }
+            NextTask::MockElection(to) => {
+                drop(reconfiguration_lock);
+                let lost = match promotion::mock_election(core, calls, to).await {
+                    Ok(election) => (!election.is_won()).then(|| election.to_string()),
+                    Err(refusal) => Some(refusal.to_string()),
+                };
+                let pause = core.timers.longest_election();
+                let targets = &core.failed_targets;
+                targets.tested(to, lost, pause, Instant::now());
             }
             NextTask::RaiseFormat(to) => {
                 if let Err(why) = formats::raise(core, to).await {
@@ -492,7 +514,7 @@ mod tests {
             &ring.view(),
             &RingRules::default(),
             LEASE,
-            &[],
+            &Standings::new(),
             &DatabaseStates::new(),
             &Programs::new(),
             NOW,
@@ -509,7 +531,8 @@ mod tests {
             let view = ring.view();
             let all = view.members.iter().map(|peer| (peer.id, speaks.clone()));
             let (rules, nobody) = (RingRules::default(), DatabaseStates::new());
-            decide(&view, &rules, LEASE, &[], &nobody, &all.collect(), NOW)
+            let failed = Standings::new();
+            decide(&view, &rules, LEASE, &failed, &nobody, &all.collect(), NOW)
         };
         assert_eq!(next(&ring()), NextTask::RaiseFormat(FormatVersion(2)));
         let moves = next(&ring().with_sets(&[&[4, 5, 6]]));
@@ -538,6 +561,28 @@ mod tests {
             next_task(&ring().led_by(2)),
             NextTask::Transfer(MemberId(1))
         );
+    }
+
+    #[test]
+    fn who_did_not_take_the_leadership_gets_it_again_behind_a_mock_election_where_nobody_else_is() {
+        let next = |ring: &Ring, standing: Standing| {
+            let failed = Standings::from([(MemberId(1), standing)]);
+            let (rules, nobody) = (RingRules::default(), DatabaseStates::new());
+            let (view, programs) = (ring.view(), Programs::new());
+            decide(&view, &rules, LEASE, &failed, &nobody, &programs, NOW)
+        };
+        let held = || Standing::Held("it would not be elected".to_owned());
+        let one = Ring::new("a: 1d 2w 3w").with_sets(&[&[1, 2, 3]]).led_by(2);
+        let gets_it = NextTask::Transfer(MemberId(1));
+        assert_eq!(next(&one, Standing::ComesLast), gets_it);
+        let is_tested = NextTask::MockElection(MemberId(1));
+        assert_eq!(next(&one, Standing::ToBeTested), is_tested);
+        let waits = NextTask::Wait("it would not be elected".to_owned());
+        assert_eq!(next(&one, held()), waits);
+        let two = Ring::new("a: 1d 2w 3d").with_sets(&[&[1, 2, 3]]).led_by(2);
+        for standing in [Standing::ComesLast, Standing::ToBeTested, held()] {
+            assert_eq!(next(&two, standing), NextTask::Transfer(MemberId(3)));
+        }
     }
 
     fn paused(ring: &Ring, primary: u64, until: Option<u64>) -> Ring {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use raft_types::{MemberId, MemberRecord, OpId, Region};
+use raft_types::{MemberId, MemberRecord, OpId, Region, host_and_port};
 use serde::{Deserialize, Serialize};
 
 use crate::history::{HistoryEvent, Named};
@@ -122,11 +122,7 @@ fn check_words(
     id: MemberId,
     record: &MemberRecord,
 ) -> Result<(), ReconfigurationError> {
-    let port = record
-        .address
-        .rsplit_once(':')
-        .filter(|(host, _)| !host.is_empty());
-    if !port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0)) {
+    if !host_and_port(&record.address).is_ok_and(|(_, port)| port > 0) {
         return Err(ReconfigurationError::NotAnAddress(record.address.clone()));
     }
     if record.name.trim().is_empty() {
@@ -374,6 +370,14 @@ mod tests {
                 "member 3 has the same address",
             ),
             (2, address("host3"), &[], "`host3` is not an address"),
+            (2, address("host3:0"), &[], "`host3:0` is not an address"),
+            (
+                2,
+                address("2001:db8::12:7432"),
+                &[],
+                "`2001:db8::12:7432` is not an address",
+            ),
+            (2, address("[2001:db8::12]:7432"), &[], ""),
             (
                 2,
                 RecordChange {

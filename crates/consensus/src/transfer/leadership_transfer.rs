@@ -1,15 +1,20 @@
 //! Giving the leadership to a named member. The engine's own transfer has no cancel and no deadline,
 //! and accepts targets that can never lead; so the target is checked first, the outcome is watched,
-//! and when nobody takes over in time other voters are asked to campaign.
+//! and when nobody takes over in time other voters are asked to campaign. Where that comes to nothing either, the old leader
+//! campaigns itself: the target may have gone on to the next term without being able to ask it for its vote.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use raft_types::MemberId;
+use openraft::impls::leader_id_std::LeaderId;
+use openraft::raft::VoteRequest;
+use openraft::vote::{RaftLeaderId, RaftVote};
+use raft_types::{MemberId, TypeConfig, Vote};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::time::Instant;
 
+use crate::calls::inbound::raft_fault;
 use crate::calls::{MemberCalls, Question};
 use crate::engine;
 use crate::engine::{Fault, RoleSnapshot};
@@ -45,9 +50,9 @@ pub enum TransferError {
     /// A check before the transfer failed; nothing was changed.
     #[error(transparent)]
     Refused(#[from] TransferRefusal),
-    /// Nobody leads yet. Other voters are asked to campaign until somebody does.
+    /// Nobody leads yet. Other voters are asked to campaign until somebody does, and the old leader campaigns, too.
     #[error(
-        "no member took over the leadership from member {from} within {waited:?}; other voters are being asked to campaign"
+        "no member took over the leadership from member {from} within {waited:?}; other voters are asked to campaign, and it does so itself"
     )]
     NobodyLeads {
         /// The member that gave it up.
@@ -232,7 +237,7 @@ pub(crate) async fn transfer(
     }
 }
 
-/// Asks one voter after the other to campaign until somebody leads a later term.
+/// Asks one voter after the other to campaign, and campaigns itself where none of them is elected, until somebody leads a later term.
 async fn help_out(
     core: Arc<MemberCore>,
     calls: Arc<dyn MemberCalls>,
@@ -241,6 +246,12 @@ async fn help_out(
 ) {
     let patience = core.timers.longest_election();
     let first = tokio::time::timeout(patience, next_leader(&core, term)).await;
+    match &first {
+        Ok(Ok((leader, _))) if *leader == failed => core.failed_targets.took_over(failed),
+        Ok(Err(_)) => {}
+        // The next leader may be one that would give it to the same one, and this one after that.
+        Ok(Ok(_)) | Err(_) => core.failed_targets.failed(failed, patience, Instant::now()),
+    }
     if first.is_ok() {
         return;
     }
@@ -262,9 +273,39 @@ async fn help_out(
                 return;
             }
         }
-        // A ring of one voter has nobody to ask.
-        tokio::time::sleep(core.timers.heartbeat).await;
+        if let Err(fault) = campaign_again(&core, term, failed).await {
+            tracing::warn!(%fault, "the old leader does not campaign");
+        }
+        let wait = core.timers.heartbeat;
+        if tokio::time::timeout(wait, next_leader(&core, term))
+            .await
+            .is_ok()
+        {
+            return;
+        }
     }
+}
+
+/// Steps down and campaigns, as the old leader of `term`. The engine has no way back from a transfer, and no leader campaigns: so this
+/// member votes for the target in the next term first, as it would have done if that one had been able to ask. The campaign begins with
+/// a pre-vote, so that it disturbs nobody who was elected meanwhile.
+async fn campaign_again(core: &MemberCore, term: Term, target: MemberId) -> Result<(), Fault> {
+    if core.campaigning.gate.stays_out().is_some() {
+        return Ok(());
+    }
+    if engine::role(&core.raft).term == term {
+        tracing::warn!(%target, "nobody leads after a transfer, whoever was asked; the old leader campaigns itself");
+        let end = engine::progress(&core.raft).last_log;
+        let id = LeaderId::new(term.0 + 1, target);
+        let request = VoteRequest::<TypeConfig> {
+            vote: <Vote as RaftVote>::from_leader_id(id, false),
+            last_log_id: end.map(Into::into),
+            // It has ended its own lease.
+            leadership_transfer: true,
+        };
+        core.raft.vote(request).await.map_err(raft_fault)?;
+    }
+    core.raft.trigger().elect(true).await.map_err(Fault::from)
 }
 
 /// Waits until somebody leads a term after `term`.

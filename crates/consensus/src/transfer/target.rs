@@ -6,6 +6,7 @@ use raft_types::{MemberId, MemberKind};
 
 use crate::quorum::{QuorumPlan, RingRules, is_near, plan};
 use crate::ring_view::{RingMember, RingView};
+use crate::transfer::failed_targets::Standings;
 use crate::transfer::fitness::{DatabaseStates, Fitness, SOON_THERE};
 
 /// Chooses the target: a voting database member that answers, whose log is caught up, and in whose region commits are possible.
@@ -23,7 +24,7 @@ pub(crate) fn choose(
     view: &RingView,
     rules: &RingRules,
     lease: Duration,
-    failed: &[MemberId],
+    failed: &Standings,
     databases_say: &DatabaseStates,
 ) -> Result<MemberId, String> {
     let own_region = view.member(view.own).map(|own| &own.record.region);
@@ -45,7 +46,7 @@ pub(crate) fn choose(
         let state = databases_say.get(&peer.id);
         let lacks = state.and_then(|state| state.behind).unwrap_or(0);
         (
-            failed.contains(&peer.id),
+            failed.contains_key(&peer.id),
             Fitness::of(state),
             record.priority == 0,
             !peer.voter,
@@ -131,9 +132,11 @@ mod tests {
     use crate::calls::DatabaseState;
     use crate::ring_view::tests::LEASE;
     use crate::ring_view::tests::Ring;
+    use crate::transfer::failed_targets::Standing;
 
     fn chosen(ring: &Ring, rules: &RingRules, failed: &[u64]) -> Result<u64, String> {
-        let failed: Vec<MemberId> = failed.iter().copied().map(MemberId).collect();
+        let last = |id: &u64| (MemberId(*id), Standing::ComesLast);
+        let failed = failed.iter().map(last).collect();
         choose(&ring.view(), rules, LEASE, &failed, &DatabaseStates::new()).map(|target| target.0)
     }
 
@@ -229,7 +232,8 @@ mod tests {
                 .into_iter()
                 .map(|(id, state)| (MemberId(id), state))
                 .collect();
-            let target = choose(&ring.view(), &RingRules::default(), LEASE, &[], &said);
+            let nobody = Standings::new();
+            let target = choose(&ring.view(), &RingRules::default(), LEASE, &nobody, &said);
             assert_eq!(target, Ok(MemberId(expected)), "{what}");
         }
     }

@@ -1,10 +1,15 @@
 //! Leadership goes to a named member; when that one cannot take it, the ring finds its way out.
 
-use consensus::{Leadership, NotServing, TransferError, TransferOutcome, TransferRefusal};
-use raft_types::MemberId;
-use raft_types::MemberKind::Database;
+use std::time::Duration;
 
-use crate::support::ring::{Ring, leadership_is, within};
+use consensus::{
+    LeaderTask, Leadership, NotServing, RecordChange, TransferError, TransferOutcome,
+    TransferRefusal,
+};
+use raft_types::MemberId;
+use raft_types::MemberKind::{Database, Witness};
+
+use crate::support::ring::{PATIENCE, Ring, leadership_is, within};
 
 #[tokio::test]
 async fn the_named_member_leads() {
@@ -110,4 +115,71 @@ async fn voters_that_do_not_campaign_by_themselves_are_asked_to() {
     ring.board.heal();
     let last = ring.commit("after").await;
     ring.committed_everywhere(last).await;
+}
+
+/// The only database member does not find these members any more, which hear it nevertheless. Waits until one of them leads, has given
+/// the leadership to it in vain, and knows that this would come to nothing once more.
+async fn led_without_the_database(ring: &Ring, lost: &[MemberId]) -> MemberId {
+    for witness in lost {
+        ring.board.lose(DATABASE, *witness);
+    }
+    within("a witness that waits", async {
+        loop {
+            for witness in lost {
+                let task = ring.member(*witness).status().leader_task;
+                if let Some(LeaderTask::Waiting { why }) = task
+                    && why.contains("would not be elected")
+                {
+                    return *witness;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+}
+
+const DATABASE: MemberId = MemberId(1);
+
+/// That one leads on, takes changes, and gives the leadership away when the way is mended.
+async fn leads_on_until_the_way_is_mended(ring: &Ring, witness: MemberId) {
+    let (leader, term) = ring.serving().await;
+    assert_eq!(leader, witness);
+    let change = RecordChange {
+        priority: Some(7),
+        ..RecordChange::default()
+    };
+    let member = ring.member(witness);
+    let changed = member.update_member(DATABASE, &change, false, "anna");
+    within("the change", changed).await.unwrap();
+    tokio::time::sleep(PATIENCE).await;
+    assert_eq!(ring.serving().await, (leader, term), "they take turns");
+    ring.board.heal();
+    within("the database member leads", async {
+        while ring.serving().await.0 != DATABASE {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    ring.commit("after").await;
+}
+
+/// It goes on to the next term, and cannot ask the one member whose vote it lacks: which is the old leader, and nobody else is there.
+#[tokio::test(start_paused = true)]
+async fn an_old_leader_leads_again_where_its_target_does_not_find_it() {
+    let mut ring = Ring::of(&[Database, Witness, Witness]).await;
+    let last = ring.commit("before").await;
+    ring.committed_everywhere(last).await;
+    ring.crash(MemberId(3)).await;
+    let witness = led_without_the_database(&ring, &[MemberId(2)]).await;
+    leads_on_until_the_way_is_mended(&ring, witness).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_witnesses_do_not_take_turns_at_giving_the_leadership_away_in_vain() {
+    let ring = Ring::of(&[Database, Witness, Witness]).await;
+    let last = ring.commit("before").await;
+    ring.committed_everywhere(last).await;
+    let witness = led_without_the_database(&ring, &[MemberId(2), MemberId(3)]).await;
+    leads_on_until_the_way_is_mended(&ring, witness).await;
 }

@@ -34,6 +34,8 @@ struct Lines {
     /// Requests with entries that went out.
     requests: BTreeMap<Link, u64>,
     campaigns_asked: Vec<MemberId>,
+    /// Directed: the caller does not find the other, whose own calls it answers.
+    lost: BTreeSet<Link>,
     /// Directed: the other's address refuses the caller, whether anything listens there or not.
     refused: BTreeSet<Link>,
 }
@@ -112,9 +114,15 @@ impl Switchboard {
         self.lines().cut.insert(Link { from, to });
     }
 
+    /// One member does not find another one any more, as by a wrong address of it; what that one asks, it answers.
+    pub(crate) fn lose(&self, from: MemberId, to: MemberId) {
+        self.lines().lost.insert(Link { from, to });
+    }
+
     /// Mends all lines.
     pub(crate) fn heal(&self) {
         self.lines().cut.clear();
+        self.lines().lost.clear();
     }
 
     /// Whom members asked to campaign.
@@ -145,7 +153,7 @@ impl Switchboard {
     /// The other end as it is now; none where the line is cut.
     fn far_end(&self, link: Link) -> Option<Option<(Inbound, MemoryDisk)>> {
         let lines = self.lines();
-        let open = !lines.cut.contains(&link);
+        let open = !lines.cut.contains(&link) && !lines.lost.contains(&link);
         open.then(|| lines.members.get(&link.to).cloned())
     }
 
@@ -160,7 +168,7 @@ impl Switchboard {
             if !asked.request.entries.is_empty() {
                 *self.lines().requests.entry(link).or_default() += 1;
             }
-            let lost = self.is_cut(link);
+            let lost = self.far_end(link).is_none();
             let at = Instant::now() + self.distance(link);
             async move {
                 sleep_until(at).await;

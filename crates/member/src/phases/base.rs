@@ -58,7 +58,10 @@ impl Base {
         let region = self.settings.own.region.clone();
         let far = self.settings.regions.far.clone();
         let spill = self.spill.clone();
-        GrpcNetworkFactory::across_regions(book, tls, self.transport, region, far, spill)
+        let network =
+            GrpcNetworkFactory::across_regions(book, tls, self.transport, region, far, spill);
+        let members = self.settings.members.iter();
+        network.also_at(members.map(|one| (one.id, one.address.clone())).collect())
     }
 
     /// Ends everything, the engine before the log, and frees the data directory.

@@ -266,7 +266,9 @@ mod tests {
         let (_, block) = section.split_once("```sql\n").unwrap();
         let (block, _) = block.split_once("```").unwrap();
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let mut statements = vec!["CREATE USER witness@localhost IDENTIFIED BY '…'".to_owned()];
+        let mut statements = vec![
+            "CREATE USER witness@localhost IDENTIFIED BY '…' PASSWORD EXPIRE NEVER".to_owned(),
+        ];
         statements.extend(native_grants("witness@localhost"));
         let statements: String = statements
             .iter()

@@ -75,6 +75,14 @@ impl GrpcNetworkFactory {
         Self(Arc::new(Peers::new(book, None, config, far, Some(streams))))
     }
 
+    /// Says where members are as this one's configuration has it: they are called there, too, where nobody answers at the address that
+    /// the ring's log has. Said once, before the first call.
+    #[must_use]
+    pub fn also_at(self, addresses: BTreeMap<MemberId, String>) -> Self {
+        self.0.also_at(addresses);
+        self
+    }
+
     /// What was sent to each member so far.
     pub fn link_bytes(&self) -> BTreeMap<MemberId, LinkBytes> {
         self.0.link_bytes()
@@ -135,9 +143,13 @@ impl MemberCalls for GrpcNetworkFactory {
                 .map_err(|error| CallError(error.to_string()))?;
             let request = peer.sealed(wire::question(&question));
             match tokio::time::timeout(deadline, client.ask(request)).await {
-                Ok(Ok(response)) => wire::answer_from(response.get_ref())
-                    .map_err(|error| CallError(error.to_string())),
+                Ok(Ok(response)) => {
+                    peer.is_there();
+                    wire::answer_from(response.get_ref())
+                        .map_err(|error| CallError(error.to_string()))
+                }
                 Ok(Err(status)) if is_refusal(&status) => {
+                    peer.is_there();
                     Err(CallError(status.message().to_owned()))
                 }
                 Ok(Err(status)) => Err(CallError(peer.failed(&status))),
@@ -149,12 +161,12 @@ impl MemberCalls for GrpcNetworkFactory {
 
     fn knock<'a>(
         &'a self,
-        _: MemberId,
+        id: MemberId,
         record: &'a MemberRecord,
         deadline: Duration,
     ) -> BoxFuture<'a, Knock> {
         async move {
-            let knocking = self.0.knock(&record.address);
+            let knocking = self.0.knock(id, record);
             let knocked = tokio::time::timeout(deadline, knocking);
             knocked.await.unwrap_or(Knock::Silent)
         }

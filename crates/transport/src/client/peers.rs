@@ -1,17 +1,22 @@
 //! The members that are called: each with its two connections, and what was wrong with it last. Calls
 //! to one member share its connections, whoever makes them.
+//!
+//! A member is called at the address that the ring's log has of it. Where that comes to nothing for a while, and this member's
+//! configuration has another one, it is called there, and so on in turns until one of the two answers, which then stays. Only a leader
+//! can write a new address into the log, and members that have all moved would never elect one otherwise. A host that is another
+//! member's by now does not do for it: an envelope says whom it is for.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, iter};
 
 use consensus::{Envelope, IdentityBook, Knock, Party};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
-use raft_types::{MemberId, MemberRecord, Region};
+use raft_types::{MemberId, MemberRecord};
 use thiserror::Error;
 use tonic::codegen::Service;
 use tonic::codegen::http::Uri;
@@ -39,6 +44,8 @@ pub(crate) struct Peers {
     far: Option<Far>,
     /// In the place of the system's sockets.
     streams: Option<Arc<dyn Streams>>,
+    /// Where members are as this one's configuration has it. Said once.
+    configured: OnceLock<BTreeMap<MemberId, String>>,
     known: Mutex<BTreeMap<MemberId, Arc<Peer>>>,
     counters: Mutex<BTreeMap<MemberId, Arc<LinkCounters>>>,
 }
@@ -57,9 +64,15 @@ impl Peers {
             config,
             far,
             streams,
+            configured: OnceLock::new(),
             known: Mutex::default(),
             counters: Mutex::default(),
         }
+    }
+
+    /// Says where members are as this one's configuration has it.
+    pub(crate) fn also_at(&self, addresses: BTreeMap<MemberId, String>) {
+        let _ = self.configured.set(addresses);
     }
 
     /// The member as its record has it; a changed record makes it anew.
@@ -68,20 +81,62 @@ impl Peers {
         if let Some(peer) = known.get(&id)
             && peer.is(record)
         {
-            return peer.clone();
+            let peer = peer.clone();
+            return self.where_it_answers(&mut known, peer);
         }
-        let peer = Arc::new(self.connect(id, record));
+        // A member that was found elsewhere is there still, whatever the ring's log has now.
+        let configured = self.configured_elsewhere(id, record);
+        let before = known.get(&id).filter(|before| before.is_found_elsewhere());
+        let found = configured.filter(|at| before.is_some_and(|before| before.address == **at));
+        let address = found.unwrap_or(&record.address);
+        let peer = Arc::new(self.connect(id, record, address, Arc::default()));
         known.insert(id, peer.clone());
         peer
     }
 
     /// The member by the newest record that anybody has called it by.
     pub(crate) fn newest(&self, id: MemberId) -> Option<Arc<Peer>> {
-        self.lock().get(&id).cloned()
+        let mut known = self.lock();
+        let peer = known.get(&id).cloned()?;
+        Some(self.where_it_answers(&mut known, peer))
+    }
+
+    /// The same member, at its other address where it has one and this one has come to nothing for a while.
+    fn where_it_answers(
+        &self,
+        known: &mut BTreeMap<MemberId, Arc<Peer>>,
+        peer: Arc<Peer>,
+    ) -> Arc<Peer> {
+        let id = peer.id();
+        let Some(configured) = self.configured_elsewhere(id, &peer.record) else {
+            return peer;
+        };
+        if !peer.is_given_up(Instant::now()) {
+            return peer;
+        }
+        let other = match peer.address == peer.record.address {
+            true => configured,
+            false => &peer.record.address,
+        };
+        let next = Arc::new(self.connect(id, &peer.record, other, peer.troubles.clone()));
+        known.insert(id, next.clone());
+        next
+    }
+
+    /// Where this member's configuration has another one, if that is not where the ring's log has it.
+    fn configured_elsewhere(&self, id: MemberId, record: &MemberRecord) -> Option<&String> {
+        let configured = self.configured.get()?.get(&id)?;
+        (*configured != record.address).then_some(configured)
     }
 
     /// Connections come up with the first call on them.
-    fn connect(&self, id: MemberId, record: &MemberRecord) -> Peer {
+    fn connect(
+        &self,
+        id: MemberId,
+        record: &MemberRecord,
+        address: &str,
+        troubles: Arc<Troubles>,
+    ) -> Peer {
         let far = self.far.as_ref();
         let line = far.and_then(|far| far.line(record));
         let connector = |line: Option<FarLine>| Connector {
@@ -89,8 +144,7 @@ impl Peers {
             line,
             streams: self.streams.clone(),
         };
-        let connect =
-            |connector| lazy(&record.address, connector, &self.config).map(RaftClient::new);
+        let connect = |connector| lazy(address, connector, &self.config).map(RaftClient::new);
         let for_entries = connector(line.as_ref().map(FarLine::for_entries));
         Peer {
             own: self.book.clone(),
@@ -99,22 +153,34 @@ impl Peers {
                 member: id,
                 incarnation: record.incarnation,
             },
-            address: record.address.clone(),
+            record: record.clone(),
+            address: address.to_owned(),
             bulk: connect(for_entries.clone()),
             for_entries,
             urgent: connect(connector(line)),
             knows_stripes: AtomicBool::new(true),
             packer: far.and_then(|far| far.packer(record)),
-            region: record.region.clone(),
             counters: self.counters().entry(id).or_default().clone(),
             proxy_line: ProxyLine::default(),
-            troubled: AtomicBool::new(false),
-            trouble: Mutex::default(),
+            fails_since: Mutex::default(),
+            troubles,
         }
     }
 
-    /// Whether anything listens at an address.
-    pub(crate) async fn knock(&self, address: &str) -> Knock {
+    /// Whether anything listens where a member may be. Each of its addresses has to refuse, as those of a name.
+    pub(crate) async fn knock(&self, id: MemberId, record: &MemberRecord) -> Knock {
+        let mut knocked = Knock::Silent;
+        let configured = self.configured_elsewhere(id, record);
+        for address in iter::once(&record.address).chain(configured) {
+            match self.knock_at(address).await {
+                Knock::Refused => knocked = Knock::Refused,
+                answer => return answer,
+            }
+        }
+        knocked
+    }
+
+    async fn knock_at(&self, address: &str) -> Knock {
         match &self.streams {
             Some(streams) => {
                 knocked(streams.connect(address, None).await.err()).unwrap_or(Knock::Silent)
@@ -145,7 +211,7 @@ impl Peers {
         let known = self.lock();
         let troubled = known
             .iter()
-            .filter_map(|(id, peer)| Some((*id, peer.trouble()?)));
+            .filter_map(|(id, peer)| Some((*id, peer.troubles.view()?)));
         troubled.collect()
     }
 
@@ -159,8 +225,10 @@ pub(crate) struct Peer {
     own: Arc<IdentityBook>,
     pub(crate) config: TransportConfig,
     to: Party,
+    /// As the ring's log has it.
+    record: MemberRecord,
+    /// Where it is called, which may be another address.
     address: String,
-    region: Region,
     /// The connection that entries go over.
     bulk: Result<RaftClient<Channel>, AddressError>,
     /// Heartbeats, votes, transfers: never behind entries.
@@ -174,15 +242,17 @@ pub(crate) struct Peer {
     pub(crate) counters: Arc<LinkCounters>,
     /// What it sends on for this member.
     pub(crate) proxy_line: ProxyLine,
-    troubled: AtomicBool,
-    trouble: Mutex<Option<Trouble>>,
+    /// Since when no call at this address was answered.
+    fails_since: Mutex<Option<Instant>>,
+    /// At whichever address.
+    troubles: Arc<Troubles>,
 }
 
 impl Peer {
     fn is(&self, record: &MemberRecord) -> bool {
-        self.address == record.address
-            && self.to.incarnation == record.incarnation
-            && self.region == record.region
+        self.record.address == record.address
+            && self.record.incarnation == record.incarnation
+            && self.record.region == record.region
     }
 
     /// What packs the payloads of entries for it.
@@ -247,18 +317,43 @@ impl Peer {
 
     /// Notes that the member answered.
     pub(crate) fn well(&self) {
-        if self.troubled.swap(false, Ordering::Relaxed) {
+        if self.troubles.any.swap(false, Ordering::Relaxed) {
             tracing::info!(member = %self.id(), address = %self.address, "the member answers again");
-            *self.lock() = None;
+            *self.troubles.lock() = None;
+            self.is_there();
         }
+    }
+
+    /// Notes that the member is at this address, whatever is wrong with it.
+    pub(crate) fn is_there(&self) {
+        *self.fails_since() = None;
+    }
+
+    /// Whether it answers where the configuration has it, and not the ring's log.
+    fn is_found_elsewhere(&self) -> bool {
+        self.address != self.record.address && self.fails_since().is_none()
+    }
+
+    /// Whether this address has come to nothing for so long that another one is worth a try.
+    fn is_given_up(&self, now: Instant) -> bool {
+        let fails_since = *self.fails_since();
+        fails_since.is_some_and(|since| now.saturating_duration_since(since) >= GIVEN_UP_AFTER)
+    }
+
+    fn fails_since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.fails_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes what was wrong, and logs it when it is worth that.
     pub(crate) fn troubled(&self, refusal: Option<&str>, message: &str) {
-        if Trouble::note(&mut self.lock(), refusal, message, Instant::now()) {
+        let now = Instant::now();
+        self.fails_since().get_or_insert(now);
+        if Trouble::note(&mut self.troubles.lock(), refusal, message, now) {
             tracing::warn!(member = %self.id(), address = %self.address, %message, "the member cannot be called");
         }
-        self.troubled.store(true, Ordering::Relaxed);
+        self.troubles.any.store(true, Ordering::Relaxed);
     }
 
     /// Notes what a failed call says, and returns it in words.
@@ -267,13 +362,26 @@ impl Peer {
         self.troubled(envelope::refusal_code(status), &message);
         message
     }
+}
 
-    fn trouble(&self) -> Option<PeerTrouble> {
+/// How long the calls at one address come to nothing before the other one is tried, if there is one. Longer than a member takes to be
+/// started again: it is where it was, almost always.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(2);
+
+/// What is wrong with a member.
+#[derive(Debug, Default)]
+struct Troubles {
+    any: AtomicBool,
+    last: Mutex<Option<Trouble>>,
+}
+
+impl Troubles {
+    fn view(&self) -> Option<PeerTrouble> {
         self.lock().as_ref().map(Trouble::view)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Trouble>> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,9 +1,12 @@
 //! A member that is at another address from now on.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use consensus::RecordChange;
+use consensus::{ReconfigurationError, RecordChange};
 use raft_types::{MemberId, MemberKind};
+use tokio::net::TcpListener;
 
 use crate::proxying::{proxy_of, two_regions};
 use crate::support::grpc_ring::{GrpcRing, listener, transaction, within};
@@ -88,4 +91,85 @@ async fn a_proxy_that_moves_to_another_address_sends_on_from_there() {
     })
     .await;
     assert_eq!(ring.serving().await, (leader, term));
+}
+
+/// All members are stopped, and are started at these addresses, of which only their files know. They elect a leader, which can be told.
+async fn goes_on_at(ring: &mut GrpcRing, moved: BTreeMap<MemberId, SocketAddr>) {
+    let mut disks = BTreeMap::new();
+    for id in moved.keys() {
+        disks.insert(*id, ring.stop(*id).await);
+    }
+    let addresses = moved.iter().map(|(id, at)| (*id, at.to_string()));
+    ring.configured = addresses.collect();
+    for (id, address) in &moved {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let disk = disks.remove(id).unwrap();
+        ring.start(*id, listener, disk).await;
+    }
+    ring.commit(transaction("at the new addresses")).await;
+    // No two may have the same at any moment.
+    for id in ring.configured.keys() {
+        is_told(ring, *id, &format!("passing:{id}")).await;
+    }
+    for (id, address) in &ring.configured {
+        is_told(ring, *id, address).await;
+    }
+    let last = ring.commit(transaction("known to the ring")).await;
+    ring.committed_everywhere(last).await;
+}
+
+/// The ring is told where a member is, by whoever leads.
+async fn is_told(ring: &GrpcRing, id: MemberId, address: &str) {
+    let change = RecordChange {
+        address: Some(address.to_owned()),
+        ..RecordChange::default()
+    };
+    within("the update", async {
+        loop {
+            let (leader, _) = ring.serving().await;
+            let member = ring.member(leader);
+            match member.update_member(id, &change, false, "anna").await {
+                Ok(_) | Err(ReconfigurationError::AsItIs) => return,
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    })
+    .await;
+}
+
+async fn witnessed_ring() -> GrpcRing {
+    let ring = GrpcRing::of(&[
+        MemberKind::Database,
+        MemberKind::Witness,
+        MemberKind::Witness,
+    ])
+    .await;
+    let last = ring.commit(transaction("before")).await;
+    ring.committed_everywhere(last).await;
+    ring
+}
+
+/// Tried with processes: all of them called the old addresses for ever, the ring had no leader, and without one no address could be
+/// changed, nor the quorum be repaired.
+#[tokio::test]
+async fn members_that_have_all_moved_find_each_other_by_their_files() {
+    let mut ring = witnessed_ring().await;
+    let mut moved = BTreeMap::new();
+    for id in ring.records.keys() {
+        let (listener, address) = listener().await;
+        drop(listener);
+        moved.insert(*id, address);
+    }
+    goes_on_at(&mut ring, moved).await;
+}
+
+/// As it may be in containers that were made anew.
+#[tokio::test]
+async fn members_that_have_changed_places_find_each_other_by_their_files() {
+    let mut ring = witnessed_ring().await;
+    let ids = ring.records.keys().copied();
+    let places = ring.records.values().map(|record| record.address.parse());
+    let next = places.clone().skip(1).chain(places.take(1));
+    let moved = ids.zip(next.map(Result::unwrap)).collect();
+    goes_on_at(&mut ring, moved).await;
 }

@@ -78,6 +78,8 @@ pub(crate) struct GrpcRing {
     /// Who sends on for leaders, where it is not the member's relay.
     pub(crate) sends_on: Option<Arc<dyn ProxyService>>,
     pub(crate) records: BTreeMap<MemberId, MemberRecord>,
+    /// Where the files of members that are started have the others.
+    pub(crate) configured: BTreeMap<MemberId, String>,
     pub(crate) nodes: BTreeMap<MemberId, Node>,
 }
 
@@ -208,6 +210,7 @@ impl GrpcRing {
             far: None,
             sends_on: None,
             records,
+            configured: BTreeMap::new(),
             nodes: BTreeMap::new(),
         }
     }
@@ -251,6 +254,7 @@ impl GrpcRing {
             far: self.far.clone(),
             sends_on: self.sends_on.clone(),
             tls: self.tls.clone(),
+            configured: self.configured.clone(),
         };
         let node = setup.start(listener, disk).await;
         self.nodes.insert(id, node);
@@ -335,6 +339,7 @@ pub(crate) struct NodeSetup {
     pub(crate) far: Option<FarOptions>,
     pub(crate) sends_on: Option<Arc<dyn ProxyService>>,
     pub(crate) tls: Option<TlsMaterial>,
+    pub(crate) configured: BTreeMap<MemberId, String>,
 }
 
 impl NodeSetup {
@@ -349,6 +354,7 @@ impl NodeSetup {
             far,
             sends_on,
             tls,
+            configured,
         } = self;
         let local = Arc::new(LocalMember::new(book.clone(), Arc::new(NoStatus)));
         let server = serve(listener, local.clone(), tls.as_ref(), &config).unwrap();
@@ -366,6 +372,7 @@ impl NodeSetup {
                 )
             }
         };
+        let factory = factory.also_at(configured);
         let identity = book.identity();
         let member_config = MemberConfig {
             timers,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parse_size::parse_size;
+use raft_types::{AddressMistake, host_and_port};
 use uuid::Uuid;
 
 use crate::config::key::{Fallback, Key, Kind};
@@ -282,19 +283,13 @@ fn host_port(text: &str) -> Result<Typed, Mistake> {
     if text.is_empty() {
         return Ok(Typed::Text(String::new()));
     }
-    let advice = sample(Kind::HostPort);
-    let Some((host, port)) = text.rsplit_once(':') else {
-        return mistake(format!("`{text}` has no port"), advice);
-    };
-    if host.is_empty() || (host.contains(':') && !host.starts_with('[')) {
-        return mistake(format!("`{text}` has no host"), advice);
-    }
-    match port.parse::<u16>() {
+    match host_and_port(text) {
         Ok(_) => Ok(Typed::Text(text.to_owned())),
-        Err(_) => mistake(
-            format!("`{port}` is not a port"),
+        Err(no_port @ AddressMistake::NotAPort(_)) => mistake(
+            no_port.to_string(),
             "write a number from 1 to 65535 after the colon",
         ),
+        Err(other) => mistake(other.to_string(), sample(Kind::HostPort)),
     }
 }
 

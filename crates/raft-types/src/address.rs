@@ -1,0 +1,58 @@
+//! How the address of a member is written: in its record, in configurations and on command lines.
+
+use thiserror::Error;
+
+/// Why a text is not the address of a host and a port.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum AddressMistake {
+    /// Nothing says which port.
+    #[error("`{0}` has no port")]
+    NoPort(String),
+    /// Nothing says which host; an address of IPv6 stands in brackets, or its end would be taken for a port.
+    #[error("`{0}` has no host")]
+    NoHost(String),
+    /// What stands behind the last colon.
+    #[error("`{0}` is not a port")]
+    NotAPort(String),
+}
+
+/// The host and the port of an address, which is written `HOST:PORT`; the host of an address of IPv6 in brackets.
+///
+/// # Errors
+/// [`AddressMistake`]. Port 0 is none.
+pub fn host_and_port(address: &str) -> Result<(&str, u16), AddressMistake> {
+    let Some((host, port)) = address.rsplit_once(':') else {
+        return Err(AddressMistake::NoPort(address.to_owned()));
+    };
+    let in_brackets = host.starts_with('[') && host.ends_with(']');
+    if host.is_empty() || (host.contains(':') && !in_brackets) {
+        return Err(AddressMistake::NoHost(address.to_owned()));
+    }
+    match port.parse() {
+        Ok(port) => Ok((host, port)),
+        Err(_) => Err(AddressMistake::NotAPort(port.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_ipv6_stands_in_brackets() {
+        let read = |text| host_and_port(text).map_err(|mistake| mistake.to_string());
+        assert_eq!(read("db-1:7400"), Ok(("db-1", 7400)));
+        assert_eq!(read("[::1]:7400"), Ok(("[::1]", 7400)));
+        for (wrong, why) in [
+            ("db-1", "`db-1` has no port"),
+            (":7400", "`:7400` has no host"),
+            ("2001:db8::12:7432", "`2001:db8::12:7432` has no host"),
+            ("[::1:7400", "`[::1:7400` has no host"),
+            ("[2001:db8::12]", "`[2001:db8::12]` has no host"),
+            ("db-1:65536", "`65536` is not a port"),
+            ("db-1:", "`` is not a port"),
+        ] {
+            assert_eq!(read(wrong), Err(why.to_owned()));
+        }
+    }
+}
