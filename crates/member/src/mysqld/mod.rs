@@ -5,6 +5,7 @@ mod beside;
 mod candidacy;
 mod connection;
 mod guard_line;
+mod lacks_of_the_ring;
 mod management;
 mod primary_health;
 mod takeover;

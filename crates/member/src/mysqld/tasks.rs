@@ -39,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 use super::candidacy::Candidacy;
 use super::connection::supervisor_options;
 use super::guard_line::{GuardCommand, GuardLine};
+use super::lacks_of_the_ring;
 use super::primary_health::{PrimaryHealth, not_received, primary_health};
 use super::takeover::TakenOverFirst;
 use super::writer::{LogRoom, PrimaryWriter};
@@ -67,6 +68,8 @@ pub(crate) struct MysqldTasks {
     candidacy: Arc<Candidacy>,
     /// Asks now and then what a promotion would cost.
     costing: Running,
+    /// Looks now and then whether the ring gets all that the primary has.
+    comparing: Running,
 }
 
 /// What the member knows of mysqld and of its ring before it acts.
@@ -113,6 +116,8 @@ struct Parts {
     controller: ControllerStatus,
     supervisor: Option<watch::Receiver<SupervisorStatus>>,
     promotion: watch::Receiver<Option<DatabaseState>>,
+    /// What the primary has and the ring never gets, in words.
+    never_sent: watch::Receiver<Option<String>>,
     /// Transactions that were cut off mysqld's binlog before its starts.
     trimmed: Arc<AtomicU64>,
 }
@@ -264,6 +269,16 @@ impl MysqldTasks {
                 .map(|supervised| supervised.handle.status()),
         });
         let (costs, promotion) = watch::channel(None);
+        let (lacks, never_sent) = watch::channel(None);
+        let compared = lacks_of_the_ring::look(
+            ring.clone(),
+            ConnectOptions {
+                program_name: "witness-comparison".to_owned(),
+                ..connect.clone()
+            },
+            ingest_status.clone(),
+            lacks,
+        );
         let provisioner = Arc::new(Provisioner {
             own: config.own.id,
             member_dir: config.data_dir.clone(),
@@ -290,6 +305,7 @@ impl MysqldTasks {
                     .as_ref()
                     .map(|supervised| supervised.handle.status()),
                 promotion,
+                never_sent,
                 trimmed,
             },
             supervisor,
@@ -328,6 +344,12 @@ impl MysqldTasks {
                 }
             }),
             candidacy,
+            comparing: Running::start(|stop| async move {
+                tokio::select! {
+                    () = compared => {}
+                    () = stop.cancelled() => {}
+                }
+            }),
         }
     }
 
@@ -399,6 +421,7 @@ impl MysqldTasks {
     pub(crate) async fn end(self, child: Child) {
         self.provisioning.end().await;
         self.costing.end().await;
+        self.comparing.end().await;
         self.controller.end().await;
         if let Some(guard) = self.guard {
             // A mysqld that somebody else stops may go on for long without its member.
@@ -471,6 +494,7 @@ impl Parts {
             acks_total: figures.acks_total,
             trimmed_total: self.trimmed.load(Ordering::Relaxed),
             demotion: None,
+            warnings: self.never_sent.borrow().iter().cloned().collect(),
             promotion: self.promotion.borrow().clone(),
             trouble: trouble(
                 supervisor.as_ref(),

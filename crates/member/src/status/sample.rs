@@ -66,6 +66,7 @@ pub fn database_leader() -> MemberView {
         demotion: None,
         promotion: None,
         trouble: None,
+        warnings: Vec::new(),
         role: "primary".into(),
         applies: true,
         following: false,

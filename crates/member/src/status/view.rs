@@ -393,6 +393,9 @@ pub struct MysqlView {
     pub demotion: Option<String>,
     /// What stands in the way, if anything does.
     pub trouble: Option<String>,
+    /// What somebody should do something about, although mysqld is what it should be at the moment.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// What a mysqld has executed and the ring has not committed.

@@ -164,6 +164,7 @@ pub(crate) fn notes(member: &MemberReport) -> Vec<String> {
         let offline = mysql.offline.as_ref();
         notes.extend(offline.map(|why| format!("ordinary accounts cannot use its mysqld: {why}")));
         notes.extend(mysql.demotion.clone());
+        notes.extend(mysql.warnings.iter().cloned());
         if view.serving && !mysql.protected {
             notes.extend(
                 mysql
