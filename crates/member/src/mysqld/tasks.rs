@@ -9,7 +9,7 @@ use std::time::Duration;
 use binlog_format::gtid::GtidSet;
 use consensus::{DatabaseState, Member};
 use mysql_link::ConnectOptions;
-use mysqld_controller::apply::FollowOptions;
+use mysqld_controller::apply::{FollowOptions, StandingFile};
 use mysqld_controller::events::EventScheduler;
 use mysqld_controller::ingest::{
     CommitObserver, FileLimits, Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus,
@@ -41,6 +41,8 @@ use super::connection::supervisor_options;
 use super::guard_line::{GuardCommand, GuardLine};
 use super::lacks_of_the_ring;
 use super::primary_health::{PrimaryHealth, not_received, primary_health};
+use super::same_uuid;
+use super::same_uuid::{OtherMysqlds, Verdict};
 use super::takeover::TakenOverFirst;
 use super::writer::{LogRoom, PrimaryWriter};
 use crate::provisioning::{CopiedMysqld, Provisioner, hold_at_start};
@@ -70,6 +72,8 @@ pub(crate) struct MysqldTasks {
     costing: Running,
     /// Looks now and then whether the ring gets all that the primary has.
     comparing: Running,
+    /// Looks whether another member's mysqld has its UUID.
+    identifying: Running,
 }
 
 /// What the member knows of mysqld and of its ring before it acts.
@@ -87,6 +91,8 @@ pub(crate) struct Known {
     pub(crate) spill: SpillFolder,
     /// What owns mysqld, in the place of the configured commands.
     pub(crate) owner: Option<Arc<dyn ExternalServer>>,
+    /// What the other members say of their mysqlds.
+    pub(crate) others: watch::Receiver<OtherMysqlds>,
 }
 
 /// A mysqld that is the member's child.
@@ -118,6 +124,8 @@ struct Parts {
     promotion: watch::Receiver<Option<DatabaseState>>,
     /// What the primary has and the ring never gets, in words.
     never_sent: watch::Receiver<Option<String>>,
+    /// What follows from the UUIDs of the members' servers.
+    same_uuid: watch::Receiver<Verdict>,
     /// Transactions that were cut off mysqld's binlog before its starts.
     trimmed: Arc<AtomicU64>,
 }
@@ -219,7 +227,21 @@ impl MysqldTasks {
             ..WatchOptions::new(connect.clone(), requirements)
         };
         let (watcher, reports) = Watcher::new(watching, ingest_status.clone(), may_lead.clone());
-        let (hold, held) = watch::channel(hold_at_start(&config.data_dir));
+        let (hold, provisioned) = watch::channel(hold_at_start(&config.data_dir));
+        let (held_by_either, held) = watch::channel(provisioned.borrow().clone());
+        let verdict = same_uuid::at_first(settings.mode, &known.others.borrow());
+        let off = verdict.hands_off && provisioned.borrow().is_none();
+        let (hands, hands_off) = watch::channel(off);
+        let (verdicts, same_uuid) = watch::channel(verdict);
+        let merged = same_uuid::merge(provisioned, same_uuid.clone(), held_by_either, hands);
+        let identified = same_uuid::look(
+            ring.clone(),
+            StandingFile::of(&config.data_dir),
+            settings.mode,
+            reports.clone(),
+            known.others.clone(),
+            verdicts,
+        );
         let options = ControllerOptions {
             connect: connect.clone(),
             write_fence: WriteFenceOptions {
@@ -247,6 +269,7 @@ impl MysqldTasks {
                 .as_ref()
                 .map(|supervised| supervised.handle.clone()),
             hold: held,
+            hands_off,
             transferring: transferred,
         };
         let (controller, told) = Controller::new(observer, options, inputs, &readiness);
@@ -306,6 +329,7 @@ impl MysqldTasks {
                     .map(|supervised| supervised.handle.status()),
                 promotion,
                 never_sent,
+                same_uuid,
                 trimmed,
             },
             supervisor,
@@ -344,6 +368,12 @@ impl MysqldTasks {
                 }
             }),
             candidacy,
+            identifying: Running::start(|stop| async move {
+                tokio::select! {
+                    ((), ()) = async move { tokio::join!(identified, merged) } => {}
+                    () = stop.cancelled() => {}
+                }
+            }),
             comparing: Running::start(|stop| async move {
                 tokio::select! {
                     () = compared => {}
@@ -423,6 +453,7 @@ impl MysqldTasks {
         self.costing.end().await;
         self.comparing.end().await;
         self.controller.end().await;
+        self.identifying.end().await;
         if let Some(guard) = self.guard {
             // A mysqld that somebody else stops may go on for long without its member.
             let released = match child {
@@ -457,6 +488,12 @@ impl MysqldTasks {
 }
 
 impl Parts {
+    fn warnings(&self) -> Vec<String> {
+        let same_uuid = self.same_uuid.borrow().warning.clone();
+        let never_sent = self.never_sent.borrow().clone();
+        same_uuid.into_iter().chain(never_sent).collect()
+    }
+
     fn view(&self, now: Instant) -> MysqlView {
         let ingest = self.ingest.borrow().clone();
         let report = self.reports.borrow().clone();
@@ -494,7 +531,8 @@ impl Parts {
             acks_total: figures.acks_total,
             trimmed_total: self.trimmed.load(Ordering::Relaxed),
             demotion: None,
-            warnings: self.never_sent.borrow().iter().cloned().collect(),
+            warnings: self.warnings(),
+            server_uuid: same_uuid::uuid_of(&report),
             promotion: self.promotion.borrow().clone(),
             trouble: trouble(
                 supervisor.as_ref(),

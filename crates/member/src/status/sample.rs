@@ -53,6 +53,7 @@ pub fn database_leader() -> MemberView {
         mode: "child".into(),
         state: "running".into(),
         version: Some("9.7.4".into()),
+        server_uuid: None,
         ingesting: true,
         protected: true,
         unprotected_because: Vec::new(),
