@@ -62,6 +62,8 @@ pub struct ControllerInputs {
     pub supervisor: Option<Arc<SupervisorHandle>>,
     /// Whether the server is to be left alone.
     pub hold: watch::Receiver<Option<Hold>>,
+    /// Whether the server is not to be touched at all: it may be another member's.
+    pub hands_off: watch::Receiver<bool>,
     /// Whether the leadership is about to be given away.
     pub transferring: watch::Receiver<bool>,
 }
@@ -176,7 +178,8 @@ impl<R: Ring + CommittedLog> Controller<R> {
             };
         }
         let report = self.inputs.reports.borrow().clone();
-        if let Executor::Idle(write) = self.write
+        if !*self.inputs.hands_off.borrow()
+            && let Executor::Idle(write) = self.write
             && let Some(read_only) = write.read_only(&report)
             && read_only != ReadOnly::Everybody
         {
@@ -218,6 +221,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
             () = changed(&mut self.inputs.reports) => {}
             () = changed(&mut self.inputs.ingest) => {}
             () = changed(&mut self.inputs.hold) => {}
+            () = changed(&mut self.inputs.hands_off) => {}
             () = changed(&mut self.inputs.transferring) => {}
             () = tokio::time::sleep(TICK), if self.guard.is_some() => {}
             woken = due(next) => return woken,
@@ -258,11 +262,13 @@ impl<R: Ring + CommittedLog> Controller<R> {
             )
         });
         let killed_at = self.killed_at;
-        Facts {
+        let held = self.inputs.hold.borrow_and_update().is_some();
+        let hands_off = *self.inputs.hands_off.borrow_and_update();
+        let facts = Facts {
             leading,
             others: self.observer.ring().others_may_be_primary(),
             transferring: *self.inputs.transferring.borrow_and_update(),
-            held: self.inputs.hold.borrow_and_update().is_some(),
+            held,
             stopping: self.stopping,
             server,
             protection: report.protection.clone(),
@@ -292,6 +298,10 @@ impl<R: Ring + CommittedLog> Controller<R> {
             read_fence_moves: read.is_none(),
             fence_after: self.fence_after,
             lockout: self.lockout,
+        };
+        match hands_off {
+            true => facts.untouched(),
+            false => facts,
         }
     }
 

@@ -34,6 +34,7 @@ mod the_history_is_the_same_everywhere;
 mod the_log_is_archived;
 mod the_page_about_the_archive_runs;
 mod the_primary_moves;
+mod two_servers_have_one_uuid;
 
 use witness_tests::Turns;
 

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use super::connection::requirements;
 use super::management::{Given, MysqldManagement};
+use super::same_uuid::OtherMysqlds;
 use crate::commands::OrderedMysqld;
 use crate::data_directory::UnmanagedNote;
 use crate::leaving;
@@ -71,6 +72,7 @@ impl MysqldBeside {
             commits: None,
             spill: SpillFolder::default(),
             owner: Some(reached.owner),
+            others: OtherMysqlds::nobody(),
         };
         let management = MysqldManagement::begin(
             config,

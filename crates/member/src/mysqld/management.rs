@@ -36,6 +36,7 @@ use super::automatic_demotion::DemotionTask;
 use super::connection::supervisor_options;
 use super::guard_line::GuardCommand;
 use super::primary_health::PrimaryHealth;
+use super::same_uuid::OtherMysqlds;
 use super::takeover::{self, Next, Progress};
 use super::tasks::{Child, Known, MysqldTasks, manages_events, mode_words};
 use super::writer::PrimaryWriter;
@@ -83,6 +84,8 @@ pub(crate) struct Given {
     pub(crate) spill: SpillFolder,
     /// What owns mysqld, in the place of the configured commands.
     pub(crate) owner: Option<Arc<dyn ExternalServer>>,
+    /// What the other members say of their mysqlds.
+    pub(crate) others: watch::Receiver<OtherMysqlds>,
 }
 
 struct Managed {
@@ -116,6 +119,7 @@ impl MysqldManagement {
                 commits: given.commits,
                 spill: given.spill,
                 owner: given.owner,
+                others: given.others,
             },
             config: config.clone(),
             settings: settings.clone(),

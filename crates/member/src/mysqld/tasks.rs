@@ -9,7 +9,7 @@ use std::time::Duration;
 use binlog_format::gtid::GtidSet;
 use consensus::{DatabaseState, Member};
 use mysql_link::ConnectOptions;
-use mysqld_controller::apply::FollowOptions;
+use mysqld_controller::apply::{FollowOptions, StandingFile};
 use mysqld_controller::events::EventScheduler;
 use mysqld_controller::ingest::{
     CommitObserver, FileLimits, Ingest, IngestFigures, IngestOptions, IngestState, IngestStatus,
@@ -39,7 +39,10 @@ use tokio_util::sync::CancellationToken;
 use super::candidacy::Candidacy;
 use super::connection::supervisor_options;
 use super::guard_line::{GuardCommand, GuardLine};
+use super::lacks_of_the_ring;
 use super::primary_health::{PrimaryHealth, not_received, primary_health};
+use super::same_uuid;
+use super::same_uuid::{OtherMysqlds, Verdict};
 use super::takeover::TakenOverFirst;
 use super::writer::{LogRoom, PrimaryWriter};
 use crate::mysqld::lag::lag_ms;
@@ -68,6 +71,10 @@ pub(crate) struct MysqldTasks {
     candidacy: Arc<Candidacy>,
     /// Asks now and then what a promotion would cost.
     costing: Running,
+    /// Looks now and then whether the ring gets all that the primary has.
+    comparing: Running,
+    /// Looks whether another member's mysqld has its UUID.
+    identifying: Running,
 }
 
 /// What the member knows of mysqld and of its ring before it acts.
@@ -85,6 +92,8 @@ pub(crate) struct Known {
     pub(crate) spill: SpillFolder,
     /// What owns mysqld, in the place of the configured commands.
     pub(crate) owner: Option<Arc<dyn ExternalServer>>,
+    /// What the other members say of their mysqlds.
+    pub(crate) others: watch::Receiver<OtherMysqlds>,
 }
 
 /// A mysqld that is the member's child.
@@ -115,6 +124,10 @@ struct Parts {
     controller: ControllerStatus,
     supervisor: Option<watch::Receiver<SupervisorStatus>>,
     promotion: watch::Receiver<Option<DatabaseState>>,
+    /// What the primary has and the ring never gets, in words.
+    never_sent: watch::Receiver<Option<String>>,
+    /// What follows from the UUIDs of the members' servers.
+    same_uuid: watch::Receiver<Verdict>,
     /// Transactions that were cut off mysqld's binlog before its starts.
     trimmed: Arc<AtomicU64>,
 }
@@ -216,7 +229,21 @@ impl MysqldTasks {
             ..WatchOptions::new(connect.clone(), requirements)
         };
         let (watcher, reports) = Watcher::new(watching, ingest_status.clone(), may_lead.clone());
-        let (hold, held) = watch::channel(hold_at_start(&config.data_dir));
+        let (hold, provisioned) = watch::channel(hold_at_start(&config.data_dir));
+        let (held_by_either, held) = watch::channel(provisioned.borrow().clone());
+        let verdict = same_uuid::at_first(settings.mode, &known.others.borrow());
+        let off = verdict.hands_off && provisioned.borrow().is_none();
+        let (hands, hands_off) = watch::channel(off);
+        let (verdicts, same_uuid) = watch::channel(verdict);
+        let merged = same_uuid::merge(provisioned, same_uuid.clone(), held_by_either, hands);
+        let identified = same_uuid::look(
+            ring.clone(),
+            StandingFile::of(&config.data_dir),
+            settings.mode,
+            reports.clone(),
+            known.others.clone(),
+            verdicts,
+        );
         let options = ControllerOptions {
             connect: connect.clone(),
             write_fence: WriteFenceOptions {
@@ -244,6 +271,7 @@ impl MysqldTasks {
                 .as_ref()
                 .map(|supervised| supervised.handle.clone()),
             hold: held,
+            hands_off,
             transferring: transferred,
         };
         let (controller, told) = Controller::new(observer, options, inputs, &readiness);
@@ -266,6 +294,16 @@ impl MysqldTasks {
                 .map(|supervised| supervised.handle.status()),
         });
         let (costs, promotion) = watch::channel(None);
+        let (lacks, never_sent) = watch::channel(None);
+        let compared = lacks_of_the_ring::look(
+            ring.clone(),
+            ConnectOptions {
+                program_name: "witness-comparison".to_owned(),
+                ..connect.clone()
+            },
+            ingest_status.clone(),
+            lacks,
+        );
         let provisioner = Arc::new(Provisioner {
             own: config.own.id,
             member_dir: config.data_dir.clone(),
@@ -293,6 +331,8 @@ impl MysqldTasks {
                     .as_ref()
                     .map(|supervised| supervised.handle.status()),
                 promotion,
+                never_sent,
+                same_uuid,
                 trimmed,
             },
             supervisor,
@@ -331,6 +371,18 @@ impl MysqldTasks {
                 }
             }),
             candidacy,
+            identifying: Running::start(|stop| async move {
+                tokio::select! {
+                    ((), ()) = async move { tokio::join!(identified, merged) } => {}
+                    () = stop.cancelled() => {}
+                }
+            }),
+            comparing: Running::start(|stop| async move {
+                tokio::select! {
+                    () = compared => {}
+                    () = stop.cancelled() => {}
+                }
+            }),
         }
     }
 
@@ -402,7 +454,9 @@ impl MysqldTasks {
     pub(crate) async fn end(self, child: Child) {
         self.provisioning.end().await;
         self.costing.end().await;
+        self.comparing.end().await;
         self.controller.end().await;
+        self.identifying.end().await;
         if let Some(guard) = self.guard {
             // A mysqld that somebody else stops may go on for long without its member.
             let released = match child {
@@ -437,6 +491,15 @@ impl MysqldTasks {
 }
 
 impl Parts {
+    fn warnings(&self) -> Vec<String> {
+        let supervisor = self.supervisor.as_ref();
+        let at_start = supervisor.and_then(|status| status.borrow().warning.clone());
+        let same_uuid = self.same_uuid.borrow().warning.clone();
+        let never_sent = self.never_sent.borrow().clone();
+        let all = at_start.into_iter().chain(same_uuid);
+        all.chain(never_sent).collect()
+    }
+
     fn view(&self, now: Instant) -> MysqlView {
         let ingest = self.ingest.borrow().clone();
         let report = self.reports.borrow().clone();
@@ -476,6 +539,8 @@ impl Parts {
             acks_total: figures.acks_total,
             trimmed_total: self.trimmed.load(Ordering::Relaxed),
             demotion: None,
+            warnings: self.warnings(),
+            server_uuid: same_uuid::uuid_of(&report),
             promotion: self.promotion.borrow().clone(),
             trouble: trouble(
                 supervisor.as_ref(),
@@ -484,7 +549,6 @@ impl Parts {
                 &write_fence,
                 role.as_ref(),
             ),
-            warning: (self.supervisor.as_ref()).and_then(|status| status.borrow().warning.clone()),
         }
     }
 }

@@ -12,7 +12,9 @@ use tokio::sync::watch;
 use crate::archiving::archive;
 use crate::error::MemberError;
 use crate::log_keeping::{Retention, purge_as_configured, scrub};
-use crate::mysqld::{Child, Given, MysqldManagement, native_source, requirements};
+use crate::mysqld::{
+    Child, Given, MysqldManagement, OtherMysqlds, ask_around, native_source, requirements,
+};
 use crate::phases::base::{Base, listen};
 use crate::phases::joining::{Joined, origin_gtids, record_of};
 use crate::ring_handle::{ReadableLog, RingHandle};
@@ -198,6 +200,8 @@ fn look_after_mysqld(
         base.tasks.spawn(purging);
         return Ok(None);
     };
+    let (said, others) = watch::channel(OtherMysqlds::default());
+    let (tls, transport) = (credentials.tls.clone(), base.transport);
     let server = credentials.binlog_server.as_ref();
     let given = Given {
         native: server.and_then(|server| native_source(&config, &server.account)),
@@ -206,7 +210,10 @@ fn look_after_mysqld(
         commits: base.with.commits.clone(),
         spill: base.spill.clone(),
         owner: None,
+        others,
     };
+    base.tasks
+        .spawn(ask_around(ring.member.clone(), tls, transport, said));
     let identity = base.book.identity();
     let requirements = requirements(settings, identity.member, identity.incarnation);
     let asked = Some(connect.clone());

@@ -146,6 +146,9 @@ pub struct ProvisionPlan {
     pub errant: String,
     /// The number of errant transactions.
     pub errant_transactions: u64,
+    /// Why it is refused without force: not all of the errant transactions can be kept. An older member does not look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs_force: Option<String>,
     /// The schemas that would be replaced.
     pub schemas: Vec<SchemaSize>,
     /// Why nobody can look into it, if nobody can.
@@ -168,6 +171,9 @@ pub struct Provisioned {
     pub donor: String,
     /// Binlog files with errant transactions that are kept.
     pub kept: Vec<KeptBinlog>,
+    /// What of the errant transactions could not be kept, and why, where the command was forced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_kept: Option<String>,
     /// Whether it follows the ring.
     pub follows: bool,
     /// Seconds from the first phase to the end of the last.

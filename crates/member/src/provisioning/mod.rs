@@ -9,19 +9,21 @@ pub(crate) use copied_mysqld::CopiedMysqld;
 pub use donor::Donor;
 pub(crate) use donor_member::{DonorMember, fit};
 
+use std::convert::Infallible;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
-use mysqld_controller::Ring;
 use mysqld_controller::provision::{
-    CloneAccount, CloneOffer, CopyState, NoteStep, ProvisionError, ProvisionNote, copy, finish,
-    log_place, look, make_ready, offer, survey,
+    BeforeALook, CloneAccount, CloneOffer, CopyState, NoteStep, ProvisionError, ProvisionNote,
+    copy, finish, log_place, look, make_ready, offer, survey,
 };
 use mysqld_controller::status::{Hold, RoleState};
 use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
-use mysqld_controller::tail_trim::errant_files;
+use mysqld_controller::tail_trim::{ErrantFile, ErrantFiles, TrimmedTail, errant_files};
+use mysqld_controller::{BinlogPlace, Ring};
 use raft_types::MemberId;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
@@ -63,7 +65,7 @@ pub(crate) fn hold_at_start(member_dir: &std::path::Path) -> Option<Hold> {
     }
 }
 
-fn unreadable(error: &std::io::Error) -> Hold {
+fn unreadable(error: &io::Error) -> Hold {
     Hold::Interrupted {
         cause: format!("whether mysqld's data are being replaced cannot be read: {error}"),
     }
@@ -147,6 +149,15 @@ impl Provisioner {
                 let errant = found.executed.difference(&self.committed().await?);
                 plan.errant = errant.to_string().replace('\n', "");
                 plan.errant_transactions = u64::try_from(errant.count()).unwrap_or(u64::MAX);
+                let place = log_place(&self.mysqld.connect, BeforeALook::Nothing).await;
+                let place = place.map_err(at_server)?;
+                let executed = found.executed;
+                plan.needs_force = long_work::on_disk(move || {
+                    let files = files_with(place.as_ref(), &executed, &errant);
+                    Ok::<_, Infallible>(why_not_all(&files))
+                })
+                .await
+                .unwrap_or_else(|never| match never {});
                 plan.schemas = found
                     .schemas
                     .into_iter()
@@ -179,7 +190,7 @@ impl Provisioner {
             ));
         };
         let note = ProvisionNote::load(&self.member_dir).map_err(|error| on_disk(&error))?;
-        let mut kept = Vec::new();
+        let mut kept = Kept::default();
         let mut donor_name = donor.name().to_owned();
         let account = match note {
             Some(ProvisionNote {
@@ -202,8 +213,8 @@ impl Provisioner {
                 let touched = matches!(&note, Some(note) if note.step != NoteStep::Starting);
                 let begun = self.begin(donor, touched, force, events).await;
                 let (account, copying) = match begun {
-                    Ok((files, account, copying)) => {
-                        kept = files;
+                    Ok((now_kept, account, copying)) => {
+                        kept = now_kept;
                         (account, copying)
                     }
                     Err(refusal) => {
@@ -237,7 +248,8 @@ impl Provisioner {
         let role = events.phase("follow", self.mysqld.followed()).await?;
         Ok(Provisioned {
             donor: donor_name,
-            kept,
+            kept: kept.files,
+            not_kept: kept.not_kept,
             follows: role == RoleState::Following,
             seconds: began.elapsed().as_secs_f64(),
         })
@@ -301,29 +313,13 @@ impl Provisioner {
         touched: bool,
         force: bool,
         events: &CommandProgress,
-    ) -> Result<
-        (
-            Vec<KeptBinlog>,
-            CloneAccount,
-            JoinHandle<Result<(), ProvisionError>>,
-        ),
-        Refusal,
-    > {
+    ) -> Result<(Kept, CloneAccount, JoinHandle<Result<(), ProvisionError>>), Refusal> {
         self.may_begin()?;
         let what = format!("mysqld gets a copy of the data of `{}`", donor.name());
         events
             .phase("prepare", self.take_hold(donor, touched, &what))
             .await?;
-        let keeping = async {
-            match self.keep_errant().await {
-                Err(refusal) if force => {
-                    tracing::warn!("nothing of what is lost is kept: {}", refusal.what);
-                    Ok(Vec::new())
-                }
-                other => other,
-            }
-        };
-        let kept = events.phase("keep", keeping).await?;
+        let kept = events.phase("keep", self.keep_errant(force)).await?;
         let offer = events.phase("offer", donor.offer(self.own)).await?;
         if offer.member_account != self.mysqld.connect.user {
             return Err(Refusal::new(
@@ -399,42 +395,33 @@ impl Provisioner {
         }
     }
 
-    /// Keeps the binlog files that hold what the ring has not.
-    async fn keep_errant(&self) -> Result<Vec<KeptBinlog>, Refusal> {
+    /// Keeps the binlog files that hold what the ring has not: all of that, unless it is forced.
+    async fn keep_errant(&self, force: bool) -> Result<Kept, Refusal> {
         let committed = self.committed().await?;
-        let place = log_place(&self.mysqld.connect).await.map_err(at_server)?;
-        let executed = survey(&self.mysqld.connect)
-            .await
-            .map_err(at_server)?
-            .executed;
-        let Some(place) = place else {
-            return Ok(Vec::new());
-        };
+        let place = log_place(&self.mysqld.connect, BeforeALook::BeginAFile);
+        let place = place.await.map_err(at_server)?;
+        let found = survey(&self.mysqld.connect).await.map_err(at_server)?;
+        let errant = found.executed.difference(&committed);
+        let executed = found.executed;
         let member_dir = self.member_dir.clone();
         let kept = long_work::on_disk(move || {
-            let errant = executed.difference(&committed);
-            if errant.is_empty() {
-                return Ok(Vec::new());
-            }
-            let files = errant_files(&place, &executed, &errant)?;
-            let kept = files.iter().map(|file| file.keep(&member_dir));
-            kept.collect::<std::io::Result<Vec<_>>>()
+            keep(
+                files_with(place.as_ref(), &executed, &errant),
+                force,
+                |file| file.keep(&member_dir),
+            )
         });
-        let kept = kept.await.map_err(|error: std::io::Error| {
+        let kept = kept.await.map_err(|why| {
             Refusal::new(
                 RefusalKind::Refused,
-                format!("the binlog files with errant transactions cannot be kept: {error}"),
-                "nothing was changed; fix that, or add --force to lose them",
+                why,
+                "nothing was changed; fix that, for example by a dump of the schemas that they changed, or add --force to lose them",
             )
         })?;
-        Ok(kept
-            .into_iter()
-            .map(|tail| KeptBinlog {
-                from: tail.from.display().to_string(),
-                gtids: tail.gtids,
-                kept_as: tail.kept_as,
-            })
-            .collect())
+        if let Some(why) = &kept.not_kept {
+            tracing::warn!("not all of what is lost is kept: {why}");
+        }
+        Ok(kept)
     }
 
     /// Gives the server back to its role, the copy being there.
@@ -499,6 +486,72 @@ impl Provisioner {
     }
 }
 
+/// What was kept before data are replaced.
+#[derive(Debug, Default)]
+struct Kept {
+    files: Vec<KeptBinlog>,
+    /// What could not be, and why, where that was forced.
+    not_kept: Option<String>,
+}
+
+/// Where a server has its errant transactions.
+fn files_with(
+    place: Option<&BinlogPlace>,
+    executed: &GtidSet,
+    errant: &GtidSet,
+) -> io::Result<ErrantFiles> {
+    match place {
+        // Nothing has to be readable for nothing.
+        _ if errant.is_empty() => Ok(ErrantFiles::default()),
+        Some(place) => errant_files(place, executed, errant),
+        None => Ok(ErrantFiles::without_a_binlog(errant)),
+    }
+}
+
+/// Why not all errant transactions can be kept, if so.
+fn why_not_all(found: &io::Result<ErrantFiles>) -> Option<String> {
+    match found {
+        Err(error) => Some(cannot_be_kept(error)),
+        Ok(found) if found.in_no_file.is_empty() => None,
+        Ok(found) => Some(format!(
+            "{} errant transactions are in no binlog file, so that nothing can be kept of them: {}",
+            found.in_no_file.count(),
+            found.in_no_file.to_string().replace('\n', "")
+        )),
+    }
+}
+
+fn cannot_be_kept(error: &io::Error) -> String {
+    format!("the binlog files with errant transactions cannot be kept: {error}")
+}
+
+/// Keeps what was found with `keep`; in words, why not all of it can be. Where it is forced, as much as can be.
+fn keep(
+    found: io::Result<ErrantFiles>,
+    force: bool,
+    keep: impl Fn(&ErrantFile) -> io::Result<TrimmedTail>,
+) -> Result<Kept, String> {
+    let mut not_kept = why_not_all(&found);
+    let mut files = Vec::new();
+    for file in found.unwrap_or_default().files {
+        if not_kept.is_some() && !force {
+            break;
+        }
+        match keep(&file) {
+            Ok(tail) => files.push(KeptBinlog {
+                from: tail.from.display().to_string(),
+                gtids: tail.gtids,
+                kept_as: tail.kept_as,
+            }),
+            Err(error) => not_kept = Some(cannot_be_kept(&error)),
+        }
+    }
+    match not_kept {
+        Some(why) if !force => Err(why),
+        not_kept => Ok(Kept { files, not_kept }),
+    }
+}
+
 fn interrupted(donor: &str, why: Option<&str>) -> Hold {
     let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
     Hold::Interrupted {
@@ -524,10 +577,60 @@ fn at_server(error: ProvisionError) -> Refusal {
     )
 }
 
-fn on_disk(error: &std::io::Error) -> Refusal {
+fn on_disk(error: &io::Error) -> Refusal {
     Refusal::new(
         RefusalKind::Failed,
         format!("the note of the provisioning in the member's data directory: {error}"),
         "fix that and try again",
     )
+}
+
+#[cfg(test)]
+mod keeping_tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn set(text: &str) -> GtidSet {
+        format!("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:{text}")
+            .parse()
+            .unwrap()
+    }
+
+    /// A follower's three transactions, whose file was purged, or that never had a binlog.
+    #[test]
+    fn what_cannot_be_kept_is_refused_unless_it_is_forced() {
+        let (errant, executed) = (set("7-9"), set("1-9"));
+        let found = || files_with(None, &executed, &errant);
+        let asked = Cell::new(0);
+        let never = |_: &ErrantFile| {
+            asked.set(asked.get() + 1);
+            Err(io::ErrorKind::StorageFull.into())
+        };
+        let why = keep(found(), false, never).unwrap_err();
+        assert!(
+            why.contains("3 errant transactions are in no binlog file") && why.contains(":7-9"),
+            "{why}"
+        );
+        // The dry run says the same.
+        assert_eq!(why_not_all(&found()), Some(why.clone()));
+        let kept = keep(found(), true, never).unwrap();
+        assert!(kept.files.is_empty());
+        assert_eq!(kept.not_kept, Some(why));
+        assert_eq!(asked.get(), 0, "there is no file");
+    }
+
+    #[test]
+    fn files_that_cannot_be_read_are_of_no_importance_where_nothing_is_errant() {
+        let broken = BinlogPlace::of_index("/nowhere".into(), std::path::Path::new("."));
+        let executed = set("1-9");
+        let found = |errant| files_with(Some(&broken), &executed, &errant);
+        let never = |_: &ErrantFile| Err(io::ErrorKind::StorageFull.into());
+        assert!(
+            keep(found(GtidSet::new()), false, never)
+                .unwrap()
+                .files
+                .is_empty()
+        );
+    }
 }

@@ -315,7 +315,7 @@ mod tests {
             // The member has closed it before it was the primary.
             (
                 "booted open",
-                |m| m.warning = Some("mysqld started open for writes".into()),
+                |m| m.warnings = vec!["mysqld started open for writes".into()],
                 "live ready healthy leader primary readonly",
             ),
         ];
@@ -354,7 +354,7 @@ mod tests {
             ),
             (
                 "booted open",
-                |m| m.warning = Some("mysqld started open for writes".into()),
+                |m| m.warnings = vec!["mysqld started open for writes".into()],
                 "live ready healthy replica readonly",
             ),
         ];

@@ -343,6 +343,9 @@ pub struct MysqlView {
     pub state: String,
     /// Its version; none before it was looked at.
     pub version: Option<String>,
+    /// Its `server_uuid`, while it answers: no two servers of a ring may have the same.
+    #[serde(default)]
+    pub server_uuid: Option<String>,
     /// Whether its transactions are being taken in.
     pub ingesting: bool,
     /// Whether a commit there waits for the ring, whatever happens.
@@ -395,9 +398,9 @@ pub struct MysqlView {
     pub demotion: Option<String>,
     /// What stands in the way, if anything does.
     pub trouble: Option<String>,
-    /// What somebody has to look at although it stands in nobody's way.
+    /// What somebody should do something about, although mysqld is what it should be at the moment.
     #[serde(default)]
-    pub warning: Option<String>,
+    pub warnings: Vec<String>,
 }
 
 impl MysqlView {

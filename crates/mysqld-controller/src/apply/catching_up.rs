@@ -85,11 +85,28 @@ pub async fn executed_gtids(connect: &ConnectOptions) -> Result<GtidSet, String>
     Ok(executed)
 }
 
+/// What the primary has in no binlog file and the ring's log has not, as behind a dump that was loaded with its `SET GTID_PURGED`:
+/// nobody ever sends it. Empty where all is well.
+///
+/// # Errors
+/// In words: it cannot be asked, or its answer cannot be read.
+pub async fn never_sent<R: Ring>(ring: &R, connect: &ConnectOptions) -> Result<GtidSet, String> {
+    let mut connection = open(connect).await?;
+    let purged = gtids(&mut connection, "gtid_purged").await?;
+    connection.close().await;
+    // In this order: a file is purged behind the ACKs of all that is in it.
+    let log = ring.log().await.map_err(|error| error.to_string())?;
+    Ok(purged.difference(&log.gtids))
+}
+
 async fn ask(connection: &mut Connection) -> Result<GtidSet, String> {
-    let executed = text(connection, "SELECT @@GLOBAL.gtid_executed").await?;
-    executed
-        .parse()
-        .map_err(|error| format!("gtid_executed cannot be read: {error}"))
+    gtids(connection, "gtid_executed").await
+}
+
+async fn gtids(connection: &mut Connection, variable: &str) -> Result<GtidSet, String> {
+    let set = text(connection, &format!("SELECT @@GLOBAL.{variable}")).await?;
+    set.parse()
+        .map_err(|error| format!("{variable} cannot be read: {error}"))
 }
 
 async fn text(connection: &mut Connection, query: &str) -> Result<String, String> {

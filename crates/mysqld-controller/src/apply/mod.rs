@@ -20,7 +20,7 @@ mod standing;
 
 pub use backup_lock::backup_under_way;
 pub(crate) use carry_out::{Apply, ApplyOrder};
-pub use catching_up::executed_gtids;
+pub use catching_up::{executed_gtids, never_sent};
 pub use follower::FollowOptions;
 pub(crate) use native::drop_channel;
 pub(crate) use role_change::leave_following;

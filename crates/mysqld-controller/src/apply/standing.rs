@@ -50,6 +50,11 @@ impl StandingFile {
         }
     }
 
+    /// Whether it is written down that it was the primary last.
+    pub fn is_of_the_primary(&self) -> bool {
+        matches!(self.load(), Some(Standing::Primary { .. }))
+    }
+
     /// What is stored. In doubt it follows, since that proposes nothing.
     pub(super) fn load(&self) -> Option<Standing> {
         let read = match fs::read(&self.path) {

@@ -20,6 +20,7 @@ mod tests;
 use std::fmt;
 
 use binlog_format::gtid::GtidSet;
+use uuid::Uuid;
 
 use crate::conversion::server_probe::{ReplicatesFrom, ServerLook};
 use crate::conversion::{Obstacle, Planned};
@@ -229,6 +230,31 @@ fn obstacles(scene: &EnableScene) -> Vec<Obstacle> {
     }
     if !primary.managed {
         found.extend(strange_ackers(scene, look));
+    }
+    found.extend(of_one_uuid(scene));
+    found
+}
+
+/// Two servers that give the same GTIDs to different transactions.
+fn of_one_uuid(scene: &EnableScene) -> Vec<Obstacle> {
+    let members = std::iter::once(&scene.primary).chain(&scene.others);
+    let members = members.map(|server| (&server.name, &server.look));
+    let stock = scene.stock.iter().map(|(address, look)| (address, look));
+    let mut seen: Vec<(&str, Uuid)> = Vec::new();
+    let mut found = Vec::new();
+    for (place, look) in members.chain(stock) {
+        let Some(uuid) = look.as_ref().ok().and_then(|look| look.uuid) else {
+            continue;
+        };
+        match seen.iter().find(|(_, other)| *other == uuid) {
+            Some((first, _)) => found.push(Obstacle::new(
+                place,
+                format!("its mysqld has the server_uuid of {first}'s: {uuid}"),
+                "stop it, remove auto.cnf from its data directory, start it and rebuild it from the primary; or correct [mysql] of one \
+                 of the two, where they name the same mysqld",
+            )),
+            None => seen.push((place, uuid)),
+        }
     }
     found
 }

@@ -121,6 +121,23 @@ impl Facts {
         }
     }
 
+    /// Those of a server that is not to be touched: as if nobody had ever looked at it. An applier that is at work ends before.
+    pub(crate) fn untouched(self) -> Self {
+        if self.applier.on().is_some() || self.applying.is_some() {
+            return Self { held: true, ..self };
+        }
+        Self {
+            server: None,
+            protection: Protection::Unknown {
+                cause: "it may be another member's".to_owned(),
+            },
+            locked_out: None,
+            ending: None,
+            held: false,
+            ..self
+        }
+    }
+
     /// Whether the ring's log is being applied to the server.
     pub(crate) fn follows(&self) -> bool {
         matches!(self.applier, Applier::Applying(_))

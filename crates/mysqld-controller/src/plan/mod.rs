@@ -13,7 +13,8 @@
 //! | another member leads | was the primary | no, at once | no, if it could not be closed; else until it follows | applied once it is closed |
 //! | another member leads | commits wait in it and cannot end | no | no | nothing: it is killed and recovers |
 //! | another member leads | follows | administrators and the applier only | yes | applied |
-//! | any | its data are being replaced | no | as it is | nothing |
+//! | any | its data are being replaced, or another member's has its `server_uuid` and is the primary or may be | no | as it is | nothing |
+//! | any | it may be another member's own | nothing is done to it | nothing | nothing |
 
 pub mod apply;
 pub mod facts;
@@ -344,6 +345,51 @@ mod tests {
             let ends = [ApplyAction::Stay, ApplyAction::EndApplier].contains(&plan.apply);
             assert!(ends && plan.write == WriteAction::Wait && plan.kill.is_none());
             assert_eq!(plan.read, ReadFenceAction::Stay);
+        }
+    }
+
+    /// The primary of another member, which this one was configured to look after as well.
+    #[test]
+    fn a_server_that_may_be_another_members_is_not_touched() {
+        let begin = Instant::now();
+        for leading in [
+            Leading::Serving(TERM),
+            Leading::Elsewhere(OTHER),
+            Leading::Silent(FENCE_AFTER),
+            Leading::No(FENCE_AFTER),
+        ] {
+            for readiness in [Readiness::Unknown, Readiness::Lacks, Readiness::Applying] {
+                let facts = Facts {
+                    leading,
+                    others: true,
+                    held: true,
+                    server: Some(ServerView {
+                        incarnation: 1,
+                        read_only: ReadOnly::Off,
+                        offline: false,
+                    }),
+                    protection: Protection::Protected,
+                    locked_out: Some(FENCE_AFTER * 100),
+                    can_restart: true,
+                    runs: true,
+                    readiness,
+                    write_fence: WriteFenceState::Open,
+                    ..Facts::unknown(FENCE_AFTER, LockoutPatience::new(None))
+                };
+                let plan = |facts: Facts| {
+                    let mut memory = ReadFenceMemory::default();
+                    decide(&facts, &mut memory, begin);
+                    decide(&facts, &mut memory, begin + FENCE_AFTER)
+                };
+                let untouched = plan(facts.clone().untouched());
+                assert!(untouched.is_idle(), "{facts:?}: {untouched:?}");
+                // What an applier has begun it ends first.
+                let applies = Facts {
+                    applier: Applier::Applying(1),
+                    ..facts
+                };
+                assert_eq!(plan(applies.untouched()).apply, ApplyAction::EndApplier);
+            }
         }
     }
 

@@ -17,5 +17,5 @@ pub use crate::provision::local_copy::{
 };
 pub use crate::provision::note::{NoteStep, ProvisionNote};
 pub use crate::provision::recipient::{
-    CopyState, Survey, copy, finish, log_place, look, make_ready, survey,
+    BeforeALook, CopyState, Survey, copy, finish, log_place, look, make_ready, survey,
 };

@@ -68,18 +68,32 @@ pub async fn survey(connect: &ConnectOptions) -> Result<Survey, ProvisionError> 
     })
 }
 
-/// Begins a new binlog file, and says where the files are.
+/// What is done before the files of a binlog are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BeforeALook {
+    /// A new file is begun, so that what there is will not be written to any more.
+    BeginAFile,
+    /// Nothing is changed.
+    Nothing,
+}
+
+/// Says where a server's binlog files are; `None` where it has none.
 ///
 /// # Errors
 /// [`ProvisionError`].
-pub async fn log_place(connect: &ConnectOptions) -> Result<Option<BinlogPlace>, ProvisionError> {
+pub async fn log_place(
+    connect: &ConnectOptions,
+    before: BeforeALook,
+) -> Result<Option<BinlogPlace>, ProvisionError> {
     let mut connection = reach(connect).await?;
     let what = "where the binlog is";
     if number(&mut connection, "SELECT @@GLOBAL.log_bin", what).await? == 0 {
         return Ok(None);
     }
-    let flushed = connection.execute("FLUSH BINARY LOGS").await;
-    flushed.map_err(ProvisionError::at("a new binlog file cannot be begun"))?;
+    if before == BeforeALook::BeginAFile {
+        let flushed = connection.execute("FLUSH BINARY LOGS").await;
+        flushed.map_err(ProvisionError::at("a new binlog file cannot be begun"))?;
+    }
     let data_dir = value(&mut connection, "SELECT @@GLOBAL.datadir", what).await?;
     let index = value(&mut connection, "SELECT @@GLOBAL.log_bin_index", what).await?;
     connection.close().await;

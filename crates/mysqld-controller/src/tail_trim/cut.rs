@@ -173,7 +173,27 @@ pub struct ErrantFile {
     pub gtids: GtidSet,
 }
 
-/// The files of a server that has begun a new one, as far as they hold something of `errant`. `executed` is all that the
+/// Where a server has its errant transactions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ErrantFiles {
+    /// The files that hold some of them.
+    pub files: Vec<ErrantFile>,
+    /// Those that are in no file: purged with theirs, never written to one, or loaded by a `SET GTID_PURGED`. What is kept of them
+    /// is in the server's tables alone.
+    pub in_no_file: GtidSet,
+}
+
+impl ErrantFiles {
+    /// Of a server without a binlog.
+    pub fn without_a_binlog(errant: &GtidSet) -> Self {
+        Self {
+            files: Vec::new(),
+            in_no_file: errant.clone(),
+        }
+    }
+}
+
+/// The files of a server, as far as they hold something of `errant`, and what of it they do not hold. `executed` is all that the
 /// server has.
 ///
 /// # Errors
@@ -182,38 +202,51 @@ pub fn errant_files(
     place: &BinlogPlace,
     executed: &GtidSet,
     errant: &GtidSet,
-) -> io::Result<Vec<ErrantFile>> {
+) -> io::Result<ErrantFiles> {
     let mut headers = Vec::new();
     for path in place.files()? {
-        let told = |what: &str| io::Error::other(format!("{}: {what}", path.display()));
-        let beginning = LastFile::open(&path).and_then(|mut file| file.beginning());
-        match beginning
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?
-        {
-            Beginning::Header(header) => headers.push((path, header.end, header.previous)),
+        let of_it =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let mut file = LastFile::open(&path).map_err(of_it)?;
+        match file.beginning().map_err(of_it)? {
+            Beginning::Header(header) => headers.push((path, header)),
             // There is no transaction in it.
             Beginning::Torn => {}
-            Beginning::Encrypted => return Err(told("it is encrypted")),
+            Beginning::Encrypted => return Err(of_it(io::Error::other("it is encrypted"))),
             Beginning::Damaged(at, reason) => {
-                return Err(told(&format!("it is damaged at {at}: {reason}")));
+                return Err(of_it(io::Error::other(format!(
+                    "it is damaged at {at}: {reason}"
+                ))));
             }
         }
     }
-    let before = headers.iter().map(|(_, _, previous)| previous.clone());
-    let held = held(before.collect(), executed);
-    let files = headers
-        .into_iter()
-        .zip(held)
-        .map(|((path, at, _), held)| ErrantFile {
-            path,
-            at,
-            gtids: held.intersection(errant),
+    let before = headers.iter().map(|(_, header)| header.previous.clone());
+    let may_hold = may_hold(before.collect(), executed);
+    let mut in_no_file = errant.clone();
+    let mut files = Vec::new();
+    for ((path, header), may_hold) in headers.into_iter().zip(may_hold) {
+        if may_hold.intersection(errant).is_empty() {
+            continue;
+        }
+        let read = LastFile::open(&path).and_then(|mut file| {
+            file.beginning()?;
+            file.gtids(&header)
         });
-    Ok(files.filter(|file| !file.gtids.is_empty()).collect())
+        let gtids = read
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?
+            .intersection(errant);
+        in_no_file = in_no_file.difference(&gtids);
+        if !gtids.is_empty() {
+            let at = header.end;
+            files.push(ErrantFile { path, at, gtids });
+        }
+    }
+    Ok(ErrantFiles { files, in_no_file })
 }
 
-/// What each file holds, by what stands before each, pure.
-fn held(previous: Vec<GtidSet>, executed: &GtidSet) -> Vec<GtidSet> {
+/// What each file holds at most, by what stands before each, pure. Its events say what it does hold: what was never written to a file
+/// is among it as well, where that was executed while the file was the last one.
+fn may_hold(previous: Vec<GtidSet>, executed: &GtidSet) -> Vec<GtidSet> {
     let next = previous.iter().skip(1).chain([executed]);
     let held = previous.iter().zip(next);
     held.map(|(before, after)| after.difference(before))
@@ -408,6 +441,9 @@ mod tests {
 
 #[cfg(test)]
 mod errant_files_tests {
+    use binlog_format::canonical::stamp_payload;
+    use binlog_format::events::{EncodeEvent, EventOrigin, FormatDescription, PreviousGtids};
+
     use super::*;
 
     fn set(text: &str) -> GtidSet {
@@ -417,12 +453,50 @@ mod errant_files_tests {
     }
 
     #[test]
-    fn what_a_file_holds_stands_between_two_headers() {
+    fn what_a_file_may_hold_stands_between_two_headers() {
         let previous = vec![GtidSet::default(), set("1-5"), set("1-5"), set("1-9")];
-        let held = held(previous, &set("1-12"));
+        let held = may_hold(previous, &set("1-12"));
         assert_eq!(
             held,
             [set("1-5"), GtidSet::default(), set("6-9"), set("10-12")]
         );
+    }
+
+    /// A server with one file behind these transactions, in which nothing stands.
+    fn an_empty_file_behind(previous: &GtidSet) -> (tempfile::TempDir, BinlogPlace) {
+        let server = tempfile::tempdir().unwrap();
+        let before = PreviousGtids {
+            gtids: previous.clone(),
+        };
+        let events = [
+            FormatDescription::built_in_event(),
+            before.encode(EventOrigin::default()),
+        ];
+        let mut bytes = MAGIC.to_vec();
+        stamp_payload(&events.concat(), bytes.len() as u64, &mut bytes).unwrap();
+        fs::write(server.path().join("b.000002"), bytes).unwrap();
+        fs::write(server.path().join("b.index"), "./b.000002\n").unwrap();
+        let place = BinlogPlace::of_options(["--log-bin=b"], server.path(), "h").unwrap();
+        (server, place)
+    }
+
+    #[test]
+    fn what_was_purged_with_its_file_is_in_none() {
+        let errant = set("6-8");
+        let (_server, place) = an_empty_file_behind(&set("1-8"));
+        let found = errant_files(&place, &set("1-8"), &errant).unwrap();
+        assert_eq!(found, ErrantFiles::without_a_binlog(&errant));
+    }
+
+    /// The previous GTIDs of a later file do not name it either.
+    #[test]
+    fn what_a_dump_has_named_as_purged_is_in_no_file() {
+        let dump: GtidSet = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb:1-5000"
+            .parse()
+            .unwrap();
+        let executed = set("1-8").union(&dump);
+        let (_server, place) = an_empty_file_behind(&set("1-8"));
+        let found = errant_files(&place, &executed, &dump).unwrap();
+        assert_eq!(found, ErrantFiles::without_a_binlog(&dump));
     }
 }

@@ -212,6 +212,27 @@ impl<R: Read + Seek> LastFile<R> {
         Ok(planner.finish(ending))
     }
 
+    /// The transactions that begin behind the header.
+    pub(super) fn gtids(&mut self, header: &FileHeader) -> io::Result<GtidSet> {
+        let damaged = |at: FileOffset, reason: &str| {
+            io::Error::other(format!("it is damaged at {at}: {reason}"))
+        };
+        let mut gtids = GtidSet::new();
+        loop {
+            match self.next(header.checksum)? {
+                Next::Event(at, event) => {
+                    if matches!(event.event_type(), EventType::Gtid | EventType::GtidTagged) {
+                        let read = event.verified(header.checksum).and_then(GtidEvent::decode);
+                        let decoded = read.map_err(|error| damaged(at, &error.to_string()))?;
+                        gtids.add(decoded.gtid);
+                    }
+                }
+                Next::End => return Ok(gtids),
+                Next::Damaged(at, reason) => return Err(damaged(at, &reason)),
+            }
+        }
+    }
+
     fn damaged(self, at: FileOffset, reason: String, open: Option<OpenTransaction>) -> Ending {
         let within = open.filter(|open| !open.ended);
         let file = self.name;

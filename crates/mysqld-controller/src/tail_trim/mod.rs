@@ -11,6 +11,6 @@ mod history;
 mod last_file;
 mod plan;
 
-pub use crate::tail_trim::cut::{ErrantFile, TrimmedTail, errant_files};
+pub use crate::tail_trim::cut::{ErrantFile, ErrantFiles, TrimmedTail, errant_files};
 pub use crate::tail_trim::guard::{ProtectionStart, TailTrim, TailTrimOptions, lock_data};
 pub use crate::tail_trim::plan::{FileOffset, Keep, Plan, Refusal};

@@ -17,4 +17,5 @@ mod readers_are_kept_off;
 mod ring_in_memory;
 mod starts_are_told_apart;
 mod supervised;
+mod what_is_in_no_binlog_file;
 mod what_mysqld_does;

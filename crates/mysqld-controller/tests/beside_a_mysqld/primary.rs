@@ -166,6 +166,7 @@ impl Controlled {
             figures: Arc::clone(&ingest.figures),
             supervisor: None,
             hold: watch::channel(None).1,
+            hands_off: watch::channel(false).1,
             transferring: handed_over,
         };
         let observer = RingObserver::new(Arc::clone(ring));

@@ -26,7 +26,7 @@ pub(crate) struct ReprovisionArgs {
     /// Only say what would be lost
     #[arg(long)]
     dry_run: bool,
-    /// Also when the binlog files with errant transactions cannot be kept
+    /// Also when not all errant transactions can be kept, because they are in no binlog file, or those cannot be read
     #[arg(long)]
     force: bool,
     /// How long to wait for the end, e.g. 30m; the copy itself continues on the members
@@ -55,6 +55,7 @@ enum Outcome {
     Done(Provisioned),
 }
 
+const BEFORE_FORCE: &str = "nothing was changed; dump the schemas that they changed first (mysqldump, from this mysqld), then add --force";
 /// Before the question is asked, the member only looks.
 const LOOK: Duration = Duration::from_secs(60);
 
@@ -85,15 +86,17 @@ pub(crate) fn run(args: &ReprovisionArgs, format: Format) -> Result<(), Failure>
             dry_run: args.dry_run,
             outcome,
         };
-        if args.dry_run {
-            let text = losses(&place.name, &plan);
-            return match format {
-                Format::Json => print_json(&shown(Outcome::Planned(plan))),
-                Format::Table => print_text(&text),
-            };
-        }
+        let refused = (!args.force).then(|| plan.needs_force.clone()).flatten();
         if format == Format::Table {
             print_text(&losses(&place.name, &plan))?;
+        } else if args.dry_run {
+            print_json(&shown(Outcome::Planned(plan.clone())))?;
+        }
+        if let Some(why) = refused {
+            return Err(Failure::new(Exit::Refused, why, BEFORE_FORCE));
+        }
+        if args.dry_run {
+            return Ok(());
         }
         args.consent.to(&format!(
             "Replace all data of the mysqld of `{}` with a copy from `{}`?",
@@ -194,10 +197,14 @@ fn losses(name: &str, plan: &ProvisionPlan) -> String {
     if plan.errant_transactions == 0 {
         return out + "  no transaction that the ring does not have\n";
     }
-    out + &format!(
-        "  {} transactions that the ring does not have: {}\n  (binlog files that hold them are kept; see `witness log trimmed`)\n",
+    out += &format!(
+        "  {} transactions that the ring does not have: {}\n",
         plan.errant_transactions, plan.errant
-    )
+    );
+    out + &match &plan.needs_force {
+        None => "  (binlog files that hold them are kept; see `witness log trimmed`)\n".to_owned(),
+        Some(why) => format!("  refused without --force: {why}\n"),
+    }
 }
 
 fn page(name: &str, done: &Provisioned) -> String {
@@ -207,6 +214,9 @@ fn page(name: &str, done: &Provisioned) -> String {
             "{} is kept as {}, with {}\n",
             file.from, file.kept_as, file.gtids
         );
+    }
+    if let Some(why) = &done.not_kept {
+        out += &format!("Lost: {why}\n");
     }
     let state = if done.follows {
         "and follows the ring"
@@ -237,11 +247,19 @@ mod tests {
                 bytes: 4096,
             }],
             unknown: None,
+            needs_force: None,
         };
         let text = losses("db-1", &plan);
         assert!(text.contains("schema shop, about 4096 bytes\n"), "{text}");
         assert!(
             text.contains("  2 transactions that the ring does not have: u:7-8\n"),
+            "{text}"
+        );
+        assert!(text.contains("are kept"), "{text}");
+        plan.needs_force = Some("2 errant transactions are in no binlog file: u:7-8".into());
+        let text = losses("db-1", &plan);
+        assert!(
+            text.contains("refused without --force: 2 errant") && !text.contains("are kept"),
             "{text}"
         );
         plan.errant_transactions = 0;
@@ -259,6 +277,7 @@ mod tests {
                 gtids: "u:7-8".into(),
                 kept_as: "binlog.000002.from-197.00c0ffee".into(),
             }],
+            not_kept: None,
             follows: true,
             seconds: 2.5,
         };

@@ -160,12 +160,12 @@ pub(crate) fn notes(member: &MemberReport) -> Vec<String> {
     }
     if let Some(mysql) = &view.mysql {
         notes.extend(mysql.trouble.clone());
-        notes.extend(mysql.warning.clone());
         notes.extend(wait(mysql));
         let offline = mysql.offline.as_ref();
         notes.extend(offline.map(|why| format!("ordinary accounts cannot use its mysqld: {why}")));
         notes.extend(mysql.demotion.clone());
         notes.extend(closed(mysql).filter(|_| view.serving));
+        notes.extend(mysql.warnings.iter().cloned());
         if view.serving && !mysql.protected {
             notes.extend(
                 mysql

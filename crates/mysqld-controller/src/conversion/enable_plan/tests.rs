@@ -179,7 +179,11 @@ fn semi_sync_ends_at_the_source_before_it_ends_at_the_replicas() {
 #[test]
 fn a_replica_without_a_member_may_follow_a_binlog_server() {
     let mut scene = scene();
-    scene.stock = vec![("h:1".into(), Ok(replica()))];
+    let stock = ServerLook {
+        uuid: "cccccccc-cccc-cccc-cccc-cccccccccccc".parse().ok(),
+        ..replica()
+    };
+    scene.stock = vec![("h:1".into(), Ok(stock))];
     assert!(words(&scene).contains("--binlog-server"));
     scene.binlog_server = Some(("w".into(), 3307));
     assert_eq!(to_do(&scene).last().unwrap(), "Repoint(\"h:1\")");
@@ -201,7 +205,7 @@ fn words(scene: &EnableScene) -> String {
 #[test]
 fn every_obstacle_has_its_own_words() {
     type Change = fn(&mut EnableScene);
-    let table: [(Change, &str); 16] = [
+    let table: [(Change, &str); 17] = [
         (
             |scene| scene.primary.look = Err("refused".into()),
             "db-1: its mysqld cannot be examined: refused",
@@ -278,6 +282,10 @@ fn every_obstacle_has_its_own_words() {
                 look(&mut scene.primary).executed = gtids(PRIMARY, "1-20000");
             },
             "db-2: it is 19910 transactions behind; wait until it lacks fewer than 10000",
+        ),
+        (
+            |scene| look(&mut scene.others[0]).uuid = PRIMARY.parse().ok(),
+            "db-2: its mysqld has the server_uuid of db-1's: aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa",
         ),
         (
             |scene| scene.stock = vec![("h:1".into(), Err("refused".into()))],

@@ -410,8 +410,8 @@ pub(super) fn write_mysqld(
     )?;
     writer.yes(
         "mysql_warning",
-        "Whether mysqld started open for writes, or something else was wrong with how it started, which status names",
-        mysql.warning.is_some(),
+        "Whether something about mysqld has to be looked at although it keeps it from nothing, which status names",
+        !mysql.warnings.is_empty(),
     )?;
     if let Some(lag) = mysql.lag_ms {
         writer.gauge(

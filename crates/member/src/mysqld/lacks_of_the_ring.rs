@@ -1,0 +1,85 @@
+//! Looks now and then whether the primary has what nobody ever sends to the ring: a dump that was loaded with its
+//! `SET GTID_PURGED` and `SQL_LOG_BIN = 0`, as mysqldump writes both by default, is in no binlog file.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use binlog_format::gtid::GtidSet;
+use mysql_link::ConnectOptions;
+use mysqld_controller::apply::never_sent;
+use mysqld_controller::ingest::IngestStatus;
+use tokio::sync::watch;
+
+use crate::ring_handle::RingHandle;
+
+/// Between two looks, as at a follower.
+const LOOK_EVERY: Duration = Duration::from_secs(20);
+
+/// Looks for ever while the primary is attached to; what is to be said of it goes to `told`.
+pub(super) async fn look(
+    ring: Arc<RingHandle>,
+    connect: ConnectOptions,
+    ingest: watch::Receiver<IngestStatus>,
+    told: watch::Sender<Option<String>>,
+) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let attached = ingest.borrow().is_attached();
+        let warning = match attached {
+            true => never_sent(&*ring, &connect).await,
+            false => Ok(GtidSet::new()),
+        };
+        match warning.map(|lacks| words(&lacks)) {
+            Ok(warning) => {
+                let changed = told.send_if_modified(|told| {
+                    let changed = *told != warning;
+                    told.clone_from(&warning);
+                    changed
+                });
+                if let Some(warning) = warning.filter(|_| changed) {
+                    tracing::warn!("{warning}");
+                }
+            }
+            Err(cause) => {
+                tracing::debug!(%cause, "what the primary has is not compared with the ring for now");
+            }
+        }
+    }
+}
+
+/// What an operator should know of it.
+fn words(lacks: &GtidSet) -> Option<String> {
+    const SHOWN: usize = 300;
+    if lacks.is_empty() {
+        return None;
+    }
+    let mut gtids = lacks.to_string().replace('\n', "");
+    if gtids.len() > SHOWN {
+        gtids = gtids.chars().take(SHOWN).chain(['…']).collect();
+    }
+    Some(format!(
+        "{} transactions of its mysqld were loaded without the binlog, and the ring does not have them: {gtids}. The other servers \
+         lack these data, and a promotion loses them. Dump the schemas with `--databases … --set-gtid-purged=OFF`, load that here, \
+         then switch over and reprovision this one with --force",
+        lacks.count()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_ring_never_gets_is_said_in_words() {
+        assert_eq!(words(&GtidSet::new()), None);
+        let dump = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb:1-5000"
+            .parse()
+            .unwrap();
+        let said = words(&dump).unwrap();
+        assert!(
+            said.starts_with("5000 transactions of its mysqld were loaded without the binlog")
+                && said.contains("bbbb:1-5000. The other"),
+            "{said}"
+        );
+    }
+}
