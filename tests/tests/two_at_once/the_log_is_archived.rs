@@ -244,22 +244,22 @@ fn files_are_fetched_and_damage_is_found(set: &mut Cluster, archive: &Path, read
 /// Without that, a file that takes months to fill is months of pieces, one for each interval in which something was committed.
 #[test]
 fn an_old_file_ends_with_the_next_commit_and_is_archived_as_a_whole() {
-    const AGE: Duration = Duration::from_secs(3);
     let _turn = SCENES.take();
+    let age = Duration::from_secs(3);
     let home = tempfile::tempdir().unwrap();
     let url = format!("url = \"file://{}\"", home.path().display());
     let set = replicaset_with(1, |options| {
         options
             .with("archive", url)
             .with("archive", "interval = \"200ms\"")
-            .with("archive", format!("max_file_age = \"{}s\"", AGE.as_secs()))
+            .with("archive", format!("max_file_age = \"{}s\"", age.as_secs()))
     })
     .unwrap();
     let reader = Reader::of(home.path(), &set);
     insert(&set, 1..2);
     wait_until_archived(&set, 0, &reader);
     let before = reader.files().len();
-    std::thread::sleep(AGE);
+    std::thread::sleep(age);
     insert(&set, 2..3);
     wait_until_archived(&set, 0, &reader);
     assert_eq!(reader.files().len(), before + 1);

@@ -375,9 +375,14 @@ async fn what_mysqld_passes_over_is_not_let_through() -> Result<()> {
     client.sql("CREATE TABLE d.m (id INT) ENGINE = MyISAM")?;
     let (ring, ingest) = attached(&server).await?;
     ingest.stop().await?;
-    client.sql("FLUSH BINARY LOGS; PURGE BINARY LOGS TO 'binlog.000002'")?;
+    client.sql("FLUSH BINARY LOGS")?;
     let executed = client.gtid_executed()?;
-    assert_eq!(client.variable("gtid_purged")?, executed);
+    // A dump that has just lost its member still reads the file, which stays as long.
+    eventually("the file is purged", || {
+        client.sql("PURGE BINARY LOGS TO 'binlog.000002'")?;
+        Ok(client.variable("gtid_purged")? == executed)
+    })
+    .await?;
     let mut waits = client.start_sql("INSERT INTO d.m VALUES (1)")?;
     eventually("it waits", || {
         Ok(!client.variable("gtid_owned")?.is_empty())

@@ -143,44 +143,6 @@ async fn one_that_boots_open_for_writes_is_told_of() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_a_persisted_value_opens_is_told_of_with_what_mends_it() -> Result<()> {
-    let home = Home::with_data()?;
-    let supervised = Supervised::start(external(&home, "super_read_only=ON\n")?);
-    let (first, _) = supervised.runs().await?;
-    let status = supervised.handle.status();
-    let super_read_only = || async {
-        let answer = home
-            .connect()
-            .await?
-            .query("SELECT @@super_read_only")
-            .await?;
-        let row = answer.first().context("a row")?;
-        anyhow::Ok(row.text_at(0) == Some("1"))
-    };
-    ensure!(super_read_only().await?);
-    let mut connection = home.connect().await?;
-    connection
-        .query("SET PERSIST super_read_only = OFF")
-        .await?;
-    supervised.handle.kill_and_restart();
-    let another = |than| move |state: &SupervisorState| matches!(state, SupervisorState::Running { pid, .. } if *pid != than);
-    supervised.reaches(another(first)).await?;
-    eventually("what mends it is told", || {
-        let warning = status.borrow().warning.clone();
-        Ok(warning.is_some_and(|warning| warning.contains("RESET PERSIST super_read_only")))
-    })
-    .await?;
-    // It does.
-    let (second, _) = supervised.runs().await?;
-    let mut connection = home.connect().await?;
-    connection.query("RESET PERSIST super_read_only").await?;
-    supervised.handle.kill_and_restart();
-    supervised.reaches(another(second)).await?;
-    ensure!(super_read_only().await? && status.borrow().warning.is_none());
-    supervised.stop().await
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_start_command_that_fails_is_told_of() -> Result<()> {
     let home = Home::with_data()?;
     let (mut options, mut commands) = with_commands(&home, "")?;

@@ -138,6 +138,7 @@ mod tests {
     fn follower() -> MysqlView {
         MysqlView {
             following: true,
+            state: MysqlView::RUNNING.to_owned(),
             lag_ms: Some(900),
             ..MysqlView::default()
         }
