@@ -34,14 +34,7 @@ async fn moves(ring: &mut GrpcRing, leader: MemberId, moving: MemberId) {
 
 #[tokio::test]
 async fn a_member_moves_to_another_address_and_keeps_its_number() {
-    let mut ring = GrpcRing::of(&[
-        MemberKind::Database,
-        MemberKind::Witness,
-        MemberKind::Witness,
-    ])
-    .await;
-    let last = ring.commit(transaction("before")).await;
-    ring.committed_everywhere(last).await;
+    let mut ring = witnessed_ring().await;
     let (leader, _) = ring.serving().await;
     let moving = ring.records.keys().copied().find(|id| *id != leader);
     let moving = moving.unwrap_or(MemberId(0));
