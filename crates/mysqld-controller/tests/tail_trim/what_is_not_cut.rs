@@ -86,6 +86,23 @@ async fn what_was_there_before_the_member_is_not_cut() -> Result<()> {
     Ok(())
 }
 
+/// A commit that waits goes with a crash, which is the `crash`th that something is cut behind.
+async fn what_waits_is_cut(server: &mut CrashingServer, crash: usize) -> Result<()> {
+    server.ring.set_commits_at_once(false);
+    let pending = server
+        .server
+        .client()
+        .start_sql("INSERT INTO d.t VALUES (1)")?;
+    server.transactions_in_file(1).await?;
+    server.crash().await?;
+    drop(pending);
+    server.start_again().await?;
+    let rows = server.server.client().value("SELECT COUNT(*) FROM d.t")?;
+    ensure!(rows == "0", "what waited came back");
+    ensure!(server.trimmed()?.len() == crash);
+    server.equals_the_ring()
+}
+
 /// As behind `witness enable-raft`: the server runs when its member first acts on it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_behind_the_first_opening_is_cut_and_what_was_before_stays() -> Result<()> {
@@ -99,19 +116,7 @@ async fn what_waits_behind_the_first_opening_is_cut_and_what_was_before_stays() 
         server.server.binlog_files()? == files,
         "once is enough: {files:?}"
     );
-    server.ring.set_commits_at_once(false);
-    let pending = server
-        .server
-        .client()
-        .start_sql("INSERT INTO d.t VALUES (1)")?;
-    server.transactions_in_file(1).await?;
-    server.crash().await?;
-    drop(pending);
-    server.start_again().await?;
-    let rows = server.server.client().value("SELECT COUNT(*) FROM d.t")?;
-    ensure!(rows == "0", "what waited came back");
-    ensure!(server.trimmed()?.len() == 1);
-    server.equals_the_ring()
+    what_waits_is_cut(&mut server, 1).await
 }
 
 /// As in the mode external without `mysql.log_bin`: the member looks for a binlog of another name than the server's.
@@ -123,20 +128,8 @@ async fn what_waits_is_cut_also_where_the_member_looks_for_another_binlog() -> R
     server.server.client().sql(TABLE)?;
     server.is_about_to_be_opened().await?;
     for crash in 1..=2 {
-        server.ring.set_commits_at_once(false);
         let files = server.server.binlog_files()?.len();
-        let pending = server
-            .server
-            .client()
-            .start_sql("INSERT INTO d.t VALUES (1)")?;
-        server.transactions_in_file(1).await?;
-        server.crash().await?;
-        drop(pending);
-        server.start_again().await?;
-        let rows = server.server.client().value("SELECT COUNT(*) FROM d.t")?;
-        ensure!(rows == "0", "what waited came back");
-        ensure!(server.trimmed()?.len() == crash);
-        server.equals_the_ring()?;
+        what_waits_is_cut(&mut server, crash).await?;
         ensure!(server.server.binlog_files()?.len() > files);
         server.lead().await?;
         server.is_about_to_be_opened().await?;
