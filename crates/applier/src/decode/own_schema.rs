@@ -7,7 +7,7 @@
 //! changes other tables as well is read as it is. A transaction of which nothing is left is an empty one.
 
 use binlog_format::event::{EventType, HEADER_LEN, RawEvent};
-use binlog_format::events::{Query, Rows};
+use binlog_format::events::{Query, Rows, is_rows};
 
 use crate::decode::failure::DecodeCause;
 use crate::decode::schema_change::{is_of_a_schema, schema_change};
@@ -56,13 +56,7 @@ impl OwnSchema {
                 self.held.clear();
                 is_own_statement(&event)?
             }
-            EventType::WriteRowsV1
-            | EventType::UpdateRowsV1
-            | EventType::DeleteRowsV1
-            | EventType::WriteRows
-            | EventType::UpdateRows
-            | EventType::DeleteRows
-            | EventType::PartialUpdateRows => self.rows(&event),
+            rows if is_rows(rows) => self.rows(&event),
             _ => false,
         };
         if !own {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use binlog_format::event::{EventRef, EventType, HEADER_LEN, RawEvent};
 use binlog_format::events::{
     CommitTimestamp, Query, Rows, RowsChange, ServerVersion, SessionContext, StatementKind,
-    TableId, TableMap, XaPrepare,
+    TableId, TableMap, XaPrepare, is_rows,
 };
 use binlog_format::gtid::Gtid;
 use binlog_format::row_image::{Columns, RowReader};
@@ -388,13 +388,7 @@ impl RowParts {
         match event.event_type() {
             EventType::TableMap => self.table_map(&event)?,
             EventType::Xid => self.has_ended = true,
-            EventType::WriteRowsV1
-            | EventType::UpdateRowsV1
-            | EventType::DeleteRowsV1
-            | EventType::WriteRows
-            | EventType::UpdateRows
-            | EventType::DeleteRows
-            | EventType::PartialUpdateRows => self.rows(&event)?,
+            rows if is_rows(rows) => self.rows(&event)?,
             EventType::Query if kind(&event)? == Some(StatementKind::Commit) => {
                 self.has_ended = true;
             }

@@ -21,7 +21,7 @@ pub use crate::events::query::{
     AutoIncrement, CharacterSets, Invoker, Query, SessionContext, SessionOptions, StatementKind,
     UpdatedSchemas,
 };
-pub use crate::events::rows::{Rows, RowsChange, RowsQuery, TableId, TableMap};
+pub use crate::events::rows::{Rows, RowsChange, RowsQuery, TableId, TableMap, is_rows};
 pub use crate::events::statement_variables::{
     IntVar, IntVarKind, Rand, UserVar, UserVarType, UserVarValue,
 };

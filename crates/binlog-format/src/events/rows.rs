@@ -106,6 +106,12 @@ impl<'a> Rows<'a> {
     }
 }
 
+/// Whether an event has rows, of whatever kind and version.
+#[must_use]
+pub fn is_rows(event_type: EventType) -> bool {
+    kind(event_type).is_some()
+}
+
 fn kind(event_type: EventType) -> Option<(RowsChange, bool)> {
     Some(match event_type {
         EventType::WriteRowsV1 => (RowsChange::Write, false),
