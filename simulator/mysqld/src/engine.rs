@@ -115,8 +115,40 @@ impl Engine {
                     list.remove(&row.position);
                 }
             }
+            // A list is its rows: where none is left, there is none.
+            self.lists.retain(|_, rows| !rows.is_empty());
             self.executed.remove(&gtid);
             self.prepared.insert(gtid, rows);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_of_a_list_whose_commits_a_cut_of_the_power_has_lost() {
+        let mut engine = Engine::default();
+        let source = binlog_format::gtid::SourceId(uuid::Uuid::from_u128(1));
+        let gtid = |number| Gtid {
+            source,
+            tag: binlog_format::gtid::Tag::NONE,
+            gno: binlog_format::gtid::Gno::new(number).unwrap(),
+        };
+        let row = |list, value| ListRow {
+            list,
+            position: 1,
+            value,
+        };
+        engine.prepare(gtid(1), vec![row(1, 10)]);
+        engine.commit(gtid(1));
+        // Its force has the commit before it, and not its own.
+        engine.prepare(gtid(2), vec![row(2, 20)]);
+        engine.commit(gtid(2));
+        engine.lose_commits(2);
+        engine.roll_back_prepared();
+        assert_eq!(engine.lists(), Lists::from([(1, vec![10])]));
+        assert!(engine.executed().contains(&gtid(1)) && !engine.executed().contains(&gtid(2)));
     }
 }

@@ -2,8 +2,10 @@
 //! their power, alone and with their members, while leaders change and links are cut. What the clients were told has to
 //! have an order, and when everything is mended all servers have to come to the same state by themselves.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use mysqld_model::Lists;
 use raft_types::{MemberId, MemberKind};
 
 use crate::dice::pick;
@@ -224,10 +226,47 @@ impl World {
             ))
         });
         format!(
-            "{}; {}",
+            "{}; {}{}",
             words.collect::<Vec<_>>().join("; "),
+            self.rows_apart(),
             self.standing()
         )
+    }
+
+    /// The lists that are not the same at all servers, each with the first place at which they part.
+    fn rows_apart(&self) -> String {
+        let contents = self.servers().into_iter();
+        let contents: Vec<(MemberId, Lists)> =
+            contents.map(|(id, server)| (id, server.lists())).collect();
+        let numbers: BTreeSet<u64> = contents
+            .iter()
+            .flat_map(|(_, lists)| lists.keys().copied())
+            .collect();
+        let mut words = String::new();
+        for number in numbers {
+            let lists = contents
+                .iter()
+                .map(|(id, lists)| (id, lists.get(&number).map_or(&[][..], Vec::as_slice)));
+            let lists: Vec<(&MemberId, &[u64])> = lists.collect();
+            let Some((_, first)) = lists.first() else {
+                break;
+            };
+            if lists.iter().all(|(_, list)| list == first) {
+                continue;
+            }
+            let same = |at: &usize| {
+                let value = first.get(*at);
+                value.is_some() && lists.iter().all(|(_, list)| list.get(*at) == value)
+            };
+            let parts = (0..).take_while(same).count();
+            words += &format!("list {number} parts behind {parts} values:");
+            for (id, list) in lists {
+                let rest: Vec<&u64> = list.iter().skip(parts).take(3).collect();
+                words += &format!(" {id} has {} and goes on with {rest:?};", list.len());
+            }
+            words.push(' ');
+        }
+        words
     }
 
     /// Hosts that were stopped where they stand go on.
