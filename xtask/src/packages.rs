@@ -213,6 +213,20 @@ impl Host<'_> {
             "KillMode=process",
         )?;
         self.says("systemctl show mysql --property Restart", "Restart=no")?;
+        // The member may be started again and again, and never starts mysqld before it has looked.
+        let limit = "StartLimitIntervalUSec=0";
+        self.says(
+            "systemctl show witness --property StartLimitIntervalUSec",
+            limit,
+        )?;
+        self.machine.run("systemctl start witness")?;
+        self.says("systemctl show mysql --property MainPID", "MainPID=0")?;
+        self.machine.run("systemctl stop witness")?;
+        let readable = "stat -c %G /etc/witness/witness.toml";
+        self.says(readable, "mysql")?;
+        self.machine
+            .run("apt-get install --reinstall --yes /root/second/witness_*.deb")?;
+        self.says(readable, "mysql")?;
         self.machine
             .run("runuser -u mysql -- systemctl start mysql && systemctl is-active mysql")?;
         self.machine

@@ -63,6 +63,7 @@ impl<'e> Faults<'e> {
         if !self.short {
             self.region_lost_and_writes_go_on()?;
         }
+        self.stack.renew_certificates()?;
         self.replaced()?;
         self.nothing_is_lost()
     }

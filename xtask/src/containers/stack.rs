@@ -24,6 +24,9 @@ use crate::sim::{self, Build};
 const PROJECT: &str = "witness-containers";
 const OVERRIDES: &str = "overrides.yaml";
 const PAGE: &str = "docs/containers.md";
+/// The metric of a member's own certificate.
+const CERTIFICATE_EXPIRES: &str =
+    "certificate_expiry_timestamp_seconds{key=\"tls.certificate_file\"}";
 /// The member that the page upgrades.
 const UPGRADED: &str = "north-w1";
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
@@ -333,6 +336,40 @@ impl<'e> Stack<'e> {
             member.name
         );
         Ok(())
+    }
+
+    /// Gives every member a new certificate, by the commands of the page.
+    ///
+    /// # Errors
+    /// When one of them goes on with the one that it had.
+    pub(super) fn renew_certificates(&self) -> Result<()> {
+        let before = self.expiries()?;
+        let commands = shell_blocks(PAGE, "Renew certificates")?.join("\n");
+        self.shell(&self.place(), &commands)?;
+        for ((member, before), after) in MEMBERS.iter().zip(before).zip(self.expiries()?) {
+            ensure!(
+                after != before,
+                "{} goes on with its certificate: {after}",
+                member.name
+            );
+        }
+        Ok(())
+    }
+
+    /// When the certificate of each member expires, as the member read it last.
+    fn expiries(&self) -> Result<Vec<String>> {
+        let agent = self.agent()?;
+        let expiry = |member: &Member| {
+            let (_, metrics) = member.ask("/metrics", agent)?;
+            let mut lines = metrics.lines();
+            let line = lines.find(|line| line.contains(CERTIFICATE_EXPIRES))?;
+            Some(line.to_owned())
+        };
+        let of = |member: &Member| {
+            let missing = || format!("{} does not say {CERTIFICATE_EXPIRES}", member.name);
+            expiry(member).with_context(missing)
+        };
+        MEMBERS.iter().map(of).collect()
     }
 
     /// The names of the alerts that Prometheus has in this state: `firing`, or `pending`.
