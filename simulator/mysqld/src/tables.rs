@@ -316,7 +316,7 @@ impl Server {
                     rows.row([format!("'{}'@'%'", account.user)])
                 })
             }
-            Look::ReplicatedEvents => Rows::of(&["event_schema", "event_name", "definer"]),
+            Look::Events => Rows::of(&["event_schema", "event_name", "definer"]),
             Look::ClonePlugin => said("COUNT(*)", self.clone_plugin),
             Look::ApplierTable => said("COUNT(*)", false),
             // It has no filters, and logs rows.

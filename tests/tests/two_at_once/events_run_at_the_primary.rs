@@ -37,6 +37,7 @@ fn events_run_at_the_primary_alone() {
         )
         .unwrap();
     it_ticks(&set, ROWS);
+    it_runs_once(&set, ROWS, "first");
     it_rests(&set, NATIVE);
     set.server(NATIVE).kill().unwrap();
     it_rests(&set, NATIVE);
@@ -45,13 +46,50 @@ fn events_run_at_the_primary_alone() {
     it_ticks(&set, NATIVE);
     let event = "SELECT CONCAT(definer, ' ', status) FROM information_schema.events WHERE event_name = 'tick'";
     assert_eq!(set.client(NATIVE).value(event).unwrap(), "ticker@% ENABLED");
+    it_does_not_run_again(&set, NATIVE, "first");
+    it_runs_once(&set, NATIVE, "second");
     it_rests(&set, ROWS);
     set.server(ROWS).kill().unwrap();
     it_rests(&set, ROWS);
 
     set.promote("db-1", SOON).unwrap();
     it_ticks(&set, ROWS);
+    it_does_not_run_again(&set, ROWS, "first");
+    it_does_not_run_again(&set, ROWS, "second");
     it_rests(&set, NATIVE);
+}
+
+/// An event that is kept behind its only time runs at this primary. That it did is not in its log.
+fn it_runs_once(set: &Cluster, primary: usize, name: &str) {
+    let client = set.client(primary);
+    let create = format!(
+        "CREATE TABLE e.{name} (server INT); CREATE DEFINER = ticker EVENT e.{name} \
+         ON SCHEDULE AT CURRENT_TIMESTAMP + INTERVAL 1 SECOND ON COMPLETION PRESERVE \
+         DO INSERT INTO e.{name} VALUES (@@server_id)"
+    );
+    client.sql(&create).unwrap();
+    let ran = set.eventually("the event runs once", SOON, || {
+        let times = client.value(&format!("SELECT COUNT(*) FROM e.{name}"))?;
+        ensure!(times == "1", "{times}");
+        Ok(())
+    });
+    ran.unwrap();
+}
+
+/// Nor may it at a primary that did not run it, whose scheduler is on by now.
+fn it_does_not_run_again(set: &Cluster, primary: usize, name: &str) {
+    std::thread::sleep(A_WHILE);
+    let client = set.client(primary);
+    let times = format!("SELECT COUNT(*) FROM e.{name}");
+    assert_eq!(
+        client.value(&times).unwrap(),
+        "1",
+        "{name}: {}",
+        set.words()
+    );
+    let status =
+        format!("SELECT status FROM information_schema.events WHERE event_name = '{name}'");
+    assert_ne!(client.value(&status).unwrap(), "ENABLED", "{name}");
 }
 
 /// The event runs at this primary.

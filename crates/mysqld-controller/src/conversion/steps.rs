@@ -12,7 +12,7 @@ use crate::settings::{
     Depth, Phase, Plan, Requirements, StopWaitingError, apply, end_statement_logging, observe,
     stop_waiting_for_acks, wait_as_a_plain_source,
 };
-use crate::write_fence::read_only;
+use crate::write_fence::read_only::{self, EventsAtOpening};
 
 /// How long sessions may take to end that were killed.
 const END_OF_SESSIONS: Duration = Duration::from_secs(10);
@@ -177,7 +177,7 @@ pub async fn release_primary(connect: &ConnectOptions) -> Result<(), ConversionE
     let plain = wait_as_a_plain_source(&mut connection).await;
     plain.map_err(doing("giving semi-sync its own timeout back"))?;
     connection.close().await;
-    let opened = read_only::open(connect, false).await;
+    let opened = read_only::open(connect, &EventsAtOpening::default()).await;
     opened.map_err(|error| ConversionError::Other {
         doing: "opening it for writes",
         cause: error.to_string(),

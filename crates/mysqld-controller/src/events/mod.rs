@@ -13,4 +13,6 @@ mod scheduler;
 pub use crate::events::configured::EventsWanted;
 pub(crate) use crate::events::configured::FoundScheduler;
 pub use crate::events::scheduler::EventScheduler;
-pub(crate) use crate::events::scheduler::{enable_replicated, stop_events};
+pub(crate) use crate::events::scheduler::{
+    NamedEvent, disable_what_is_over, enable_replicated, events_that_are_over, stop_events,
+};

@@ -224,28 +224,35 @@ pub(crate) async fn stop_events(connection: &mut Connection) -> Result<(), LinkE
     switch(connection, "OFF").await
 }
 
-// Events that came to the server through its own replica threads, which store them as `REPLICA_SIDE_DISABLED`: a primary runs
-// them, so that they are enabled once it is open, as an administrator does after a promotion by hand. The statements are
-// transactions of the primary like any other; replica threads elsewhere store them as disabled there.
+// Two kinds of events are altered at a primary: the statements are transactions of it like any other.
+//
+// * Those that came to it through its own replica threads, which store them as `REPLICA_SIDE_DISABLED`: a primary runs them, so that
+//   they are enabled once it is open, as an administrator does after a promotion by hand. Replica threads elsewhere store them as
+//   disabled there.
+// * Those that were to run once, at a time that is over, and are kept behind that (`ON COMPLETION PRESERVE`). The server that ran one
+//   disables it without a word in the log, so that a server that has only followed would run it again, whenever it becomes the primary
+//   first. It is disabled before the scheduler is on. Nobody here knows of one that has run nowhere, since there was no primary at its
+//   time: what is done twice is worse than what is left out, and said.
 
 /// An event by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct ReplicatedEvent {
+pub(crate) struct NamedEvent {
     schema: String,
     name: String,
     /// `user@host`, as the server lists it.
     definer: String,
 }
 
-impl ReplicatedEvent {
-    /// Everything but the status stays; without a definer the statement would make the member's account the definer.
-    fn enabling(&self) -> String {
+impl NamedEvent {
+    /// `to` is `ENABLE` or `DISABLE`. Everything but the status stays; without a definer the statement would make the member's account
+    /// the definer.
+    fn altered(&self, to: &str) -> String {
         let (user, host) = self
             .definer
             .rsplit_once('@')
             .unwrap_or((&self.definer, "%"));
         format!(
-            "ALTER DEFINER = {}@{} EVENT {}.{} ENABLE",
+            "ALTER DEFINER = {}@{} EVENT {}.{} {to}",
             quoted(user),
             quoted(host),
             quoted(&self.schema),
@@ -258,26 +265,86 @@ fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 
-/// Those that another server's thread brought: what was disabled for replicas here stays so.
-const REPLICATED: &str = "SELECT event_schema, event_name, definer FROM information_schema.events \
-     WHERE status IN ('REPLICA_SIDE_DISABLED', 'SLAVESIDE_DISABLED') AND originator <> @@GLOBAL.server_id";
+/// Kept events that were to run once, at a time that is over, and that this server has never run.
+const OVER: &str = "event_type = 'ONE TIME' AND on_completion = 'PRESERVE' AND last_executed IS NULL \
+     AND COALESCE(CONVERT_TZ(execute_at, time_zone, '+00:00') <= UTC_TIMESTAMP(), FALSE)";
 
-/// Enables them, on a primary that is open. One that cannot be enabled does not keep the others from it.
+/// Asks which of them the scheduler would run as soon as it is on; none where the account may not ask.
+///
+/// # Errors
+/// When the connection fails.
+pub(crate) async fn events_that_are_over(
+    connect: &ConnectOptions,
+) -> Result<Vec<NamedEvent>, LinkError> {
+    let mut connection = Connection::open(connect).await?;
+    let events = match listed(&mut connection, &format!("status = 'ENABLED' AND {OVER}")).await {
+        Err(LinkError::Server(error)) => {
+            warn!("whether events would run a second time is not known: {error}");
+            Vec::new()
+        }
+        events => events?,
+    };
+    connection.close().await;
+    Ok(events)
+}
+
+/// Disables them, on a primary of which only ordinary accounts are kept off. One that cannot be disabled is told of.
 ///
 /// # Errors
 /// When the connection fails; done again, it goes on where it was.
-pub(crate) async fn enable_replicated(connect: &ConnectOptions) -> Result<(), LinkError> {
-    let mut connection = Connection::open(connect).await?;
-    let listed = connection.query(REPLICATED).await?;
+pub(crate) async fn disable_what_is_over(
+    connection: &mut Connection,
+    events: &[NamedEvent],
+) -> Result<(), LinkError> {
+    for event in events {
+        match connection.execute(event.altered("DISABLE")).await {
+            Ok(_) => {
+                warn!(
+                    schema = %event.schema, event = %event.name,
+                    "an event that was to run once, at a time that is over, does not run at the new primary: the server that was the primary then ran it, if there was one"
+                );
+            }
+            Err(LinkError::Server(error)) => {
+                warn!(
+                    schema = %event.schema, event = %event.name,
+                    "an event that was to run once, at a time that is over, cannot be disabled, and may run a second time: {error}"
+                );
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+async fn listed(
+    connection: &mut Connection,
+    condition: &str,
+) -> Result<Vec<NamedEvent>, LinkError> {
+    let query = format!(
+        "SELECT event_schema, event_name, definer FROM information_schema.events WHERE {condition}"
+    );
+    let listed = connection.query(query).await?;
     let text = |row: &mysql_link::Row, place| row.text_at(place).unwrap_or_default().to_owned();
-    let event = |row: &mysql_link::Row| ReplicatedEvent {
+    let event = |row: &mysql_link::Row| NamedEvent {
         schema: text(row, 0),
         name: text(row, 1),
         definer: text(row, 2),
     };
-    let events: Vec<_> = listed.rows.iter().map(event).collect();
-    for event in events {
-        match connection.execute(event.enabling()).await {
+    Ok(listed.rows.iter().map(event).collect())
+}
+
+/// Enables those that another server's thread brought, on a primary that is open: what was disabled for replicas here stays so. One that
+/// cannot be enabled does not keep the others from it.
+///
+/// # Errors
+/// When the connection fails; done again, it goes on where it was.
+pub(crate) async fn enable_replicated(connect: &ConnectOptions) -> Result<(), LinkError> {
+    let replicated = format!(
+        "status IN ('REPLICA_SIDE_DISABLED', 'SLAVESIDE_DISABLED') AND originator <> @@GLOBAL.server_id AND NOT ({OVER})"
+    );
+    let mut connection = Connection::open(connect).await?;
+    for event in listed(&mut connection, &replicated).await? {
+        match connection.execute(event.altered("ENABLE")).await {
             Ok(_) => {
                 info!(schema = %event.schema, event = %event.name, "an event that came by replication runs here now")
             }
@@ -297,12 +364,12 @@ mod tests {
 
     #[test]
     fn an_event_keeps_its_definer_whatever_it_is_called() {
-        let event = ReplicatedEvent {
+        let event = NamedEvent {
             schema: "e".to_owned(),
             name: "we`ird".to_owned(),
             definer: "a@b@10.0.%".to_owned(),
         };
         let expected = "ALTER DEFINER = `a@b`@`10.0.%` EVENT `e`.`we``ird` ENABLE";
-        assert_eq!(event.enabling(), expected);
+        assert_eq!(event.altered("ENABLE"), expected);
     }
 }

@@ -3,20 +3,21 @@
 
 use std::time::Duration;
 
-use mysql_link::ConnectOptions;
+use mysql_link::{ConnectOptions, LinkError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::STATEMENT_LIMIT;
-use crate::events::{EventScheduler, enable_replicated};
+use crate::events::{EventScheduler, enable_replicated, events_that_are_over};
 use crate::plan::facts::{Incarnation, WriteMemory};
 use crate::plan::write_fence::{CloseReason, StayReason};
 use crate::ring::LeaderTerm;
 use crate::status::{WriteFenceState, WriteFenceStatus};
 use crate::tail_trim::ProtectionStart;
 use crate::watch::{ReadOnly, WatchReport};
+use crate::write_fence::read_only::EventsAtOpening;
 use crate::write_fence::{long_statements, read_only};
 
 /// What is not undone: somebody may have had a reason.
@@ -65,8 +66,8 @@ pub(crate) struct WriteFence {
     options: WriteFenceOptions,
     status: watch::Sender<WriteFenceStatus>,
     memory: WriteMemory,
-    /// Whether events are to run in the start for which everything was asked.
-    events: bool,
+    /// The events of the start for which everything was asked.
+    events: EventsAtOpening,
     /// When we last moved it or failed to, and what is so since then: a report of an earlier look does
     /// not tell.
     moved: Option<(Instant, ReadOnly)>,
@@ -87,7 +88,7 @@ impl WriteFence {
             options,
             status,
             memory: WriteMemory::default(),
-            events: false,
+            events: EventsAtOpening::default(),
             moved: None,
             trimmable_in: None,
             enabling: JoinSet::new(),
@@ -152,16 +153,34 @@ impl WriteFence {
     /// Asks mysqld what has to be known before this start of it is opened in this leadership.
     pub(crate) async fn prepare(mut self, term: LeaderTerm, incarnation: Incarnation) -> Self {
         self.make_trimmable(incarnation).await;
-        self.events = match &self.options.events {
-            Some(scheduler) => scheduler.wanted().await,
-            None => false,
+        self.events = match self.events_at_opening().await {
+            Ok(events) => events,
+            Err(error) => {
+                self.memory.not_before = Some(Instant::now() + self.options.retry);
+                self.go(WriteFenceState::NotOpened {
+                    cause: error.to_string(),
+                });
+                return self;
+            }
         };
         self.memory.prepared = Some((term, incarnation));
         self
     }
 
+    async fn events_at_opening(&self) -> Result<EventsAtOpening, LinkError> {
+        let wanted = match &self.options.events {
+            Some(scheduler) => scheduler.wanted().await,
+            None => false,
+        };
+        let over = match wanted {
+            true => events_that_are_over(&self.options.connect).await?,
+            false => Vec::new(),
+        };
+        Ok(EventsAtOpening { wanted, over })
+    }
+
     pub(crate) async fn open(mut self, term: LeaderTerm, incarnation: Incarnation) -> Self {
-        match read_only::open(&self.options.connect, self.events).await {
+        match read_only::open(&self.options.connect, &self.events).await {
             Ok(()) => {
                 info!(term = term.0, "the primary is open for writes");
                 self.memory = WriteMemory {

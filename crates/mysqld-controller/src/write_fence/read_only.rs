@@ -7,6 +7,8 @@ use std::time::Duration;
 use mysql_link::{ConnectOptions, Connection, LinkError, Step, server_code};
 use thiserror::Error;
 
+use crate::events::{NamedEvent, disable_what_is_over};
+
 /// Why `super_read_only` could not be changed.
 #[derive(Debug, Error)]
 pub(crate) enum ReadOnlyError {
@@ -33,18 +35,41 @@ impl ReadOnlyError {
     }
 }
 
+/// The events of a server that is opened.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EventsAtOpening {
+    /// They are to run.
+    pub(crate) wanted: bool,
+    /// But for these, whose only time is over.
+    pub(crate) over: Vec<NamedEvent>,
+}
+
 /// Lets clients write, and has the server run its events if they are wanted.
-pub(crate) async fn open(options: &ConnectOptions, events: bool) -> Result<(), ReadOnlyError> {
+pub(crate) async fn open(
+    options: &ConnectOptions,
+    events: &EventsAtOpening,
+) -> Result<(), ReadOnlyError> {
     let mut connection = Connection::open(options).await?;
+    if events.wanted && !events.over.is_empty() {
+        // Ordinary accounts still cannot write.
+        connection
+            .execute("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF")
+            .await?;
+        disable_what_is_over(&mut connection, &events.over).await?;
+    }
     // It switches super_read_only off as well. Events begin behind that: before, they could do nothing but fail. All is checked
     // before anything is set.
     match connection
-        .execute(if events { OPEN_WITH_EVENTS } else { OPEN })
+        .execute(if events.wanted {
+            OPEN_WITH_EVENTS
+        } else {
+            OPEN
+        })
         .await
     {
         // An option of the start has disabled the scheduler.
         Err(LinkError::Server(error))
-            if events && error.code == server_code::OPTION_PREVENTS_STATEMENT =>
+            if events.wanted && error.code == server_code::OPTION_PREVENTS_STATEMENT =>
         {
             connection.execute(OPEN).await?;
         }

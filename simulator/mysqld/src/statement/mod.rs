@@ -88,7 +88,7 @@ pub(crate) enum Look {
     BootedOpen,
     Uptime,
     MayShutDown,
-    ReplicatedEvents,
+    Events,
     ClonePlugin,
     CopyStatus,
     CopyStages,
@@ -169,8 +169,8 @@ const LOOKS: [(&str, Look); 27] = [
         Look::MayShutDown,
     ),
     (
-        "information_schema.events WHERE status IN ('REPLICA_SIDE_DISABLED'",
-        Look::ReplicatedEvents,
+        "SELECT event_schema, event_name, definer FROM information_schema.events WHERE",
+        Look::Events,
     ),
     (
         "information_schema.plugins WHERE plugin_name = 'clone'",
@@ -212,7 +212,7 @@ impl Look {
             self,
             Self::MayShutDown
                 | Self::PasswordLifetime
-                | Self::ReplicatedEvents
+                | Self::Events
                 | Self::ClonePlugin
                 | Self::DataSize
                 | Self::SchemaSizes
