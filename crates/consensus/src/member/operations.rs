@@ -170,6 +170,11 @@ impl Member {
         Ok((target, said.remove(&target)))
     }
 
+    /// Asks a database member, which may be this one, what a promotion of it would cost. Nothing where it did not say.
+    pub async fn database_state(&self, of: MemberId) -> Option<DatabaseState> {
+        fitness::ask_one(&self.0.core, &self.0.calls, of).await
+    }
+
     /// Asks a member whether its voters would elect it now. Changes nothing.
     ///
     /// # Errors

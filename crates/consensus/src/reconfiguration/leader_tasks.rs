@@ -416,8 +416,8 @@ async fn switch_over(
     let to = scheduled.to;
     let failed = |why: String| format!("the scheduled switchover to member {to} waits: {why}");
     let view = core.ring_view();
-    let said = fitness::ask(core, calls, &view).await;
-    if let Some(why) = said.get(&to).and_then(|state| state.unfit.clone()) {
+    let said = fitness::ask_one(core, calls, to).await;
+    if let Some(why) = said.and_then(|state| state.unfit) {
         return Err(failed(why));
     }
     let from = view

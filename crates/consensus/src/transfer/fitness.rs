@@ -60,6 +60,25 @@ pub(crate) async fn ask(
     said.send_replace(DatabaseStates::new())
 }
 
+/// Asks the one that an operator has named, which may be this member; nothing where that did not say.
+pub(crate) async fn ask_one(
+    core: &MemberCore,
+    calls: &Arc<dyn MemberCalls>,
+    id: MemberId,
+) -> Option<DatabaseState> {
+    let primary = core.database.version();
+    if id == core.id {
+        return core.database.state(None).await;
+    }
+    let view = core.ring_view();
+    let peer = candidates(&view).find(|peer| peer.id == id)?;
+    let question = Question::Database { primary };
+    match calls.ask(id, &peer.record, question, NAMED).await {
+        Ok(Answer::Database(state)) => Some(state),
+        Ok(_) | Err(_) => None,
+    }
+}
+
 /// Members that have been asked, and for how long each is waited for. An answer that comes later counts all the same.
 pub(crate) struct Asking(Vec<(Duration, JoinHandle<()>)>);
 
@@ -106,6 +125,9 @@ impl Asking {
         join_all(asked.map(|(patience, asking)| tokio::time::timeout(patience, asking))).await;
     }
 }
+
+/// How long the member that an operator has named may take to answer. Its mysqld may take a third of that.
+const NAMED: Duration = Duration::from_secs(1);
 
 /// How long the choice may wait for an answer.
 const LONGEST: Duration = Duration::from_millis(500);

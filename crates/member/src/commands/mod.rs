@@ -6,23 +6,20 @@ mod mysqld_orders;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use consensus::{
     HistoryEvent, Member, Party, PromotionPhase, PromotionProgress, PromotionRefusal, RepairPlan,
     ScheduledSwitchover,
 };
-use raft_types::{FormatRange, MemberId, MemberKind, MemberRecord, OpId};
+use raft_types::{FormatRange, MemberId, MemberRecord, OpId};
 use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use transport::{AdminClient, AdminError, CommandSource, Right, TransportConfig};
 
 pub(crate) use crate::commands::mysqld_orders::OrderedMysqld;
-use crate::commands::mysqld_orders::{fitness, only_a_verdict_is_against_it};
 use crate::log_keeping;
-use crate::mysqld::COSTS_EVERY;
 use crate::protocol::{
     CommandEvent, CommandProgress, CommandResult, OperatorCommand, Order, PurgeReport,
     PurgeRequest, Refusal, RefusalKind, done_event,
@@ -32,14 +29,10 @@ use crate::reload::Reload;
 use crate::ring_handle::{RingHandle, RotateError};
 use crate::ring_history::note_promotion;
 use crate::state::MemberState;
-use crate::status::{MemberView, MysqlView, ViewSource};
+use crate::status::ViewSource;
 
 /// Events that wait for an operator who does not read; later phases are not told to such a one.
 const WAITING_EVENTS: usize = 64;
-/// So old a member's verdict about its mysqld may be: one that came up just now would be refused for what it was before.
-const VERDICT_AGE: Duration = COSTS_EVERY.saturating_add(Duration::from_secs(1));
-/// Between two looks whether there is another one.
-const VERDICT_LOOK: Duration = Duration::from_millis(200);
 
 /// Carries out operators' commands on a member, also while it is still joining its ring; clones share it.
 #[derive(Clone)]
@@ -327,44 +320,26 @@ impl Work {
         }
     }
 
-    /// Asks the target how its mysqld is. One that does not answer is left to the promotion, which says what is wrong.
+    /// Asks the target whether its mysqld could be the primary. One that does not answer is left to the promotion, which says what is
+    /// wrong, as is whatever else keeps it from leading.
     async fn fit_to_be_promoted(&self, member: &Member, to: MemberId) -> Result<(), Refusal> {
-        let until = Instant::now() + VERDICT_AGE;
-        loop {
-            let Some((name, mysqld)) = self.mysqld_of(member, to).await else {
-                return Ok(());
-            };
-            let may_be_old = only_a_verdict_is_against_it(&mysqld);
-            if !may_be_old || Instant::now() >= until {
-                return fitness(&name, Some(&mysqld));
-            }
-            tokio::time::sleep(VERDICT_LOOK).await;
+        // While failover is paused, a member that only takes care of the ring can be made the primary itself. Any other leader is
+        // it already, which the promotion says.
+        let pause = self.member.state.view().pause;
+        if to == member.id() && pause.is_none_or(|pause| pause.primary == to) {
+            return Ok(());
         }
-    }
-
-    /// The mysqld of a member that is to be promoted, and that member's name; nothing where that does not count or is not known.
-    async fn mysqld_of(&self, member: &Member, to: MemberId) -> Option<(String, MysqlView)> {
-        if to == member.id() {
-            // While failover is paused, a member that only takes care of the ring can be made the primary itself. Any other
-            // leader is it already, which the promotion says.
-            let own = self.member.state.view();
-            let takes_care = own.pause.is_some_and(|pause| pause.primary != to);
-            let mysqld = own.mysql.filter(|_| takes_care)?;
-            return Some((own.member.name, mysqld));
-        }
-        let others = member.others();
-        // What else could not lead, the promotion refuses with the reason.
-        let could_lead =
-            |record: &&MemberRecord| record.votes && record.kind == MemberKind::Database;
-        let record = others.get(&to).filter(could_lead)?;
-        let client = AdminClient::new(
-            &record.address,
-            self.member.state.credentials.tls.as_ref(),
-            self.member.transport,
-        );
-        let answer = client.ok()?.status().await.ok()?;
-        let view = serde_json::from_slice::<MemberView>(&answer).ok()?;
-        Some((record.name.clone(), view.mysql?))
+        let said = member.database_state(to).await;
+        let Some(why) = said.and_then(|state| state.unfit) else {
+            return Ok(());
+        };
+        let named = member.named(to);
+        let name = named.map_or_else(|| to.to_string(), |named| named.name);
+        Err(Refusal::new(
+            RefusalKind::Refused,
+            format!("the mysqld beside `{name}` could not be the primary soon: {why}"),
+            "nothing was changed; wait until it could (`witness status`), or add --force",
+        ))
     }
 
     fn ring(&self) -> Result<RingHandle, Refusal> {

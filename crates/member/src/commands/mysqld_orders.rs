@@ -14,11 +14,10 @@ use raft_types::{MemberId, RingId};
 use tokio::sync::oneshot;
 
 use crate::data_directory::UnmanagedNote;
-use crate::mysqld::{MOST_BEHIND, MysqldManagement, requirements};
+use crate::mysqld::{MysqldManagement, requirements};
 use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind, ReplicateFrom};
 use crate::settings::{MysqlSettings, PasswordSource, Settings};
 use crate::state::{BootstrapOrder, MemberState};
-use crate::status::MysqlView;
 
 /// How long making the ring may take here, everybody being up.
 const FOUNDING_LIMIT: Duration = Duration::from_secs(25);
@@ -332,103 +331,4 @@ fn refused(error: ProvisionError) -> Refusal {
         error.to_string(),
         "fix that and try again",
     )
-}
-
-// Whether a member's mysqld could be the primary soon, which is asked before the leadership goes to that member. Pure.
-
-/// Why its own member says that it could not be the primary soon, if it does: it asks mysqld now and then.
-fn verdict(mysqld: &MysqlView) -> Option<&String> {
-    mysqld.promotion.as_ref()?.unfit.as_ref()
-}
-
-/// Whether nothing but a verdict of its member's speaks against it, which may be from before it came up.
-pub(crate) fn only_a_verdict_is_against_it(mysqld: &MysqlView) -> bool {
-    mysqld.applies && mysqld.follows().is_ok() && verdict(mysqld).is_some()
-}
-
-/// Whether a mysqld could be the primary soon.
-pub(crate) fn fitness(name: &str, mysqld: Option<&MysqlView>) -> Result<(), Refusal> {
-    let Some(mysqld) = mysqld.filter(|mysqld| mysqld.applies) else {
-        return Ok(());
-    };
-    let unfit = match (mysqld.follows(), mysqld.lag_ms, verdict(mysqld)) {
-        (Err(why), ..) => format!("the mysqld beside `{name}` does not follow the ring: {why}"),
-        (_, Some(lag), _) if u128::from(lag) > MOST_BEHIND.as_millis() => format!(
-            "the mysqld beside `{name}` is {lag} ms behind, and clients would wait for about that long"
-        ),
-        (_, _, Some(why)) => {
-            format!("the mysqld beside `{name}` could not be the primary soon: {why}")
-        }
-        _ => return Ok(()),
-    };
-    Err(Refusal::new(
-        RefusalKind::Refused,
-        unfit,
-        "nothing was changed; wait until it follows closely (`witness status`), or add --force",
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use consensus::DatabaseState;
-
-    use super::*;
-
-    #[test]
-    fn a_mysqld_that_is_not_there_soon_is_not_promoted() {
-        let following = |lag_ms| MysqlView {
-            applies: true,
-            following: true,
-            state: MysqlView::RUNNING.to_owned(),
-            lag_ms,
-            ..MysqlView::default()
-        };
-        assert!(fitness("db-2", Some(&following(Some(5_000)))).is_ok());
-        assert!(fitness("db-2", Some(&following(None))).is_ok());
-        let behind = fitness("db-2", Some(&following(Some(5_001)))).unwrap_err();
-        assert!(behind.what.contains("5001 ms behind"), "{}", behind.what);
-        let stopped = MysqlView {
-            following: false,
-            role: "stopped: table d.t is not there".into(),
-            ..following(Some(0))
-        };
-        let refused = fitness("db-2", Some(&stopped)).unwrap_err();
-        assert!(
-            refused.what.contains("d.t is not there"),
-            "{}",
-            refused.what
-        );
-        assert!(refused.advice.contains("--force"));
-        // What is applied is not behind where nothing is there to be read from either.
-        for (state, trouble) in [
-            ("failed", "killed by signal 9"),
-            ("starting", "no greeting within 2s"),
-            ("unreachable", "connection refused"),
-        ] {
-            let gone = MysqlView {
-                state: state.to_owned(),
-                trouble: Some(trouble.to_owned()),
-                ..following(Some(0))
-            };
-            let refused = fitness("db-2", Some(&gone)).unwrap_err();
-            assert!(refused.what.contains(trouble), "{}", refused.what);
-            assert!(!only_a_verdict_is_against_it(&gone));
-        }
-        // It has stopped to answer since it was looked at.
-        let said = |unfit: Option<&str>| MysqlView {
-            promotion: Some(DatabaseState {
-                unfit: unfit.map(str::to_owned),
-                ..DatabaseState::default()
-            }),
-            ..following(Some(0))
-        };
-        assert!(fitness("db-2", Some(&said(None))).is_ok());
-        let hangs = said(Some("mysqld does not answer within 300ms"));
-        let refused = fitness("db-2", Some(&hangs)).unwrap_err();
-        assert!(refused.what.contains("within 300ms"), "{}", refused.what);
-        assert!(only_a_verdict_is_against_it(&hangs) && !only_a_verdict_is_against_it(&said(None)));
-        // Where nothing is applied, nobody knows, and members without a mysqld have none.
-        let alone = MysqlView::default();
-        assert!(fitness("db-2", Some(&alone)).is_ok() && fitness("db-2", None).is_ok());
-    }
 }

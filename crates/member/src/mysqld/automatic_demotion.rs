@@ -74,6 +74,8 @@ impl GivenAway {
     fn not_again_before(self, health: &PrimaryHealth, patience: Duration) -> Instant {
         let pause = match health {
             PrimaryHealth::Down(_) => AGAIN_AFTER,
+            // Nobody gives it back to such a one while another can be the primary.
+            PrimaryHealth::Never(_) => Duration::ZERO,
             _ => patience.saturating_mul(2_u32.saturating_pow(self.times)),
         };
         self.last + pause.min(AGAIN_AFTER)
@@ -97,16 +99,11 @@ impl AutomaticDemotion {
     }
 
     fn decide(&mut self, seen: &Seen, now: Instant) -> Verdict {
-        let (behind, why) = match &seen.health {
-            PrimaryHealth::Fit => (0, None),
-            PrimaryHealth::Behind(behind) => {
-                let why = format!("mysqld lacks {behind} transactions of the ring's log");
-                (*behind, Some(why))
-            }
-            PrimaryHealth::Stalled(why)
-            | PrimaryHealth::Unable(why)
-            | PrimaryHealth::Full(why)
-            | PrimaryHealth::Down(why) => (u64::MAX, Some(why.clone())),
+        let why = seen.health.why();
+        let behind = match &seen.health {
+            PrimaryHealth::Fit => 0,
+            PrimaryHealth::Behind(behind) => *behind,
+            _ => u64::MAX,
         };
         self.sound = match (seen.leads, &seen.health, self.sound) {
             (Some(term), PrimaryHealth::Fit, Some((then, since))) if then == term => {
@@ -130,8 +127,11 @@ impl AutomaticDemotion {
         };
         self.stuck = Some((term, since, least));
         // What has ended has to recover first, which takes longer than a promotion. And on a full disk commits go on into the
-        // reserve, but not for long.
-        let at_once = matches!(seen.health, PrimaryHealth::Down(_) | PrimaryHealth::Full(_));
+        // reserve, but not for long. And what nobody applies never comes.
+        let at_once = matches!(
+            seen.health,
+            PrimaryHealth::Down(_) | PrimaryHealth::Full(_) | PrimaryHealth::Never(_)
+        );
         let due = if at_once {
             since
         } else {
@@ -172,8 +172,8 @@ impl AutomaticDemotion {
 pub(crate) struct DemotionTask {
     pub(crate) member: Member,
     pub(crate) patience: Duration,
-    /// How mysqld is; nothing where nothing is applied to it.
-    pub(crate) health: Arc<dyn Fn() -> Option<PrimaryHealth> + Send + Sync>,
+    /// How mysqld is.
+    pub(crate) health: Arc<dyn Fn() -> PrimaryHealth + Send + Sync>,
     /// Where is told what it is about to do.
     pub(crate) told: watch::Sender<Option<String>>,
 }
@@ -216,11 +216,10 @@ impl DemotionTask {
     fn see(&self) -> Seen {
         let primacy = self.member.primacy_now();
         let leads = primacy.leadership.serving_term();
-        let health = leads.and_then(|_| (self.health)());
         Seen {
             leads,
             paused: primacy.paused,
-            health: health.unwrap_or(PrimaryHealth::Fit),
+            health: leads.map_or(PrimaryHealth::Fit, |_| (self.health)()),
         }
     }
 
@@ -242,7 +241,7 @@ impl DemotionTask {
         )));
         let health = self.health.clone();
         // A server that was slow to start may be there before the quorum has moved.
-        let is_broken = move || health().is_some_and(|health| health != PrimaryHealth::Fit);
+        let is_broken = move || health() != PrimaryHealth::Fit;
         let unseen = watch::Sender::default();
         match self.member.promote_while(target, unseen, is_broken).await {
             Ok(promoted) => {
@@ -316,6 +315,21 @@ mod tests {
         let left_alone = || seen(3, PrimaryHealth::left_alone());
         let seconds = [(0, left_alone()), (29, left_alone()), (30, left_alone())];
         assert_eq!(verdicts(&mut demotion, Instant::now(), &seconds), "ww!");
+    }
+
+    #[test]
+    fn a_leader_whose_mysqld_gets_nothing_of_the_log_is_demoted_at_once_each_time() {
+        let begin = Instant::now();
+        let mut demotion = AutomaticDemotion::new(PATIENCE);
+        let never = |term| seen(term, PrimaryHealth::Never("nothing is applied".to_owned()));
+        let first = [(0, seen(3, PrimaryHealth::Fit)), (1, never(3))];
+        assert_eq!(verdicts(&mut demotion, begin, &first), ".!");
+        // Nobody could take it.
+        demotion.attempted(false, begin + Duration::from_secs(1));
+        let later = [(5, never(3)), (6, never(3))];
+        assert_eq!(verdicts(&mut demotion, begin, &later), "w!");
+        demotion.attempted(true, begin + Duration::from_secs(6));
+        assert_eq!(verdicts(&mut demotion, begin, &[(8, never(5))]), "!");
     }
 
     fn down() -> PrimaryHealth {

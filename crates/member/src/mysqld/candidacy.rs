@@ -7,16 +7,16 @@ use std::time::Duration;
 use consensus::DatabaseState;
 use mysql_link::{ConnectOptions, ServerVersion, may_take_over};
 use mysqld_controller::apply::{backup_under_way, executed_gtids};
-use mysqld_controller::status::{Readiness, RoleState, RoleStatus};
-use mysqld_controller::supervisor::{SupervisorState, SupervisorStatus};
-use mysqld_controller::watch::{Protection, WatchReport};
+use mysqld_controller::ingest::IngestStatus;
+use mysqld_controller::status::{Readiness, RoleStatus};
+use mysqld_controller::supervisor::SupervisorStatus;
+use mysqld_controller::watch::WatchReport;
 use tokio::sync::watch;
 
+use super::primary_health::{Look, NEVER};
 use crate::mysqld::lag::lag_ms;
 use crate::ring_handle::RingHandle;
 
-/// A mysqld that is this far behind keeps clients waiting for about as long.
-pub(crate) const MOST_BEHIND: Duration = Duration::from_secs(5);
 /// How long mysqld may take to say what it has executed. Who asks decides about the primary, and waits.
 const LIMIT: Duration = Duration::from_millis(300);
 
@@ -25,6 +25,7 @@ pub(crate) struct Candidacy {
     pub(crate) connect: ConnectOptions,
     pub(crate) reports: watch::Receiver<WatchReport>,
     pub(crate) readiness: watch::Receiver<Readiness>,
+    pub(crate) ingest: watch::Receiver<IngestStatus>,
     pub(crate) role: Option<watch::Receiver<RoleStatus>>,
     pub(crate) supervisor: Option<watch::Receiver<SupervisorStatus>>,
 }
@@ -52,11 +53,21 @@ impl Candidacy {
                 role
             });
             let readiness = *self.readiness.borrow();
-            too_old.or_else(|| unfit(supervisor.as_ref(), &report, role.as_ref(), readiness))
+            let look = Look {
+                supervisor: supervisor.as_ref(),
+                report: &report,
+                role: role.as_ref(),
+                lacks_the_log: false,
+                failing: None,
+            };
+            too_old.or_else(|| look.unfit(readiness))
         };
         let (unfit, behind) = match unfit {
             Some(why) => (Some(why), None),
             None => match tokio::time::timeout(LIMIT, self.ask()).await {
+                Ok(Ok((None, behind))) if behind > 0 && self.gets_nothing() => {
+                    (Some(NEVER.to_owned()), None)
+                }
                 Ok(Ok((None, behind))) => (None, Some(behind)),
                 Ok(Ok((backup, _))) => (backup, None),
                 Ok(Err(cause)) => (Some(format!("mysqld cannot be asked: {cause}")), None),
@@ -71,6 +82,11 @@ impl Candidacy {
             behind,
             version,
         }
+    }
+
+    /// Whether what mysqld lacks never comes to it. A primary lacks what waits there for its ACK.
+    fn gets_nothing(&self) -> bool {
+        self.role.is_none() && !self.ingest.borrow().is_attached()
     }
 
     /// The backup that a promotion would break off, and how far mysqld is behind.
@@ -111,135 +127,13 @@ fn too_old(from: &str, to: &str) -> Option<String> {
     })
 }
 
-/// Why the mysqld could not be the primary soon. One that was the primary a moment ago could be it again.
-fn unfit(
-    supervisor: Option<&SupervisorState>,
-    report: &WatchReport,
-    role: Option<&RoleStatus>,
-    readiness: Readiness,
-) -> Option<String> {
-    if let Some(SupervisorState::Failed { cause } | SupervisorState::Held { cause }) = supervisor {
-        return Some(cause.clone());
-    }
-    if let Protection::Unknown { cause } = &report.protection {
-        return Some(format!("mysqld does not answer: {cause}"));
-    }
-    if let Some(standing) = &report.commits {
-        return Some(standing.why.clone());
-    }
-    if matches!(readiness, Readiness::In(_)) {
-        return None;
-    }
-    let Some(role) = role else {
-        return Some("nothing is applied to its mysqld".to_owned());
-    };
-    match &role.state {
-        RoleState::Following => {
-            let lag = role.lag_ms.map(Duration::from_millis);
-            let lag = lag.filter(|lag| *lag > MOST_BEHIND);
-            lag.map(|lag| format!("mysqld is {} ms behind", lag.as_millis()))
-        }
-        RoleState::Primary | RoleState::CatchingUp { .. } => None,
-        RoleState::Unknown => Some("nothing is known of mysqld yet".to_owned()),
-        RoleState::Waiting { what } => Some(format!("it waits: {what}")),
-        RoleState::Stopped { cause } => Some(cause.clone()),
-        RoleState::Restarting { why } => Some(format!("it is restarted: {why}")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use binlog_format::gtid::GtidSet;
-    use mysqld_controller::LeaderTerm;
-    use tokio::time::Instant;
-
     use super::*;
 
     #[test]
-    fn who_could_be_the_primary_soon() {
-        let now = Instant::now();
-        let unseen = WatchReport::unknown(now);
-        let seen = WatchReport {
-            protection: Protection::Protected,
-            ..unseen.clone()
-        };
-        let status = |state, lag_ms| RoleStatus {
-            state,
-            since: now,
-            lag_ms,
-            applied_total: 0,
-            not_the_rings: GtidSet::default(),
-        };
-        let following = status(RoleState::Following, Some(5_000));
-        let late = status(RoleState::Following, Some(5_001));
-        let stopped = status(
-            RoleState::Stopped {
-                cause: "table d.t is not there".to_owned(),
-            },
-            None,
-        );
-        let waiting = status(
-            RoleState::Waiting {
-                what: "clients can still write".to_owned(),
-            },
-            None,
-        );
-        let failed = SupervisorState::Failed {
-            cause: "killed".to_owned(),
-        };
-        let running = SupervisorState::Beginning;
-        let (applying, was_primary) = (Readiness::Applying, Readiness::In(LeaderTerm(3)));
-        let table = [
-            (&running, &seen, Some(&following), applying, None),
-            (
-                &running,
-                &seen,
-                Some(&late),
-                applying,
-                Some("5001 ms behind"),
-            ),
-            (
-                &running,
-                &seen,
-                Some(&stopped),
-                Readiness::Lacks,
-                Some("d.t is not there"),
-            ),
-            (
-                &running,
-                &seen,
-                Some(&waiting),
-                Readiness::Unknown,
-                Some("can still write"),
-            ),
-            (&running, &seen, Some(&waiting), was_primary, None),
-            (
-                &running,
-                &unseen,
-                Some(&waiting),
-                was_primary,
-                Some("does not answer"),
-            ),
-            (&failed, &unseen, Some(&following), applying, Some("killed")),
-            (
-                &running,
-                &seen,
-                None,
-                Readiness::Always,
-                Some("nothing is applied"),
-            ),
-        ];
+    fn a_primary_never_moves_to_an_older_version() {
         assert!(too_old("9.7.4", "8.4.9").is_some_and(|why| why.contains("never moves back")));
         assert!(too_old("8.4.9", "9.7.4").is_none() && too_old("9.7.4", "unknown").is_none());
-        for (supervisor, report, role, readiness, expected) in table {
-            let found = unfit(Some(supervisor), report, role, readiness);
-            match expected {
-                None => assert_eq!(found, None, "{role:?}"),
-                Some(words) => assert!(
-                    found.as_ref().is_some_and(|found| found.contains(words)),
-                    "{found:?}"
-                ),
-            }
-        }
     }
 }

@@ -92,7 +92,7 @@ struct Managed {
     tasks: MysqldTasks,
     writer: Arc<PrimaryWriter>,
     viewer: Arc<dyn Fn() -> MysqlView + Send + Sync>,
-    health: Arc<dyn Fn() -> Option<PrimaryHealth> + Send + Sync>,
+    health: Arc<dyn Fn() -> PrimaryHealth + Send + Sync>,
 }
 
 impl MysqldManagement {
@@ -156,7 +156,7 @@ impl MysqldManagement {
             member: member.clone(),
             patience: self.settings.demote_after?,
             health: Arc::new(move || match full.is_full_alone() {
-                true => Some(PrimaryHealth::full()),
+                true => PrimaryHealth::full(),
                 false => seen.health(),
             }),
             told,
@@ -185,16 +185,10 @@ impl MysqldManagement {
         self.lock().is_some()
     }
 
-    /// Whether mysqld can be the primary, which one cannot that the member leaves alone; nothing where nothing is applied to it.
-    pub(crate) fn health(&self) -> Option<PrimaryHealth> {
+    /// Whether mysqld can be the primary, which one cannot that the member leaves alone.
+    pub(crate) fn health(&self) -> PrimaryHealth {
         let health = self.lock().as_ref().map(|managed| managed.health.clone());
-        match health {
-            Some(health) => health(),
-            None => self
-                .settings
-                .apply_workers
-                .map(|_| PrimaryHealth::left_alone()),
-        }
+        health.map_or_else(PrimaryHealth::left_alone, |health| health())
     }
 
     /// What is to be said of mysqld now.
@@ -591,7 +585,7 @@ impl Database for MysqldManagement {
             match candidacy {
                 Some(candidacy) => candidacy.state(primary).await,
                 None => DatabaseState {
-                    unfit: Some("its mysqld is unmanaged".to_owned()),
+                    unfit: PrimaryHealth::left_alone().why(),
                     ..DatabaseState::default()
                 },
             }

@@ -15,11 +15,10 @@ mod tasks;
 mod writer;
 
 pub use beside::{ConvertedMysqld, MysqldBeside, Reached};
-pub(crate) use candidacy::MOST_BEHIND;
 pub use connection::{connect_options, guarded_server};
 pub(crate) use connection::{native_source, requirements, usual_server_id};
 pub use guard_line::{GUARD, GUARDS, GuardCommand, RELOAD};
 pub(crate) use management::{Given, MysqldManagement};
 pub(crate) use primary_health::PrimaryHealth;
 pub(crate) use same_uuid::{OtherMysqlds, ask_around};
-pub(crate) use tasks::{COSTS_EVERY, Child};
+pub(crate) use tasks::Child;

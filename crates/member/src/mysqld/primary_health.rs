@@ -1,11 +1,20 @@
-//! Whether the mysqld beside a leader can be the primary. Pure.
+//! Whether a mysqld can be the primary: one verdict, of the one beside a leader and of one whose member could lead. Pure.
+
+use std::time::Duration;
 
 use mysqld_controller::ingest::Failing;
-use mysqld_controller::status::RoleState;
+use mysqld_controller::status::{Readiness, RoleState, RoleStatus};
 use mysqld_controller::supervisor::SupervisorState;
 use mysqld_controller::watch::{Protection, WatchReport};
 
-/// What stands between a leader's mysqld and its clients.
+/// A mysqld that is this far behind keeps clients waiting for about as long.
+const MOST_BEHIND: Duration = Duration::from_secs(5);
+
+/// What a member says whose mysqld gets nothing of the ring's log and lacks part of it.
+pub(crate) const NEVER: &str = "nothing of the ring's log is applied to it (`mysql.apply = \"off\"` or `mysql.manage_settings = false`), and it \
+                                lacks transactions";
+
+/// What stands between a mysqld and its clients, were its member to lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PrimaryHealth {
     /// Nothing but its write fence, which operators and settings close as well.
@@ -16,6 +25,8 @@ pub(crate) enum PrimaryHealth {
     Stalled(String),
     /// It cannot be the primary, in words.
     Unable(String),
+    /// It cannot, in words, and no patience helps: nothing brings it what it lacks.
+    Never(String),
     /// It can, but what it commits has no room on this member's disk, in words. Another member has room.
     Full(String),
     /// Its process has ended, in words. Another one's may be the primary long before it has recovered.
@@ -30,40 +41,110 @@ impl PrimaryHealth {
 
     /// What a member says that was told to leave its mysqld alone.
     pub(crate) fn left_alone() -> Self {
-        Self::Unable("the member does not manage its mysqld".to_owned())
+        Self::Unable("its mysqld is unmanaged".to_owned())
+    }
+
+    /// Why it is not the primary, in words.
+    pub(crate) fn why(&self) -> Option<String> {
+        match self {
+            Self::Fit => None,
+            Self::Behind(behind) => Some(format!(
+                "mysqld lacks {behind} transactions of the ring's log"
+            )),
+            Self::Stalled(why)
+            | Self::Unable(why)
+            | Self::Never(why)
+            | Self::Full(why)
+            | Self::Down(why) => Some(why.clone()),
+        }
     }
 }
 
-/// From what the supervisor, the watch, the role and ingest say.
-pub(crate) fn primary_health(
-    supervisor: Option<&SupervisorState>,
-    report: &WatchReport,
-    role: &RoleState,
-    ingest: Option<&Failing>,
-) -> PrimaryHealth {
-    match supervisor {
-        Some(SupervisorState::Failed { cause }) => return PrimaryHealth::Down(cause.clone()),
-        Some(SupervisorState::Held { cause }) => return PrimaryHealth::Unable(cause.clone()),
-        _ => {}
-    }
-    if let Some(standing) = &report.commits {
-        return PrimaryHealth::Stalled(standing.why.clone());
-    }
-    if let Protection::Unknown { cause } = &report.protection {
-        return PrimaryHealth::Unable(format!("mysqld does not answer: {cause}"));
-    }
-    match role {
-        // What commits there waits for an ACK that nobody sends.
-        RoleState::Primary => match ingest {
-            Some(failing) => PrimaryHealth::Unable(not_received(&failing.cause)),
+/// What is known of a mysqld at one moment.
+pub(crate) struct Look<'a> {
+    /// What its process does, where its member starts it.
+    pub(crate) supervisor: Option<&'a SupervisorState>,
+    pub(crate) report: &'a WatchReport,
+    /// What it is to the ring; nothing where nothing is applied to it.
+    pub(crate) role: Option<&'a RoleStatus>,
+    /// Whether it was found, in this leadership, to lack transactions of the ring's log.
+    pub(crate) lacks_the_log: bool,
+    /// Why its transactions do not come in, if that fails again and again.
+    pub(crate) failing: Option<&'a Failing>,
+}
+
+impl Look<'_> {
+    /// Of a leader's: whether it is the primary, or on its way there.
+    pub(crate) fn of_a_leaders(&self) -> PrimaryHealth {
+        if let Some(broken) = self.broken() {
+            return broken;
+        }
+        let health = match self.role.map(|role| &role.state) {
+            Some(RoleState::Following) => {
+                PrimaryHealth::Unable("mysqld still follows the ring".to_owned())
+            }
+            Some(state) => of_role(state),
+            None if self.lacks_the_log => PrimaryHealth::Never(NEVER.to_owned()),
             None => PrimaryHealth::Fit,
-        },
+        };
+        match (health, self.failing) {
+            // What commits there waits for an ACK that nobody sends.
+            (PrimaryHealth::Fit, Some(failing)) => {
+                PrimaryHealth::Unable(not_received(&failing.cause))
+            }
+            (health, _) => health,
+        }
+    }
+
+    /// Of a member's that does not lead: why it could not be the primary soon, if it could not. What it lacks has to be asked of it.
+    /// One that was the primary a moment ago could be it again, whatever it waits for.
+    pub(crate) fn unfit(&self, readiness: Readiness) -> Option<String> {
+        if let Some(broken) = self.broken() {
+            return broken.why();
+        }
+        let role = self
+            .role
+            .filter(|_| !matches!(readiness, Readiness::In(_)))?;
+        match (&role.state, role.lag_ms.map(Duration::from_millis)) {
+            (RoleState::Following, Some(lag)) if lag > MOST_BEHIND => {
+                Some(format!("mysqld is {} ms behind", lag.as_millis()))
+            }
+            (RoleState::Following | RoleState::CatchingUp { .. }, _) => None,
+            (state, _) => of_role(state).why(),
+        }
+    }
+
+    /// What is wrong with the server, whatever it is to the ring.
+    fn broken(&self) -> Option<PrimaryHealth> {
+        match self.supervisor {
+            Some(SupervisorState::Failed { cause }) => {
+                return Some(PrimaryHealth::Down(cause.clone()));
+            }
+            Some(SupervisorState::Held { cause }) => {
+                return Some(PrimaryHealth::Unable(cause.clone()));
+            }
+            _ => {}
+        }
+        if let Some(standing) = &self.report.commits {
+            return Some(PrimaryHealth::Stalled(standing.why.clone()));
+        }
+        match &self.report.protection {
+            Protection::Unknown { cause } => Some(PrimaryHealth::Unable(format!(
+                "mysqld does not answer: {cause}"
+            ))),
+            _ => None,
+        }
+    }
+}
+
+fn of_role(state: &RoleState) -> PrimaryHealth {
+    match state {
+        RoleState::Primary | RoleState::Following => PrimaryHealth::Fit,
         RoleState::CatchingUp { behind } => PrimaryHealth::Behind(*behind),
         RoleState::Unknown => PrimaryHealth::Unable("nothing is known of mysqld yet".to_owned()),
-        RoleState::Following => PrimaryHealth::Unable("mysqld still follows the ring".to_owned()),
-        RoleState::Waiting { what } => PrimaryHealth::Unable(what.clone()),
+        RoleState::Waiting { what } => PrimaryHealth::Unable(format!("it waits: {what}")),
         RoleState::Stopped { cause } => PrimaryHealth::Unable(cause.clone()),
-        RoleState::Restarting { why } => PrimaryHealth::Unable(why.clone()),
+        RoleState::Restarting { why } => PrimaryHealth::Unable(format!("it is restarted: {why}")),
     }
 }
 
@@ -74,129 +155,234 @@ pub(crate) fn not_received(cause: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use binlog_format::gtid::GtidSet;
+    use mysqld_controller::LeaderTerm;
     use mysqld_controller::watch::Standing;
+    use tokio::time::Instant;
 
     use super::*;
 
-    fn words(health: PrimaryHealth) -> String {
-        match health {
-            PrimaryHealth::Fit => "fit".to_owned(),
-            PrimaryHealth::Behind(behind) => format!("{behind} behind"),
-            PrimaryHealth::Unable(why) | PrimaryHealth::Full(why) => why,
-            PrimaryHealth::Stalled(why) => format!("stalled: {why}"),
-            PrimaryHealth::Down(why) => format!("down: {why}"),
+    fn failed() -> SupervisorState {
+        SupervisorState::Failed {
+            cause: "it did not start".to_owned(),
+        }
+    }
+
+    fn unseen() -> WatchReport {
+        WatchReport {
+            protection: Protection::Unknown {
+                cause: "connection refused".to_owned(),
+            },
+            ..WatchReport::unknown(Instant::now())
+        }
+    }
+
+    fn seen() -> WatchReport {
+        WatchReport {
+            protection: Protection::Protected,
+            ..unseen()
+        }
+    }
+
+    fn stalled() -> WatchReport {
+        WatchReport {
+            commits: Some(Standing {
+                since: Instant::now(),
+                why: "no commit ends".to_owned(),
+            }),
+            ..seen()
+        }
+    }
+
+    fn role(state: RoleState, lag_ms: Option<u64>) -> RoleStatus {
+        RoleStatus {
+            state,
+            since: Instant::now(),
+            lag_ms,
+            applied_total: 0,
+            not_the_rings: GtidSet::default(),
+        }
+    }
+
+    fn stopped() -> RoleState {
+        RoleState::Stopped {
+            cause: "table d.t is not there".to_owned(),
+        }
+    }
+
+    fn look<'a>(
+        supervisor: &'a SupervisorState,
+        report: &'a WatchReport,
+        role: Option<&'a RoleStatus>,
+    ) -> Look<'a> {
+        Look {
+            supervisor: Some(supervisor),
+            report,
+            role,
+            lacks_the_log: false,
+            failing: None,
         }
     }
 
     #[test]
-    fn what_is_worst_is_said() {
-        let failed = SupervisorState::Failed {
-            cause: "it did not start".to_owned(),
-        };
+    fn of_a_leaders_mysqld_what_is_worst_is_said() {
+        use PrimaryHealth::{Behind, Down, Fit, Stalled, Unable};
         let held = SupervisorState::Held {
             cause: "the ring is silent".to_owned(),
         };
-        let now = tokio::time::Instant::now();
-        let unseen = WatchReport {
-            protection: Protection::Unknown {
-                cause: "connection refused".to_owned(),
-            },
-            server: None,
-            commits: None,
-            ending: None,
-            locked_out: None,
-            looked_at: now,
-            since: now,
-        };
-        let stalled = WatchReport {
-            protection: Protection::Protected,
-            commits: Some(Standing {
-                since: now,
-                why: "no commit ends".to_owned(),
-            }),
-            ..unseen.clone()
-        };
-        let seen = WatchReport {
-            protection: Protection::Protected,
-            ..unseen.clone()
-        };
-        let running = SupervisorState::Beginning;
-        let stopped = RoleState::Stopped {
-            cause: "table d.t is not there".to_owned(),
-        };
+        let (running, failed) = (SupervisorState::Beginning, failed());
+        let (seen, unseen, stalled) = (seen(), unseen(), stalled());
+        let primary = RoleState::Primary;
         let behind = RoleState::CatchingUp { behind: 7 };
-        let table = [
-            (
-                &failed,
-                &unseen,
-                &RoleState::Primary,
-                "down: it did not start",
-            ),
-            (&held, &unseen, &RoleState::Primary, "the ring is silent"),
-            (
-                &running,
-                &unseen,
-                &RoleState::Primary,
-                "mysqld does not answer: connection refused",
-            ),
-            (&running, &seen, &RoleState::Primary, "fit"),
-            (
-                &running,
-                &stalled,
-                &RoleState::Primary,
-                "stalled: no commit ends",
-            ),
-            (
-                &failed,
-                &stalled,
-                &RoleState::Primary,
-                "down: it did not start",
-            ),
-            (&running, &seen, &behind, "7 behind"),
-            (&running, &seen, &stopped, "table d.t is not there"),
-        ];
-        for (supervisor, report, role, expected) in table {
-            assert_eq!(
-                words(primary_health(Some(supervisor), report, role, None)),
-                expected
-            );
-        }
-        let failing = Failing {
-            since: now,
+        let lost = Failing {
+            since: Instant::now(),
             cause: "lost events".to_owned(),
+            lacks_the_log: false,
         };
+        let lost = Some(&lost);
+        let down = || Down("it did not start".to_owned());
+        let stands = || Stalled("no commit ends".to_owned());
+        let unable = |why: &str| Unable(why.to_owned());
         let table = [
+            (&failed, &unseen, &primary, None, down()),
+            (&held, &unseen, &primary, None, unable("the ring is silent")),
+            (
+                &running,
+                &unseen,
+                &primary,
+                None,
+                unable("mysqld does not answer: connection refused"),
+            ),
+            (&running, &seen, &primary, None, Fit),
+            (&running, &stalled, &primary, None, stands()),
+            (&failed, &stalled, &primary, None, down()),
+            (&running, &seen, &behind, None, Behind(7)),
             (
                 &running,
                 &seen,
-                &RoleState::Primary,
-                "its transactions are not received: lost events",
+                &RoleState::Following,
+                None,
+                unable("mysqld still follows the ring"),
+            ),
+            (
+                &running,
+                &seen,
+                &stopped(),
+                None,
+                unable("table d.t is not there"),
+            ),
+            (
+                &running,
+                &seen,
+                &primary,
+                lost,
+                unable("its transactions are not received: lost events"),
+            ),
+            (&running, &stalled, &primary, lost, stands()),
+            (&failed, &seen, &primary, lost, down()),
+            // Nothing is asked of it before it is the primary.
+            (&running, &seen, &behind, lost, Behind(7)),
+        ];
+        for (supervisor, report, state, failing, expected) in table {
+            let role = role(state.clone(), None);
+            let look = Look {
+                failing,
+                ..look(supervisor, report, Some(&role))
+            };
+            assert_eq!(look.of_a_leaders(), expected);
+        }
+    }
+
+    #[test]
+    fn a_mysqld_that_gets_nothing_of_the_log_is_the_primary_unless_it_lacks_part_of_it() {
+        let (running, failed) = (SupervisorState::Beginning, failed());
+        let (seen, unseen) = (seen(), unseen());
+        let health = |supervisor, report, lacks_the_log| {
+            let look = Look {
+                lacks_the_log,
+                ..look(supervisor, report, None)
+            };
+            look.of_a_leaders()
+        };
+        assert_eq!(health(&running, &seen, false), PrimaryHealth::Fit);
+        let never = PrimaryHealth::Never(NEVER.to_owned());
+        assert_eq!(health(&running, &seen, true), never);
+        assert!(never.why().is_some_and(|why| why.contains("mysql.apply")));
+        // Also one that nobody can take the place of is looked at.
+        let down = PrimaryHealth::Down("it did not start".to_owned());
+        assert_eq!(health(&failed, &unseen, false), down);
+    }
+
+    #[test]
+    fn who_could_be_the_primary_soon() {
+        let (running, failed) = (SupervisorState::Beginning, failed());
+        let (seen, unseen, stalled) = (seen(), unseen(), stalled());
+        let following = role(RoleState::Following, Some(5_000));
+        let late = role(RoleState::Following, Some(5_001));
+        let stopped = role(stopped(), None);
+        let waiting = RoleState::Waiting {
+            what: "clients can still write".to_owned(),
+        };
+        let waiting = role(waiting, None);
+        let (applying, was_primary) = (Readiness::Applying, Readiness::In(LeaderTerm(3)));
+        let table = [
+            (&running, &seen, Some(&following), applying, None),
+            (
+                &running,
+                &seen,
+                Some(&late),
+                applying,
+                Some("5001 ms behind"),
+            ),
+            (
+                &running,
+                &seen,
+                Some(&stopped),
+                Readiness::Lacks,
+                Some("d.t is not there"),
+            ),
+            (
+                &running,
+                &seen,
+                Some(&waiting),
+                Readiness::Unknown,
+                Some("can still write"),
+            ),
+            (&running, &seen, Some(&waiting), was_primary, None),
+            (
+                &running,
+                &unseen,
+                Some(&waiting),
+                was_primary,
+                Some("does not answer"),
             ),
             (
                 &running,
                 &stalled,
-                &RoleState::Primary,
-                "stalled: no commit ends",
+                Some(&following),
+                applying,
+                Some("no commit ends"),
             ),
             (
                 &failed,
-                &seen,
-                &RoleState::Primary,
-                "down: it did not start",
+                &unseen,
+                Some(&following),
+                applying,
+                Some("did not start"),
             ),
-            // Nothing is asked of it before it is the primary.
-            (&running, &seen, &behind, "7 behind"),
+            (&running, &unseen, None, Readiness::Always, Some("answer")),
+            // It has to be asked what it lacks.
+            (&running, &seen, None, Readiness::Always, None),
         ];
-        for (supervisor, report, role, expected) in table {
-            assert_eq!(
-                words(primary_health(
-                    Some(supervisor),
-                    report,
-                    role,
-                    Some(&failing)
-                )),
-                expected
-            );
+        for (supervisor, report, role, readiness, expected) in table {
+            let found = look(supervisor, report, role).unfit(readiness);
+            match expected {
+                None => assert_eq!(found, None, "{role:?}"),
+                Some(words) => assert!(
+                    found.as_ref().is_some_and(|found| found.contains(words)),
+                    "{found:?}"
+                ),
+            }
         }
     }
 }

@@ -40,7 +40,7 @@ use super::candidacy::Candidacy;
 use super::connection::supervisor_options;
 use super::guard_line::{GuardCommand, GuardLine};
 use super::lacks_of_the_ring;
-use super::primary_health::{PrimaryHealth, not_received, primary_health};
+use super::primary_health::{Look, PrimaryHealth, not_received};
 use super::same_uuid;
 use super::same_uuid::{OtherMysqlds, Verdict};
 use super::takeover::TakenOverFirst;
@@ -288,6 +288,7 @@ impl MysqldTasks {
             },
             reports: reports.clone(),
             readiness: may_lead,
+            ingest: ingest_status.clone(),
             role: told.role.clone(),
             supervisor: supervisor
                 .as_ref()
@@ -410,18 +411,24 @@ impl MysqldTasks {
         Arc::clone(&self.provisioner)
     }
 
-    /// Tells at any moment whether the mysqld can be the primary; nothing where nothing is applied, since no other one could
-    /// take its place there.
-    pub(crate) fn health(&self) -> impl Fn() -> Option<PrimaryHealth> + Send + Sync + 'static {
+    /// Tells at any moment whether the mysqld can be the primary.
+    pub(crate) fn health(&self) -> impl Fn() -> PrimaryHealth + Send + Sync + 'static {
         let parts = self.parts.clone();
         move || {
-            let role = parts.controller.role.as_ref()?.borrow().state.clone();
+            let role = parts.controller.role.as_ref();
+            let role = role.map(|status| status.borrow().clone());
             let supervisor = parts.supervisor.as_ref();
             let supervisor = supervisor.map(|status| status.borrow().state.clone());
             let report = parts.reports.borrow().clone();
             let ingest = parts.ingest.borrow();
-            let failing = ingest.failing(Instant::now());
-            Some(primary_health(supervisor.as_ref(), &report, &role, failing))
+            let look = Look {
+                supervisor: supervisor.as_ref(),
+                report: &report,
+                role: role.as_ref(),
+                lacks_the_log: ingest.lacks_the_log(),
+                failing: ingest.failing(Instant::now()),
+            };
+            look.of_a_leaders()
         }
     }
 
@@ -576,7 +583,7 @@ pub(crate) fn mode_words(mode: MysqlMode) -> &'static str {
 }
 
 /// Between two looks at what a promotion would cost, for the status.
-pub(crate) const COSTS_EVERY: Duration = Duration::from_secs(2);
+const COSTS_EVERY: Duration = Duration::from_secs(2);
 
 /// The watch looks every second; a verdict that is older than this says nothing of now.
 const LOOKED_AT_RECENTLY: Duration = Duration::from_secs(6);

@@ -64,6 +64,11 @@ impl IngestError {
             Self::LeadershipOver | Self::Ring(_) | Self::NotCommitted(_)
         )
     }
+
+    /// Whether the primary lacks transactions that the ring has.
+    pub(crate) fn lacks_the_log(&self) -> bool {
+        matches!(self, Self::Attach(AttachRefusal::PrimaryLacks { .. }))
+    }
 }
 
 fn listed(findings: &[Finding]) -> String {

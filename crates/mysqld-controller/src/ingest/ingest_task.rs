@@ -157,6 +157,7 @@ impl<R: Ring> Ingest<R> {
                 cause: error.to_string(),
                 acknowledged: self.figures.acks() > acks,
                 of_the_ring: error.is_of_the_ring(),
+                lacks_the_log: error.lacks_the_log(),
             };
             self.fail(failure, wait);
             tokio::select! {

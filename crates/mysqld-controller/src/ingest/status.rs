@@ -55,6 +55,8 @@ pub struct Failing {
     pub since: Instant,
     /// Why the last one did.
     pub cause: String,
+    /// Whether that was because the primary lacks transactions that the ring has.
+    pub lacks_the_log: bool,
 }
 
 /// How an attempt ended.
@@ -65,6 +67,8 @@ pub(crate) struct Failure {
     pub(crate) acknowledged: bool,
     /// Whether it is the ring's, and not the primary's: another primary would not help.
     pub(crate) of_the_ring: bool,
+    /// Whether the primary lacks transactions that the ring has.
+    pub(crate) lacks_the_log: bool,
 }
 
 /// An attachment that lasts so long is none of those that fail one after the other: longer than the dump may be silent.
@@ -105,6 +109,13 @@ impl IngestStatus {
         (now.saturating_duration_since(failing.since) >= PASSING).then_some(failing)
     }
 
+    /// Whether the last attempt found that the primary lacks transactions which the ring has, so that none comes about before it has
+    /// them.
+    pub fn lacks_the_log(&self) -> bool {
+        let failing = self.failing.as_ref().filter(|_| !self.takes_in());
+        failing.is_some_and(|failing| failing.lacks_the_log)
+    }
+
     fn has_lasted(&self, now: Instant) -> bool {
         self.takes_in() && now.saturating_duration_since(self.since) >= LASTING
     }
@@ -117,6 +128,7 @@ impl IngestStatus {
             self.failing = Some(Failing {
                 since: before.map_or(now, |before| before.since),
                 cause: failure.cause.clone(),
+                lacks_the_log: failure.lacks_the_log,
             });
         }
         let cause = failure.cause;
@@ -306,6 +318,7 @@ mod tests {
             cause: "lost events".to_owned(),
             acknowledged,
             of_the_ring,
+            lacks_the_log: false,
         };
         let fails_since = |status: &IngestStatus, second| {
             let failing = status.failing(at(second));
@@ -341,6 +354,29 @@ mod tests {
         status.go(IngestState::Idle, at(121));
         status.go(IngestState::Attaching, at(122));
         assert_eq!(fails_since(&status, 123), None);
+    }
+
+    #[test]
+    fn a_primary_lacks_the_log_until_an_attempt_finds_something_else_or_comes_about() {
+        let now = Instant::now();
+        let found = |lacks_the_log| Failure {
+            cause: "mysqld lacks committed transactions".to_owned(),
+            acknowledged: false,
+            of_the_ring: false,
+            lacks_the_log,
+        };
+        let mut status = IngestStatus::new(now);
+        status.fail(found(true), now);
+        assert!(status.lacks_the_log());
+        status.go(IngestState::Attaching, now);
+        assert!(status.lacks_the_log());
+        status.go(IngestState::Attached, now);
+        assert!(!status.lacks_the_log());
+        status.fail(found(false), now);
+        assert!(!status.lacks_the_log());
+        status.fail(found(true), now);
+        status.go(IngestState::Idle, now);
+        assert!(!status.lacks_the_log());
     }
 
     #[test]

@@ -547,7 +547,7 @@ pub const KEYS: &[Key] = &[
         Kind::Bool,
         Value("true"),
         "",
-        "Whether the member sets what the wait for consensus needs on mysqld (semi-sync, timeouts, sync_binlog). Otherwise it only checks.",
+        "Whether the member sets what the wait for consensus needs on mysqld (semi-sync, timeouts, sync_binlog). Otherwise it only checks. Then nothing of the ring's log is applied to mysqld, as with `mysql.apply = \"off\"`.",
     ),
     key(
         "mysql.accept_unproven",
@@ -561,7 +561,7 @@ pub const KEYS: &[Key] = &[
         Kind::Choice(&["rows", "native", "off"]),
         Value("\"rows\""),
         "",
-        "How the ring's log is applied to mysqld while another member leads. `rows`: by the member, row by row. `native`: by mysqld's own replica threads, reading from the member's binlog server, with super_read_only on. `off`: not at all, for a ring with one mysqld. With `mysql.manage_settings = false` nothing is applied.",
+        "How the ring's log is applied to mysqld while another member leads. `rows`: by the member, row by row. `native`: by mysqld's own replica threads, reading from the member's binlog server, with super_read_only on. `off`: not at all, for a ring with one mysqld: once another member's mysqld was the primary, this one lacks what was written there and can never be the primary again (docs/roles.md). With `mysql.manage_settings = false` nothing is applied either.",
     ),
     key(
         "mysql.apply_workers",

@@ -26,6 +26,7 @@ pub(crate) fn check(values: &Values, members: &[Values], problems: &mut Problems
     tls(values, problems);
     if own_kind(values, members).as_deref() == Some("database") {
         mysql(values, problems);
+        nothing_is_applied(values, members, problems);
     }
     listeners(values, members, problems);
     for key in ["data_dir", "logging.level", "mysql.user"] {
@@ -158,6 +159,35 @@ fn votes(members: &[Values], problems: &mut Problems) {
             "members.kind",
             "no member is of kind `database`, so nothing will ever be written",
             "give the member beside the mysqld the kind `database`",
+        );
+    }
+}
+
+/// A mysqld that gets nothing of the ring's log lacks what was written while another one was the primary.
+fn nothing_is_applied(values: &Values, members: &[Values], problems: &mut Problems) {
+    let own = values.number("member.id");
+    let others = members.iter().any(|member| {
+        member.text("members.kind").as_deref() == Some("database")
+            && member.bool("members.votes") == Some(true)
+            && member.number("members.id") != own
+    });
+    let (key, advice) = match (
+        values.text("mysql.apply"),
+        values.bool("mysql.manage_settings"),
+    ) {
+        (Some(apply), _) if apply == "off" => ("mysql.apply", "set it to \"rows\" or \"native\""),
+        (_, Some(false)) => ("mysql.manage_settings", "set it to true"),
+        _ => return,
+    };
+    if others {
+        problems.warning(
+            values.report_at(key),
+            key,
+            format!(
+                "with this `{key}` the ring's log is not applied to this member's mysqld: once another one was the primary it lacks \
+                 what was written there, and can never be the primary again"
+            ),
+            format!("{advice}; or, where no mysqld is to follow, make this member a witness"),
         );
     }
 }

@@ -338,6 +338,46 @@ fn the_quorum_and_the_regions_have_to_go_together() {
     );
 }
 
+#[test]
+fn a_mysqld_that_gets_nothing_beside_others_is_warned_of() {
+    let beside_a_mysqld = THREE_REGIONS.replace("member.id = 3", "member.id = 1");
+    let alone = beside_a_mysqld.replace(
+        "\"db-2\", region = \"south\", kind = \"database\"",
+        "\"log-2\", region = \"south\", kind = \"witness\"",
+    );
+    assert_ne!(alone, beside_a_mysqld);
+    let never = |key: &str, advice: &str| {
+        format!(
+            "with this `{key}` the ring's log is not applied to this member's mysqld: once another one was the primary it lacks what \
+             was written there, and can never be the primary again; {advice}; or, where no mysqld is to follow, make this member a witness"
+        )
+    };
+    for (line, expected) in [
+        (
+            "mysql.apply = \"off\"",
+            never("mysql.apply", "set it to \"rows\" or \"native\""),
+        ),
+        (
+            "mysql.manage_settings = false",
+            never("mysql.manage_settings", "set it to true"),
+        ),
+    ] {
+        for (members, warned) in [(&beside_a_mysqld, true), (&alone, false)] {
+            let scratch = Scratch::new();
+            scratch.write(
+                "witness.toml",
+                &format!("{members}mysql.mode = \"attach\"\n{line}\n"),
+            );
+            let run = witness(&scratch).args(["config", "check"]).run();
+            assert_eq!(
+                (run.code, run.stdout.contains(&expected)),
+                (0, warned),
+                "{run}"
+            );
+        }
+    }
+}
+
 fn with_edges(edges: [&str; 3]) -> String {
     let mut text = "data_dir = \"d\"\n[ring]\nname = \"orders\"\n[member]\nid = 1\n[regions]\nproxy = \"edges\"\n".to_owned();
     for (id, from) in (1..).zip(edges) {
