@@ -169,6 +169,7 @@ mod tests {
             lag_ms,
             applied_total: 0,
             not_the_rings: GtidSet::default(),
+            held_up_by: Vec::new(),
         };
         let following = status(RoleState::Following, Some(5_000));
         let late = status(RoleState::Following, Some(5_001));
