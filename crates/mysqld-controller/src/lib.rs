@@ -10,6 +10,7 @@
 pub mod apply;
 mod backoff;
 mod binlog_place;
+mod blocking_sessions;
 mod controller;
 pub mod conversion;
 pub mod durable_file;

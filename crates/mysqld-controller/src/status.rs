@@ -106,6 +106,8 @@ pub struct RoleStatus {
     /// Clients may have been told that these succeeded. It needs no memory of the member's: mysqld's own tables hold it, and each
     /// comparison finds it again, also behind a restart of both, until the data are replaced.
     pub not_the_rings: GtidSet,
+    /// The sessions whose locks keep what the ring has from being applied, in words.
+    pub held_up_by: Vec<String>,
 }
 
 impl RoleStatus {
@@ -116,6 +118,7 @@ impl RoleStatus {
             lag_ms: None,
             applied_total: 0,
             not_the_rings: GtidSet::default(),
+            held_up_by: Vec::new(),
         }
     }
 }

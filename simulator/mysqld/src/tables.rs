@@ -13,6 +13,14 @@ use crate::variables::Source;
 
 /// Workers of replica threads: `replica_parallel_workers`.
 const WORKERS: usize = 4;
+/// What is told of a session that holds a lock.
+const HOLDER: [&str; 5] = [
+    "PROCESSLIST_ID",
+    "PROCESSLIST_TIME",
+    "PROCESSLIST_USER",
+    "PROCESSLIST_HOST",
+    "OBJECT_TYPE",
+];
 
 impl Server {
     /// A variable as SELECT gives it; some are computed.
@@ -276,17 +284,23 @@ impl Server {
             Look::PasswordLifetime => one("password_lifetime", Some("0".to_owned())),
             Look::ChannelCount => said("COUNT(*)", self.channel.is_some()),
             Look::ReplicaThreads => self.replica_threads(),
-            // Nobody takes a backup here.
-            Look::HoldersOfBackupLock => Rows::of(&["PROCESSLIST_ID", "PROCESSLIST_USER"]),
+            // Nobody takes a backup here, and no reader keeps a lock.
+            Look::HoldersOfApplier | Look::HoldersOfBackupLock => Rows::of(&HOLDER),
             Look::HoldersOfGlobalLock => {
                 let holds = |(other, session): &(&SessionId, &Session)| {
                     **other != id && session.holds_global() && !session.is_replica_thread()
                 };
-                let columns = ["PROCESSLIST_ID", "PROCESSLIST_TIME", "PROCESSLIST_USER"];
                 let holders = running.sessions.iter().filter(holds);
-                holders.fold(Rows::of(&columns), |rows, (id, session)| {
-                    let seconds = self.seconds(session).to_string();
-                    rows.row([id.to_string(), seconds, session.user.clone()])
+                holders.fold(Rows::of(&HOLDER), |rows, (id, session)| {
+                    let (seconds, user) = (self.seconds(session), session.user.clone());
+                    let here = "localhost".to_owned();
+                    rows.row([
+                        id.to_string(),
+                        seconds.to_string(),
+                        user,
+                        here,
+                        "GLOBAL".to_owned(),
+                    ])
                 })
             }
             Look::WhoSetOfflineMode => {

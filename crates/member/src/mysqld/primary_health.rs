@@ -201,6 +201,7 @@ mod tests {
             lag_ms,
             applied_total: 0,
             not_the_rings: GtidSet::default(),
+            held_up_by: Vec::new(),
         }
     }
 

@@ -256,7 +256,7 @@ impl MysqldTasks {
                 let mut options = FollowOptions::new(connect.clone(), &config.data_dir);
                 options.run.workers = workers;
                 options.native = native;
-                options.kills_backups = settings.kill_statements_after.is_some();
+                options.kill_after = settings.kill_statements_after;
                 options
             }),
             origin,
@@ -503,8 +503,10 @@ impl Parts {
         let at_start = supervisor.and_then(|status| status.borrow().warning.clone());
         let same_uuid = self.same_uuid.borrow().warning.clone();
         let never_sent = self.never_sent.borrow().clone();
-        let all = at_start.into_iter().chain(same_uuid);
-        all.chain(never_sent).collect()
+        let role = self.controller.role.as_ref();
+        let held_up_by = role.map(|role| role.borrow().held_up_by.clone());
+        let all = at_start.into_iter().chain(same_uuid).chain(never_sent);
+        all.chain(held_up_by.into_iter().flatten()).collect()
     }
 
     fn view(&self, now: Instant) -> MysqlView {

@@ -1,5 +1,6 @@
-//! `LOCK INSTANCE FOR BACKUP`: while somebody holds it no binlog file can be dropped, and a follower whose files are not dropped
-//! cannot be the primary. A backup takes hours, and clients would wait for as long.
+//! What backups lock: while somebody holds `LOCK INSTANCE FOR BACKUP` no binlog file can be dropped, and a follower whose files are
+//! not dropped cannot be the primary; while somebody holds `FLUSH TABLES WITH READ LOCK` it can be opened, and no write of a client
+//! comes through. A backup takes hours, and clients would wait for as long.
 
 use std::time::Duration;
 
@@ -7,31 +8,29 @@ use mysql_link::{ConnectOptions, Connection, LinkError};
 use tokio::time::Instant;
 
 use crate::apply::catching_up::open;
+use crate::blocking_sessions::{BlockingSession, OF_MEMBERS, holding, seen};
 
 /// How long a killed session may take to let go.
 const LETTING_GO: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Statements about tables take the lock as well, in a mode that does not keep files from being dropped.
-const HOLDERS: &str = "SELECT t.PROCESSLIST_ID, t.PROCESSLIST_USER FROM performance_schema.metadata_locks AS held \
-     JOIN performance_schema.threads AS t ON t.THREAD_ID = held.OWNER_THREAD_ID \
-     WHERE held.OBJECT_TYPE = 'BACKUP LOCK' AND held.LOCK_TYPE = 'SHARED' AND held.LOCK_STATUS = 'GRANTED' \
-     AND t.PROCESSLIST_ID <> CONNECTION_ID()";
-
-/// A session that holds the lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Holder {
-    id: u32,
-    user: String,
+/// Statements about tables and rows take both locks as well, in a mode that is in nobody's way. A member closes mysqld by the
+/// second one.
+async fn holders(session: &mut Connection) -> Result<Vec<BlockingSession>, LinkError> {
+    let which = format!(
+        "(held.OBJECT_TYPE = 'BACKUP LOCK' OR held.OBJECT_TYPE = 'GLOBAL') AND held.LOCK_TYPE = 'SHARED' \
+         AND t.PROCESSLIST_ID NOT IN {OF_MEMBERS}"
+    );
+    holding(session, &which).await
 }
 
-impl Holder {
-    fn in_words(&self) -> String {
-        format!(
-            "a backup holds LOCK INSTANCE FOR BACKUP (session {} of `{}`)",
-            self.id, self.user
-        )
-    }
+fn in_words(holder: &BlockingSession) -> String {
+    let statement = match holder.holds.as_str() {
+        "GLOBAL" => "FLUSH TABLES WITH READ LOCK",
+        _ => "LOCK INSTANCE FOR BACKUP",
+    };
+    let BlockingSession { id, account, .. } = holder;
+    format!("a backup holds {statement} (session {id} of {account})")
 }
 
 /// That a backup is under way, in words, if one is seen.
@@ -43,7 +42,7 @@ pub async fn backup_under_way(connect: &ConnectOptions) -> Result<Option<String>
     // Where it cannot be seen, the server is as fit as before it was asked.
     let holders = holders(&mut session).await.unwrap_or_default();
     session.close().await;
-    Ok(holders.first().map(Holder::in_words))
+    Ok(holders.first().map(in_words))
 }
 
 /// Ends backups, if they may be `killed`, before a server becomes the primary.
@@ -55,45 +54,23 @@ pub(super) async fn end_backups(
     connect: &ConnectOptions,
     killed: bool,
 ) -> Result<(), String> {
+    const OF: &str = "whether a backup is under way";
     let deadline = Instant::now() + LETTING_GO;
-    let mut found = seen(holders(session).await);
+    let mut found = seen(holders(session).await, OF);
     for holder in found.iter().filter(|_| killed) {
-        let Holder { id, user } = holder;
-        tracing::warn!(session = id, %user, "a session is killed, because its backup keeps mysqld from being the primary");
-        Connection::kill(connect, *id).await.map_err(told)?;
+        let why = "its backup keeps mysqld from being the primary";
+        let killed = holder.kill(connect, why).await;
+        killed.map_err(|error| error.to_string())?;
     }
     while let Some(holder) = found.first() {
         if !killed || Instant::now() >= deadline {
             return Err(format!(
-                "{}, and no binlog file can be dropped: end it",
-                holder.in_words()
+                "{}, and clients could not write here: end it",
+                in_words(holder)
             ));
         }
         tokio::time::sleep(LOOK).await;
-        found = seen(holders(session).await);
+        found = seen(holders(session).await, OF);
     }
     Ok(())
-}
-
-/// Nobody, where it cannot be seen: then dropping the files is tried all the same.
-fn seen(looked: Result<Vec<Holder>, LinkError>) -> Vec<Holder> {
-    looked.unwrap_or_else(|error| {
-        tracing::warn!("whether a backup is under way cannot be seen: {error}");
-        Vec::new()
-    })
-}
-
-async fn holders(session: &mut Connection) -> Result<Vec<Holder>, LinkError> {
-    let answer = session.query(HOLDERS).await?;
-    let holder = |row: &mysql_link::Row| {
-        Some(Holder {
-            id: row.text_at(0)?.parse().ok()?,
-            user: row.text_at(1).unwrap_or_default().to_owned(),
-        })
-    };
-    Ok(answer.rows.iter().filter_map(holder).collect())
-}
-
-fn told(error: LinkError) -> String {
-    error.to_string()
 }

@@ -234,7 +234,8 @@ impl<R: Ring + CommittedLog> Apply<R> {
             match self.followed {
                 true => {
                     // Before a file is begun: this is tried again and again.
-                    end_backups(&mut session, connect, self.options.kills_backups).await?;
+                    let may_kill = self.options.kill_after.is_some();
+                    end_backups(&mut session, connect, may_kill).await?;
                     leave_following(&mut session).await?;
                 }
                 false => end_replication(&mut session).await?,
@@ -278,19 +279,11 @@ impl<R: Ring + CommittedLog> Apply<R> {
 
     /// Waits until everything is applied that the log had when the leadership began, then makes the server fit to be opened.
     async fn finish(&mut self, term: LeaderTerm, server: Incarnation, cancel: &CancellationToken) {
-        let applied = tokio::select! {
-            () = cancel.cancelled() => return,
-            applied = self.everything_applied() => applied,
-        };
-        let closed = match applied {
-            Ok(Some(mut session)) => {
-                // Before the applier ends: it has nothing left to write, and where nobody can write, it need not make sure with a
-                // write of its own that no session which it lost does.
-                let closed = close_to_all(&mut session, &self.options.connect).await;
-                closed.map(|()| session)
-            }
-            Ok(None) => return,
-            Err(cause) => Err(cause),
+        self.promotes(true);
+        let closed = self.applied_and_closed(cancel).await;
+        self.promotes(false);
+        let Some(closed) = closed else {
+            return;
         };
         match closed {
             Ok(session) => {
@@ -309,6 +302,33 @@ impl<R: Ring + CommittedLog> Apply<R> {
                 self.again = Some((term, Instant::now() + AGAIN));
                 self.go(RoleState::Waiting { what: cause });
             }
+        }
+    }
+
+    fn promotes(&self, promoting: bool) {
+        if let Some(follower) = &self.follower {
+            follower.promotes(promoting);
+        }
+    }
+
+    /// The session that has done it; `None` when it was broken off, or the applier ended by itself.
+    async fn applied_and_closed(
+        &mut self,
+        cancel: &CancellationToken,
+    ) -> Option<Result<Connection, String>> {
+        let applied = tokio::select! {
+            () = cancel.cancelled() => return None,
+            applied = self.everything_applied() => applied,
+        };
+        match applied {
+            Ok(Some(mut session)) => {
+                // Before the applier ends: it has nothing left to write, and where nobody can write, it need not make sure with a
+                // write of its own that no session which it lost does.
+                let closed = close_to_all(&mut session, &self.options.connect).await;
+                Some(closed.map(|()| session))
+            }
+            Ok(None) => None,
+            Err(cause) => Some(Err(cause)),
         }
     }
 
@@ -427,6 +447,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         let follower = self.follower.as_ref();
         let lag_ms = follower.and_then(Follower::lag_ms);
         let applied_total = self.applied_before + follower.map_or(0, applied);
+        let held_up_by = follower.map_or(Vec::new(), Follower::held_up_by);
         self.status.send_if_modified(|status| {
             let changed = status.state != state;
             if changed {
@@ -440,7 +461,9 @@ impl<R: Ring + CommittedLog> Apply<R> {
             if beyond {
                 status.not_the_rings = self.not_the_rings.clone();
             }
-            changed || figures || beyond
+            let others = status.held_up_by != held_up_by;
+            status.held_up_by = held_up_by;
+            changed || figures || beyond || others
         });
     }
 }

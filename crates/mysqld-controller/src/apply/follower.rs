@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::apply::catching_up::executed_gtids;
 use crate::apply::errant::{Errant, errant};
+use crate::apply::lock_holders;
 use crate::apply::native::{NativeProgress, drop_channel, replicate};
 use crate::apply::role_change::drop_earlier_binlogs;
 use crate::apply::standing::{Standing, StandingFile};
@@ -43,8 +44,9 @@ pub struct FollowOptions {
     /// How often a follower is looked at for errant transactions, and then its binlog files, which otherwise hold nothing but
     /// GTIDs, are dropped.
     pub tidy_every: Duration,
-    /// Whether backups that keep the server from being the primary are killed.
-    pub kills_backups: bool,
+    /// How long sessions may hold up what a server lacks that is to be the primary, until they are killed; what backups have locked
+    /// is ended at once. `None`: nobody is killed.
+    pub kill_after: Option<Duration>,
 }
 
 impl FollowOptions {
@@ -58,7 +60,7 @@ impl FollowOptions {
             standing: StandingFile::of(member_dir),
             retry: Duration::from_secs(5),
             tidy_every: Duration::from_secs(20),
-            kills_backups: true,
+            kill_after: Some(Duration::from_secs(10)),
         }
     }
 }
@@ -107,6 +109,10 @@ pub(super) struct Follower {
     pub(super) progress: Arc<Progress>,
     /// Of the server's own threads.
     native: watch::Receiver<NativeProgress>,
+    /// Whether the server is to be the primary once everything is applied.
+    promoting: watch::Sender<bool>,
+    /// Who holds the applier up, in words.
+    held_up_by: watch::Receiver<Vec<String>>,
 }
 
 impl Follower {
@@ -122,6 +128,9 @@ impl Follower {
         let (steps, step) = watch::channel(Step::Asking);
         let (stop, shown) = (cancel.clone(), Arc::clone(&progress));
         let (threads, native) = watch::channel(NativeProgress::default());
+        let (promoting, promoted) = watch::channel(false);
+        let (holders, held_up_by) = watch::channel(Vec::new());
+        let lag = (Arc::clone(&progress), native.clone());
         let by_threads = options.native.is_some();
         let task = tokio::spawn(async move {
             if started.was_primary {
@@ -130,10 +139,18 @@ impl Follower {
                     tracing::warn!(%error, "the sessions of the former primary's clients were not closed");
                 }
             }
-            if by_threads {
-                follow_natively(&*ring, &options, stop, threads, steps).await
-            } else {
-                follow(&*ring, &options, stop, shown, steps).await
+            let following = async {
+                if by_threads {
+                    follow_natively(&*ring, &options, stop, threads, steps).await
+                } else {
+                    follow(&*ring, &options, stop, shown, steps).await
+                }
+            };
+            let behind = || lag_ms(&lag.0, &lag.1).is_some_and(lock_holders::is_far);
+            let (connect, kill_after) = (&options.connect, options.kill_after);
+            tokio::select! {
+                ended = following => ended,
+                never = lock_holders::watch(connect, kill_after, behind, promoted, holders) => match never {},
             }
         });
         Self {
@@ -143,6 +160,8 @@ impl Follower {
             step,
             progress,
             native,
+            promoting,
+            held_up_by,
         }
     }
 
@@ -156,8 +175,17 @@ impl Follower {
 
     /// Milliseconds that the server is behind what this member has of the ring's log, where that is known.
     pub(super) fn lag_ms(&self) -> Option<u64> {
-        let threads = self.native.borrow().lag_ms;
-        threads.or_else(|| self.progress.lag_ms(StageName::Committed))
+        lag_ms(&self.progress, &self.native)
+    }
+
+    /// Whether clients wait for what is still to be applied: then nobody may hold that up for ever.
+    pub(super) fn promotes(&self, promoting: bool) {
+        self.promoting.send_replace(promoting);
+    }
+
+    /// Who holds the applier up, in words.
+    pub(super) fn held_up_by(&self) -> Vec<String> {
+        self.held_up_by.borrow().clone()
     }
 
     /// Waits until it ends by itself. Cancel safe.
@@ -187,6 +215,11 @@ impl Follower {
             Err(error) => tracing::warn!(%error, "the applier broke"),
         }
     }
+}
+
+fn lag_ms(progress: &Progress, native: &watch::Receiver<NativeProgress>) -> Option<u64> {
+    let threads = native.borrow().lag_ms;
+    threads.or_else(|| progress.lag_ms(StageName::Committed))
 }
 
 async fn follow<R: Ring + CommittedLog>(

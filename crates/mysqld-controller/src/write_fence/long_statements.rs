@@ -8,9 +8,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use mysql_link::{ConnectOptions, Connection, LinkError};
+use mysql_link::{ConnectOptions, Connection};
 use tokio::time::Instant;
 
+use crate::blocking_sessions::{BlockingSession, holding, seen};
 use crate::write_fence::read_only;
 use crate::write_fence::read_only::ReadOnlyError;
 
@@ -20,6 +21,7 @@ const LONG: u64 = 1;
 const LOOK: Duration = Duration::from_millis(200);
 /// How long a rollback may take behind a kill. Whole seconds; new writes wait meanwhile.
 const ROLLBACK: Duration = Duration::from_secs(10);
+const HELD_UP: &str = "what holds a planned switchover up";
 
 /// How long [`close`] takes at most with such a limit, but for the server's answers.
 pub(crate) const fn longest(limit: Duration) -> Duration {
@@ -28,27 +30,13 @@ pub(crate) const fn longest(limit: Duration) -> Duration {
 
 /// Sessions that keep the global lock from being taken. Those that commit are none of them: they are done in a moment, or
 /// wait for the ring.
-const HOLDERS: &str = "SELECT t.PROCESSLIST_ID, t.PROCESSLIST_TIME, t.PROCESSLIST_USER \
-     FROM performance_schema.metadata_locks AS held \
-     JOIN performance_schema.threads AS t ON t.THREAD_ID = held.OWNER_THREAD_ID \
-     WHERE held.OBJECT_TYPE = 'GLOBAL' AND held.LOCK_TYPE = 'INTENTION_EXCLUSIVE' AND held.LOCK_STATUS = 'GRANTED' \
-     AND t.TYPE = 'FOREGROUND' AND t.PROCESSLIST_ID <> CONNECTION_ID() \
+const HOLDERS: &str = "held.OBJECT_TYPE = 'GLOBAL' AND held.LOCK_TYPE = 'INTENTION_EXCLUSIVE' \
      AND NOT EXISTS (SELECT 1 FROM performance_schema.metadata_locks AS committing \
          WHERE committing.OWNER_THREAD_ID = held.OWNER_THREAD_ID \
          AND committing.OBJECT_TYPE = 'COMMIT' AND committing.LOCK_STATUS = 'GRANTED')";
 
-/// A session that holds the closing up.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Holder {
-    id: u32,
-    seconds: u64,
-    user: String,
-}
-
-impl Holder {
-    const fn is_long(&self) -> bool {
-        self.seconds >= LONG
-    }
+const fn is_long(holder: &BlockingSession) -> bool {
+    holder.seconds >= LONG
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,12 +51,12 @@ enum Course {
 }
 
 /// `held_up`: the last attempt to close it was.
-fn course(holders: &[Holder], held_up: bool, over: bool, wanted: bool) -> Course {
+fn course(holders: &[BlockingSession], held_up: bool, over: bool, wanted: bool) -> Course {
     if !wanted || held_up && holders.is_empty() {
         // Commits are in the way, which nothing but the ring ends.
         return Course::GiveUp;
     }
-    match (over, holders.iter().any(Holder::is_long)) {
+    match (over, holders.iter().any(is_long)) {
         (false, false) => Course::Close,
         (false, true) => Course::Wait,
         (true, _) if !held_up && holders.is_empty() => Course::Close,
@@ -91,7 +79,7 @@ pub(crate) async fn close(
     let mut held_up = false;
     loop {
         let mut session = Connection::open(options).await?;
-        let holders = seen(holders(&mut session).await);
+        let holders = seen(holding(&mut session, HOLDERS).await, HELD_UP);
         match course(&holders, held_up, Instant::now() >= until, wanted()) {
             Course::Close => match read_only::close_by(&mut session, options, lock_wait).await {
                 Err(ReadOnlyError::BehindCommits) => held_up = true,
@@ -116,10 +104,12 @@ async fn kill_and_close(options: &ConnectOptions) -> Result<(), ReadOnlyError> {
     let killing = async {
         loop {
             tokio::time::sleep(LOOK).await;
-            let looked = async { holders(&mut Connection::open(options).await?).await };
-            for holder in seen(looked.await) {
-                if holder.is_long() && killed.insert(holder.id) {
-                    kill(options, &holder).await;
+            let looked = async { holding(&mut Connection::open(options).await?, HOLDERS).await };
+            for holder in seen(looked.await, HELD_UP) {
+                if is_long(&holder) && killed.insert(holder.id) {
+                    let why = "its statement or its locked tables hold a planned switchover up";
+                    // Where it cannot be, the closing says so.
+                    let _ = holder.kill(options, why).await;
                 }
             }
         }
@@ -128,46 +118,6 @@ async fn kill_and_close(options: &ConnectOptions) -> Result<(), ReadOnlyError> {
         closed = read_only::close(options, ROLLBACK) => closed,
         () = killing => Ok(()),
     }
-}
-
-async fn kill(options: &ConnectOptions, holder: &Holder) {
-    let Holder { id, seconds, user } = holder;
-    match Connection::kill(options, *id).await {
-        Ok(()) => tracing::warn!(
-            session = id,
-            %user,
-            seconds,
-            "a session is killed, because its statement or its locked tables hold a planned switchover up"
-        ),
-        Err(error) => tracing::warn!(
-            session = id,
-            %user,
-            "a session that holds a planned switchover up cannot be killed: {error}"
-        ),
-    }
-}
-
-/// Nobody, where it cannot be seen: then the closing is tried as without a limit.
-fn seen(looked: Result<Vec<Holder>, LinkError>) -> Vec<Holder> {
-    looked.unwrap_or_else(|error| {
-        tracing::warn!("what holds a planned switchover up cannot be seen: {error}");
-        Vec::new()
-    })
-}
-
-async fn holders(session: &mut Connection) -> Result<Vec<Holder>, LinkError> {
-    let answer = session.query(HOLDERS).await?;
-    let holder = |row: &mysql_link::Row| {
-        Some(Holder {
-            id: row.text_at(0)?.parse().ok()?,
-            seconds: row
-                .text_at(1)
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(0),
-            user: row.text_at(2).unwrap_or_default().to_owned(),
-        })
-    };
-    Ok(answer.rows.iter().filter_map(holder).collect())
 }
 
 #[cfg(test)]
@@ -180,11 +130,13 @@ mod tests {
         use Course::GiveUp;
         use Course::Kill;
         use Course::Wait;
-        let of = |seconds: &[u64]| -> Vec<Holder> {
-            let holder = |seconds: &u64| Holder {
+        let of = |seconds: &[u64]| -> Vec<BlockingSession> {
+            let holder = |seconds: &u64| BlockingSession {
                 id: 7,
                 seconds: *seconds,
-                user: "app".to_owned(),
+                account: "`app`@`h`".to_owned(),
+                holds: "GLOBAL".to_owned(),
+                waiting: None,
             };
             seconds.iter().map(holder).collect()
         };

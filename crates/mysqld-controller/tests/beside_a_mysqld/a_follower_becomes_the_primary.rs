@@ -145,7 +145,7 @@ async fn a_backup_does_not_keep_a_follower_from_being_the_primary() -> Result<()
 /// Where nothing may be killed, the way is tried again and again, and no attempt leaves a file.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_that_may_not_be_killed_is_named_and_no_file_is_begun_meanwhile() -> Result<()> {
-    let follower = Follower::start(|options| options.kills_backups = false).await?;
+    let follower = Follower::start(|options| options.kill_after = None).await?;
     let before = follower.binlog_files()?;
     let backup = "LOCK INSTANCE FOR BACKUP; SELECT SLEEP(1000)";
     let backup = follower.server.client().start_sql(backup)?;
@@ -169,6 +169,140 @@ async fn a_backup_that_may_not_be_killed_is_named_and_no_file_is_begun_meanwhile
     follower.server.client().sql(&format!("KILL {session}"))?;
     follower.is(|state| *state == RoleState::Primary).await?;
     drop(backup);
+    follower.end().await
+}
+
+/// A session of that program that has run these statements, and is idle.
+async fn idle(server: &Mysqld, program: &str, statements: &[&str]) -> Result<Connection> {
+    let mut account = connect(&server.socket());
+    account.program_name = program.to_owned();
+    account.timeouts.statement = LIMIT * 3;
+    let mut session = Connection::open(&account).await?;
+    for statement in statements {
+        session.execute(*statement).await?;
+    }
+    Ok(session)
+}
+
+/// A statement of the applier's, as far as mysqld can tell.
+async fn applied(server: &Mysqld, statement: &'static str) -> Result<JoinHandle<bool>> {
+    let first = ["SET sql_log_bin = 0", "BEGIN"];
+    let mut session = idle(server, "witness-applier", &first).await?;
+    Ok(tokio::spawn(async move {
+        let done = session.execute(statement).await;
+        let _ = session.execute("ROLLBACK").await;
+        done.is_ok()
+    }))
+}
+
+/// Whoever holds what the applier waits for, by whatever statement; and nobody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_locked_what_the_applier_waits_for_is_killed_and_nobody_else() -> Result<()> {
+    let follower =
+        Follower::start(|options| options.kill_after = Some(Duration::from_secs(3))).await?;
+    let server = &follower.server;
+    server.client().sql(
+        "SET sql_log_bin = 0; CREATE TABLE d.a (i INT PRIMARY KEY); CREATE TABLE d.b (i INT PRIMARY KEY); CREATE TABLE d.c LIKE d.b; \
+         CREATE TABLE d.e LIKE d.b; CREATE TABLE d.f LIKE d.b; CREATE TABLE d.g LIKE d.b; INSERT INTO d.b VALUES (1), (2)",
+    )?;
+    let reader = async |statements: &[&str]| idle(server, "reader", statements).await;
+    let in_the_way = [
+        (
+            reader(&["BEGIN", "SELECT * FROM d.a"]).await?,
+            "ALTER TABLE d.a ADD j INT",
+        ),
+        (
+            reader(&["BEGIN", "SELECT * FROM d.b WHERE i = 1 FOR SHARE"]).await?,
+            "DELETE FROM d.b WHERE i = 1",
+        ),
+        (
+            reader(&["LOCK TABLES d.c READ"]).await?,
+            "INSERT INTO d.c VALUES (1)",
+        ),
+        (
+            reader(&["FLUSH TABLES d.e FOR EXPORT"]).await?,
+            "INSERT INTO d.e VALUES (1)",
+        ),
+    ];
+    // Of other rows, in a mode that rows get along with, by a name, and one of the member's own.
+    let bystanders = [
+        reader(&["BEGIN", "SELECT * FROM d.b WHERE i = 2 FOR SHARE"]).await?,
+        reader(&["BEGIN", "SELECT * FROM d.c"]).await?,
+        reader(&["DO GET_LOCK('applier', 1)"]).await?,
+        idle(server, "witness-ingest", &["BEGIN", "SELECT * FROM d.g"]).await?,
+    ];
+    let mut own = applied(server, "ALTER TABLE d.g ADD j INT").await?;
+    let mut waiting = Vec::new();
+    for (_, statement) in &in_the_way {
+        waiting.push(applied(server, statement).await?);
+    }
+    // The end of the log does not come.
+    follower
+        .ring
+        .invent("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1");
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    anyhow::ensure!(
+        waiting.iter().all(|waiting| !waiting.is_finished()),
+        "killed while it follows"
+    );
+    follower.ring.set_leadership(Leadership::Serving(TERM));
+    let mut role = follower.role.clone();
+    let named = role.wait_for(|role| role.held_up_by.len() == in_the_way.len());
+    let words = tokio::time::timeout(LIMIT, named)
+        .await??
+        .held_up_by
+        .join("\n");
+    for named in [
+        "table d.a: `ALTER TABLE d.a ADD j INT`",
+        "rows of d.b: `DELETE FROM d.b",
+        "table d.c",
+        "table d.e",
+        "`root`@`localhost`",
+    ] {
+        anyhow::ensure!(words.contains(named), "{words}");
+    }
+    for waiting in waiting {
+        anyhow::ensure!(
+            tokio::time::timeout(LIMIT, waiting).await??,
+            "it was not applied"
+        );
+    }
+    for (mut killed, statement) in in_the_way {
+        anyhow::ensure!(killed.query("SELECT 1").await.is_err(), "{statement}");
+    }
+    anyhow::ensure!(!own.is_finished(), "the member's own session was killed");
+    for mut bystander in bystanders {
+        bystander.query("SELECT 1").await?;
+        bystander.close().await;
+    }
+    anyhow::ensure!(
+        tokio::time::timeout(LIMIT, &mut own).await??,
+        "it was not applied"
+    );
+    // Whoever waits for a table holds up what locks all of them, so this comes behind it.
+    for (wide, statement) in [
+        ("FLUSH TABLES WITH READ LOCK", "INSERT INTO d.f VALUES (1)"),
+        ("LOCK INSTANCE FOR BACKUP", "CREATE TABLE d.h LIKE d.f"),
+    ] {
+        let mut killed = reader(&[wide]).await?;
+        let waiting = applied(server, statement).await?;
+        anyhow::ensure!(tokio::time::timeout(LIMIT, waiting).await??, "{wide}");
+        anyhow::ensure!(killed.query("SELECT 1").await.is_err(), "{wide}");
+    }
+    follower.end().await
+}
+
+/// `FLUSH TABLES WITH READ LOCK` lets a follower be opened that has everything, and no write comes through.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_global_read_lock_is_gone_before_a_follower_is_the_primary() -> Result<()> {
+    let follower = Follower::start(|_| {}).await?;
+    let mut backup = idle(&follower.server, "backup", &["FLUSH TABLES WITH READ LOCK"]).await?;
+    let seen = backup_under_way(&connect(&follower.server.socket())).await;
+    let seen = seen.map_err(anyhow::Error::msg)?.unwrap_or_default();
+    anyhow::ensure!(seen.contains("FLUSH TABLES WITH READ LOCK"), "{seen}");
+    follower.ring.set_leadership(Leadership::Serving(TERM));
+    follower.is(|state| *state == RoleState::Primary).await?;
+    anyhow::ensure!(backup.query("SELECT 1").await.is_err(), "it is locked");
     follower.end().await
 }
 

@@ -606,7 +606,7 @@ pub const KEYS: &[Key] = &[
         Kind::Duration { min: 0, max: DAY },
         Value("\"10s\""),
         "",
-        "How long a planned switchover waits for running writes and `LOCK TABLES`: `witness switchover`, a member that is stopped, an automatic demotion. Then the sessions that block it are killed and their transactions roll back; a transaction that is already committing is left alone. If the rollback takes more than ten seconds, the primary stays where it is. A backup that holds `LOCK INSTANCE FOR BACKUP` on a mysqld that is to become the primary is killed at once. `0s`: nothing is killed, and a switchover that has to wait longer than a second fails.",
+        "How long a planned switchover waits for running writes and `LOCK TABLES`: `witness switchover`, a member that is stopped, an automatic demotion. Then the sessions that block it are killed and their transactions roll back; a transaction that is already committing is left alone. If the rollback takes more than ten seconds, the primary stays where it is. On a mysqld that is to become the primary, a session whose locks keep the rest of the log from being applied is killed once it has blocked it for that long, and a backup that holds `LOCK INSTANCE FOR BACKUP` or `FLUSH TABLES WITH READ LOCK` at once. `0s`: nothing is killed, and a switchover that has to wait longer than a second fails.",
     ),
     key(
         "binlog_server.listen",

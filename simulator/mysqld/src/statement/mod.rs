@@ -82,6 +82,7 @@ pub(crate) enum Look {
     PasswordLifetime,
     ChannelCount,
     ReplicaThreads,
+    HoldersOfApplier,
     HoldersOfBackupLock,
     HoldersOfGlobalLock,
     WhoSetOfflineMode,
@@ -103,7 +104,7 @@ pub(crate) enum Look {
 }
 
 /// A characteristic piece of each.
-const LOOKS: [(&str, Look); 27] = [
+const LOOKS: [(&str, Look); 28] = [
     (
         "performance_schema.user_variables_by_thread",
         Look::SemiSyncDumps,
@@ -144,6 +145,7 @@ const LOOKS: [(&str, Look); 27] = [
         "performance_schema.replication_applier_status_by_worker",
         Look::ReplicaThreads,
     ),
+    ("performance_schema.data_lock_waits", Look::HoldersOfApplier),
     (
         "held.OBJECT_TYPE = 'BACKUP LOCK'",
         Look::HoldersOfBackupLock,

@@ -189,11 +189,11 @@ async fn mysqld_lets_nobody_in_while_an_account_waits() -> Result<()> {
     .await
 }
 
-const HOLDERS: &str = "SELECT t.PROCESSLIST_ID, t.PROCESSLIST_TIME, t.PROCESSLIST_USER \
+const HOLDERS: &str = "SELECT t.PROCESSLIST_ID, t.PROCESSLIST_TIME, t.PROCESSLIST_USER, t.PROCESSLIST_HOST, held.OBJECT_TYPE \
      FROM performance_schema.metadata_locks AS held \
      JOIN performance_schema.threads AS t ON t.THREAD_ID = held.OWNER_THREAD_ID \
-     WHERE held.OBJECT_TYPE = 'GLOBAL' AND held.LOCK_TYPE = 'INTENTION_EXCLUSIVE' AND held.LOCK_STATUS = 'GRANTED' \
-     AND t.TYPE = 'FOREGROUND' AND t.PROCESSLIST_ID <> CONNECTION_ID() \
+     WHERE held.LOCK_STATUS = 'GRANTED' AND t.TYPE = 'FOREGROUND' AND t.PROCESSLIST_ID <> CONNECTION_ID() \
+     AND held.OBJECT_TYPE = 'GLOBAL' AND held.LOCK_TYPE = 'INTENTION_EXCLUSIVE' \
      AND NOT EXISTS (SELECT 1 FROM performance_schema.metadata_locks AS committing \
          WHERE committing.OWNER_THREAD_ID = held.OWNER_THREAD_ID \
          AND committing.OBJECT_TYPE = 'COMMIT' AND committing.LOCK_STATUS = 'GRANTED')";
@@ -212,6 +212,9 @@ async fn mysqld_closes_behind_statements_that_write_and_refuses_idle_transaction
         idle.run(&append(1, 1)).await.unwrap();
         let mut member = stage.log_in("witness").await?;
         ensure!(member.run(HOLDERS).await == Ok(vec![]));
+        // Nobody waits for the rows that it has.
+        let row_waits = "SELECT BLOCKING_THREAD_ID FROM performance_schema.data_lock_waits";
+        ensure!(member.run(row_waits).await == Ok(vec![]));
         let writer = stage.log_in("client").await?;
         let id = writer.id();
         let mut writing = writer.begin(&append(1, 2));

@@ -1,0 +1,274 @@
+//! Sessions whose locks stand between a follower and the end of the ring's log: a reader that has left its transaction open keeps
+//! DDL waiting, `SELECT … FOR SHARE` and `LOCK TABLES … READ` rows, `FLUSH TABLES WITH READ LOCK` everything. While mysqld follows
+//! they are named, and it lags; where it is to be the primary, every client waits for them, and they are killed at the operator's
+//! limit.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use mysql_link::{ConnectOptions, Connection, LinkError};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::STATEMENT_LIMIT;
+use crate::blocking_sessions::{BlockingSession, COLUMNS, OF_MEMBERS, asked};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// Whoever holds something up for less is not spoken of, and nobody is looked for before mysqld is as far behind.
+const NAMED: Duration = Duration::from_secs(2);
+/// What waits for a row gives up now and then and begins again: for so long nobody who held it is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(3);
+
+/// Whether a server with such a lag may be held up.
+pub(super) fn is_far(lag_ms: u64) -> bool {
+    Duration::from_millis(lag_ms) >= NAMED
+}
+
+/// Looks for ever, while mysqld is `behind` or is to be the primary (`promoting`). Tells who holds it up, in words.
+pub(super) async fn watch(
+    connect: &ConnectOptions,
+    kill_after: Option<Duration>,
+    behind: impl Fn() -> bool,
+    promoting: watch::Receiver<bool>,
+    told: watch::Sender<Vec<String>>,
+) -> Infallible {
+    let connect = connect
+        .clone()
+        .bounded("witness-lock-holders", STATEMENT_LIMIT);
+    let mut holders = Holders::default();
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let promoted = *promoting.borrow();
+        let found = match promoted || behind() {
+            // It may be down.
+            true => look(&connect).await.unwrap_or_else(|error| {
+                tracing::debug!(%error, "who holds the applier up is not known");
+                Vec::new()
+            }),
+            false => Vec::new(),
+        };
+        let now = Instant::now();
+        holders.note(found, now);
+        for words in holders.not_told(now) {
+            tracing::warn!("{words}");
+        }
+        // Asked again: the leadership may be another member's by now.
+        let limit = kill_after.filter(|_| *promoting.borrow());
+        for holder in limit.map_or(Vec::new(), |limit| holders.overdue(limit, now)) {
+            let why = "mysqld is to be the primary, and what the ring has waits for it";
+            // It is named as long as it is there.
+            let _ = holder.kill(&connect, why).await;
+        }
+        let words = holders.in_words(now);
+        told.send_if_modified(|told| std::mem::replace(told, words.clone()) != words);
+    }
+}
+
+/// Who is in the way of members' sessions and replica threads: by locks on tables and wider ones, as far as the modes do not get along
+/// (a plain reader is in the way only of what locks everybody out), and by locks on rows. It is believed only where we see ourselves
+/// among the members' sessions: otherwise it could be one of them.
+async fn look(connect: &ConnectOptions) -> Result<Vec<BlockingSession>, LinkError> {
+    const OF_REPLICATION: &str = "LIKE 'thread/sql/replica%'";
+    const OF_REPLICATION_BEFORE: &str = "LIKE 'thread/sql/slave%'";
+    let query = format!(
+        "SELECT {COLUMNS}, waits.holds, COALESCE(waiter.PROCESSLIST_INFO, '') \
+         FROM (SELECT wanted.OWNER_THREAD_ID AS waiting, held.OWNER_THREAD_ID AS holding, \
+             CONCAT_WS(' ', LOWER(held.OBJECT_TYPE), NULLIF(CONCAT_WS('.', held.OBJECT_SCHEMA, held.OBJECT_NAME), '')) AS holds \
+             FROM performance_schema.metadata_locks AS wanted \
+             JOIN performance_schema.metadata_locks AS held ON held.OBJECT_TYPE = wanted.OBJECT_TYPE \
+             AND held.OBJECT_SCHEMA <=> wanted.OBJECT_SCHEMA AND held.OBJECT_NAME <=> wanted.OBJECT_NAME \
+             WHERE wanted.LOCK_STATUS = 'PENDING' AND held.LOCK_STATUS = 'GRANTED' \
+             AND (wanted.LOCK_TYPE IN ('EXCLUSIVE', 'SHARED_NO_READ_WRITE') \
+             OR held.LOCK_TYPE NOT IN ('SHARED_READ', 'SHARED_HIGH_PRIO', wanted.LOCK_TYPE)) \
+             UNION ALL SELECT waits.REQUESTING_THREAD_ID, waits.BLOCKING_THREAD_ID, \
+             CONCAT('rows of ', held.OBJECT_SCHEMA, '.', held.OBJECT_NAME) \
+             FROM performance_schema.data_lock_waits AS waits JOIN performance_schema.data_locks AS held \
+             ON held.ENGINE_LOCK_ID = waits.BLOCKING_ENGINE_LOCK_ID AND held.ENGINE = waits.ENGINE) AS waits \
+         JOIN performance_schema.threads AS waiter ON waiter.THREAD_ID = waits.waiting \
+         JOIN performance_schema.threads AS t ON t.THREAD_ID = waits.holding \
+         WHERE (waiter.PROCESSLIST_ID IN {OF_MEMBERS} OR waiter.NAME {OF_REPLICATION} OR waiter.NAME {OF_REPLICATION_BEFORE}) \
+         AND CONNECTION_ID() IN {OF_MEMBERS} AND t.PROCESSLIST_ID NOT IN {OF_MEMBERS} \
+         AND t.TYPE = 'FOREGROUND' AND t.PROCESSLIST_COMMAND <> 'Daemon' \
+         AND t.NAME NOT {OF_REPLICATION} AND t.NAME NOT {OF_REPLICATION_BEFORE}"
+    );
+    let mut session = Connection::open(connect).await?;
+    let found = asked(&mut session, &query).await?;
+    session.close().await;
+    Ok(found)
+}
+
+/// Who holds the applier up, and for how long. Pure.
+#[derive(Debug, Default)]
+struct Holders {
+    seen: BTreeMap<u32, Holder>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    session: BlockingSession,
+    since: Instant,
+    seen_at: Instant,
+    is_told: bool,
+    is_killed: bool,
+}
+
+impl Holders {
+    fn note(&mut self, found: Vec<BlockingSession>, now: Instant) {
+        for session in found {
+            match self.seen.get_mut(&session.id) {
+                Some(holder) => {
+                    holder.session = session;
+                    holder.seen_at = now;
+                }
+                None => {
+                    let holder = Holder {
+                        since: now,
+                        seen_at: now,
+                        is_told: false,
+                        is_killed: false,
+                        session,
+                    };
+                    self.seen.insert(holder.session.id, holder);
+                }
+            }
+        }
+        self.seen
+            .retain(|_, holder| now.duration_since(holder.seen_at) < FORGOTTEN);
+    }
+
+    /// Those that are to be named.
+    fn in_words(&self, now: Instant) -> Vec<String> {
+        let named = self.seen.values().filter(|holder| holder.is_named(now));
+        named.map(|holder| holder.in_words(now)).collect()
+    }
+
+    /// The same, each only once.
+    fn not_told(&mut self, now: Instant) -> Vec<String> {
+        let named = self
+            .seen
+            .values_mut()
+            .filter(|holder| !holder.is_told && holder.is_named(now));
+        let told = named.map(|holder| {
+            holder.is_told = true;
+            holder.in_words(now)
+        });
+        told.collect()
+    }
+
+    /// Those that have been in the way for as long as they may, each only once.
+    fn overdue(&mut self, limit: Duration, now: Instant) -> Vec<BlockingSession> {
+        let over = self.seen.values_mut().filter(|holder| {
+            let is_there = holder.seen_at == now;
+            is_there && !holder.is_killed && now.duration_since(holder.since) >= limit
+        });
+        let killed = over.map(|holder| {
+            holder.is_killed = true;
+            holder.session.clone()
+        });
+        killed.collect()
+    }
+}
+
+impl Holder {
+    fn is_named(&self, now: Instant) -> bool {
+        now.duration_since(self.since) >= NAMED
+    }
+
+    fn in_words(&self, now: Instant) -> String {
+        let BlockingSession {
+            id,
+            account,
+            holds,
+            waiting,
+            ..
+        } = &self.session;
+        let holds = match holds.as_str() {
+            "global" | "commit" => "the whole server",
+            "backup lock" => "the server's files, as for a backup",
+            named => named,
+        };
+        let waiting = match waiting.as_deref().unwrap_or_default() {
+            "" => "what the ring has".to_owned(),
+            rows if rows.starts_with("BINLOG") => "rows that the ring has".to_owned(),
+            statement => format!("`{}`", shortened(statement)),
+        };
+        let held_up = now.duration_since(self.since).as_secs();
+        format!(
+            "session {id} of {account} has locked {holds}: {waiting} has waited for it for {held_up} s, and everything behind that as \
+             well. It ends by itself, or by KILL {id}"
+        )
+    }
+}
+
+fn shortened(statement: &str) -> String {
+    const SHOWN: usize = 100;
+    let more = statement.chars().nth(SHOWN).map(|_| '…');
+    let words = statement.chars().take(SHOWN).chain(more);
+    words
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(id: u32, waiting: &str) -> BlockingSession {
+        BlockingSession {
+            id,
+            seconds: 40,
+            account: "`reports`@`10.0.0.7`".to_owned(),
+            holds: "table d.t".to_owned(),
+            waiting: Some(waiting.to_owned()),
+        }
+    }
+
+    #[test]
+    fn who_holds_the_applier_up_is_named_and_killed_once_at_the_limit() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let limit = Duration::from_secs(10);
+        let mut holders = Holders::default();
+        let alter = || vec![session(7, "ALTER TABLE d.t ADD c INT")];
+        holders.note(alter(), at(0));
+        assert!(holders.in_words(at(0)).is_empty() && holders.not_told(at(1)).is_empty());
+        for seconds in 1..10 {
+            // It gives up waiting now and then.
+            let found = if seconds % 3 == 1 { vec![] } else { alter() };
+            holders.note(found, at(seconds));
+            assert!(holders.overdue(limit, at(seconds)).is_empty());
+        }
+        let told = holders.not_told(at(9));
+        assert_eq!(
+            told,
+            [
+                "session 7 of `reports`@`10.0.0.7` has locked table d.t: `ALTER TABLE d.t ADD c INT` has waited for it for 9 s, and \
+                 everything behind that as well. It ends by itself, or by KILL 7"
+            ]
+        );
+        assert!(holders.not_told(at(9)).is_empty() && holders.in_words(at(9)).len() == 1);
+        // Who has come since has its own time.
+        let both = [alter(), vec![session(8, "BINLOG '…'")]].concat();
+        holders.note(both.clone(), at(10));
+        assert_eq!(holders.overdue(limit, at(10)), alter());
+        holders.note(both, at(11));
+        assert!(holders.overdue(limit, at(11)).is_empty());
+    }
+
+    #[test]
+    fn who_is_not_in_the_way_any_more_is_forgotten_and_not_killed() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let mut holders = Holders::default();
+        holders.note(vec![session(7, "BINLOG '…'")], at(0));
+        holders.note(vec![], at(2));
+        assert!(holders.overdue(Duration::from_secs(1), at(2)).is_empty());
+        assert_eq!(holders.in_words(at(2)).len(), 1);
+        holders.note(vec![], at(3));
+        assert!(holders.in_words(at(3)).is_empty());
+        holders.note(vec![session(7, "BINLOG '…'")], at(4));
+        assert!(holders.overdue(Duration::from_secs(1), at(4)).is_empty());
+    }
+}

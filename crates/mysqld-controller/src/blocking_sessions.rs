@@ -1,0 +1,105 @@
+//! Sessions with a lock that is in the way of the member: who they are, and ending them. Where `performance_schema` is off, none is
+//! seen.
+
+use mysql_link::{ConnectOptions, Connection, LinkError, Row};
+
+/// Ids of members' own sessions.
+pub(crate) const OF_MEMBERS: &str = "(SELECT processlist_id FROM performance_schema.session_connect_attrs \
+     WHERE attr_name = 'program_name' AND attr_value LIKE 'witness%' AND processlist_id IS NOT NULL)";
+
+/// What is asked of a session that holds a lock, as [`asked`] reads it.
+pub(crate) const COLUMNS: &str =
+    "t.PROCESSLIST_ID, t.PROCESSLIST_TIME, t.PROCESSLIST_USER, t.PROCESSLIST_HOST";
+
+/// A session with a lock that is in the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BlockingSession {
+    pub(crate) id: u32,
+    /// For how long it has run its statement, or has run none. Whole seconds.
+    pub(crate) seconds: u64,
+    /// Of whom it is: ``user`@`host``.
+    pub(crate) account: String,
+    /// What it holds, as mysqld names it.
+    pub(crate) holds: String,
+    /// The statement that waits for it, where that was asked.
+    pub(crate) waiting: Option<String>,
+}
+
+impl BlockingSession {
+    /// Ends it, and says why in the log.
+    ///
+    /// # Errors
+    /// As where its account has `SYSTEM_USER` and ours has not.
+    pub(crate) async fn kill(&self, connect: &ConnectOptions, why: &str) -> Result<(), LinkError> {
+        let Self {
+            id,
+            seconds,
+            account,
+            holds,
+            ..
+        } = self;
+        let killed = Connection::kill(connect, *id).await;
+        match &killed {
+            Ok(()) => {
+                tracing::warn!(session = id, %account, seconds, %holds, "a session is killed, because {why}");
+            }
+            Err(error) => {
+                tracing::warn!(session = id, %account, %holds, "a session cannot be killed, although {why}: {error}");
+            }
+        }
+        killed
+    }
+}
+
+/// The clients' sessions that hold a metadata lock, `held`, of which `which` is true.
+///
+/// # Errors
+/// mysqld cannot be asked.
+pub(crate) async fn holding(
+    session: &mut Connection,
+    which: &str,
+) -> Result<Vec<BlockingSession>, LinkError> {
+    let query = format!(
+        "SELECT {COLUMNS}, held.OBJECT_TYPE FROM performance_schema.metadata_locks AS held \
+         JOIN performance_schema.threads AS t ON t.THREAD_ID = held.OWNER_THREAD_ID \
+         WHERE held.LOCK_STATUS = 'GRANTED' AND t.TYPE = 'FOREGROUND' AND t.PROCESSLIST_ID <> CONNECTION_ID() AND {which}"
+    );
+    asked(session, &query).await
+}
+
+/// The sessions that a query tells of, each once: [`COLUMNS`], what they hold, and perhaps which statement waits for it.
+///
+/// # Errors
+/// mysqld cannot be asked.
+pub(crate) async fn asked(
+    session: &mut Connection,
+    query: &str,
+) -> Result<Vec<BlockingSession>, LinkError> {
+    let answer = session.query(query).await?;
+    let mut found: Vec<BlockingSession> = answer.rows.iter().filter_map(read).collect();
+    found.sort_by_key(|session| session.id);
+    found.dedup_by_key(|session| session.id);
+    Ok(found)
+}
+
+fn read(row: &Row) -> Option<BlockingSession> {
+    let text = |place| row.text_at(place).unwrap_or_default();
+    Some(BlockingSession {
+        id: text(0).parse().ok()?,
+        seconds: text(1).parse().unwrap_or(0),
+        account: format!("`{}`@`{}`", text(2), text(3)),
+        holds: text(4).to_owned(),
+        waiting: row.text_at(5).map(str::to_owned),
+    })
+}
+
+/// Nobody, where it cannot be seen: then what they would be in the way of is tried all the same.
+pub(crate) fn seen(
+    looked: Result<Vec<BlockingSession>, LinkError>,
+    of: &str,
+) -> Vec<BlockingSession> {
+    looked.unwrap_or_else(|error| {
+        tracing::warn!("{of} cannot be seen: {error}");
+        Vec::new()
+    })
+}

@@ -1,0 +1,122 @@
+//! An idle reader at every follower, and DDL of its table behind it: the primary dies, and clients wait until one of the followers has
+//! applied what the reader keeps from being applied.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::time::{Duration, Instant};
+
+use mysql_link::{ConnectOptions, Connection, Endpoint};
+use testkit::cluster::{CLIENT, CLIENT_PASSWORD, Cluster};
+use tokio::runtime::Runtime;
+use witness_tests::replicaset_with;
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+/// One applies by the member's applier, the other one by mysqld's own replica threads.
+const FOLLOWERS: [usize; 2] = [3, 4];
+const NAMED: &str =
+    "has locked table acked.held: `ALTER TABLE acked.held ADD j INT` has waited for it";
+
+/// A ring whose followers wait for readers, and who those are.
+fn held_up(runtime: &Runtime, kill_after: &str) -> (Cluster, Vec<Connection>) {
+    let set = replicaset_with(3, |options| {
+        let limit = format!("kill_statements_after = \"{kill_after}\"");
+        options.with_native(FOLLOWERS[1]).with("mysql", limit)
+    })
+    .unwrap();
+    if set.primary(SOON).unwrap() != 0 {
+        set.promote("db-1", SOON).unwrap();
+    }
+    let primary = set.client(0);
+    let make = "CREATE TABLE acked.held (i INT PRIMARY KEY); INSERT INTO acked.held VALUES (1)";
+    primary.sql(make).unwrap();
+    set.equal("acked", SOON).unwrap();
+    let readers = FOLLOWERS.map(|follower| {
+        let socket = Endpoint::unix(set.server(follower).socket());
+        let mut options = ConnectOptions::new(socket, CLIENT, CLIENT_PASSWORD);
+        options.program_name = "reports".to_owned();
+        runtime.block_on(async {
+            let mut reader = Connection::open(&options).await.unwrap();
+            reader.execute("BEGIN").await.unwrap();
+            reader.query("SELECT * FROM acked.held").await.unwrap();
+            reader
+        })
+    });
+    let alter = "ALTER TABLE acked.held ADD j INT; INSERT INTO acked.held VALUES (2, 2)";
+    primary.sql(alter).unwrap();
+    for follower in FOLLOWERS {
+        let what = format!("{} names its reader", set.name(follower));
+        set.eventually(&what, SOON, || {
+            set.status(follower)
+                .is_ok_and(|status| status["mysql"]["warnings"].to_string().contains(NAMED))
+        })
+        .unwrap();
+    }
+    (set, readers.into())
+}
+
+fn is_there(runtime: &Runtime, reader: &mut Connection) -> bool {
+    runtime.block_on(reader.query("SELECT 1")).is_ok()
+}
+
+/// The follower that takes a write, if one does.
+fn writable(set: &Cluster) -> Option<usize> {
+    let write = "INSERT INTO acked.held VALUES (3, 3)";
+    let takes = |follower: &usize| {
+        set.primary_now() == Some(*follower) && set.client(*follower).sql(write).is_ok()
+    };
+    FOLLOWERS.into_iter().find(takes)
+}
+
+#[test]
+fn a_reader_holds_a_promotion_up_for_the_operators_limit_alone() {
+    let _turn = SCENES.take();
+    const LIMIT: Duration = Duration::from_secs(15);
+    const MARGIN: Duration = Duration::from_secs(10);
+    let runtime = Runtime::new().unwrap();
+    let (mut set, mut readers) = held_up(&runtime, "15s");
+    set.kill_host(0).unwrap();
+    let died = Instant::now();
+    let primary = set
+        .eventually("somebody takes writes", SOON, || writable(&set))
+        .unwrap();
+    let took = died.elapsed();
+    println!("writes {took:?} after the primary's end");
+    assert!(took < LIMIT + MARGIN, "{took:?}\n{}", set.words());
+    let killed = FOLLOWERS
+        .iter()
+        .position(|follower| *follower == primary)
+        .unwrap();
+    assert!(!is_there(&runtime, &mut readers[killed]));
+    // Nobody waits for the other one, which has been in the way for as long.
+    std::thread::sleep(LIMIT);
+    assert!(is_there(&runtime, &mut readers[1 - killed]));
+    drop(readers);
+    set.start(0).unwrap();
+    set.equal("acked", SOON).unwrap();
+}
+
+#[test]
+fn a_reader_that_may_not_be_killed_is_named_and_waited_for() {
+    let _turn = SCENES.take();
+    let runtime = Runtime::new().unwrap();
+    let (mut set, mut readers) = held_up(&runtime, "0s");
+    set.kill_host(0).unwrap();
+    let died = Instant::now();
+    while died.elapsed() < Duration::from_secs(20) {
+        assert_eq!(writable(&set), None, "{:?}", died.elapsed());
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    for (follower, reader) in FOLLOWERS.into_iter().zip(&mut readers) {
+        assert!(is_there(&runtime, reader));
+        let status = set.status(follower).unwrap();
+        assert!(
+            status["mysql"]["warnings"].to_string().contains(NAMED),
+            "{status}"
+        );
+    }
+    drop(readers);
+    set.eventually("somebody takes writes", SOON, || writable(&set))
+        .unwrap();
+}
