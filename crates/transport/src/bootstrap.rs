@@ -218,7 +218,7 @@ async fn give_ring(
 ) -> Result<(), AdminError> {
     loop {
         match calls.adopt(record, ring, to, origin).await {
-            Err(AdminError::Unreachable { .. }) if Instant::now() < until => {
+            Err(error) if error.may_pass() && Instant::now() < until => {
                 sleep(BETWEEN_ROUNDS).await;
             }
             outcome => return outcome,

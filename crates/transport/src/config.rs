@@ -6,6 +6,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use consensus::Timers;
+use name_lookup::LOOKUP_LIMIT;
 use raft_types::{MAX_MESSAGE_BYTES, REPLICATION_WINDOW_BYTES};
 use rustls::client::Resumption;
 use rustls::crypto::ring;
@@ -316,8 +317,10 @@ pub(crate) fn https_server_of(
 /// What the transport waits for, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransportConfig {
-    /// How long a connection may take to come up.
+    /// How long a connection may take to come up, once the addresses of a name are known.
     pub connect_deadline: Duration,
+    /// How long an operator's call may wait for those before, where none were ever found.
+    pub lookup_limit: Duration,
     /// How long a call that the engine gives no deadline may take, opening a stream among them.
     pub call_deadline: Duration,
     /// How often the called end of a connection is asked whether it is there, while an answer of it is awaited. A connection that
@@ -344,6 +347,7 @@ impl TransportConfig {
         let second = Duration::from_secs(1);
         Self {
             connect_deadline: timers.lease.max(second / 2),
+            lookup_limit: LOOKUP_LIMIT,
             call_deadline: timers.lease.max(second),
             keepalive: timers.heartbeat.max(second / 4),
             caller_keepalive: (timers.heartbeat * 20).max(second * 5),

@@ -1,14 +1,16 @@
-//! From an endpoint to an authenticated connection, every step under one deadline.
+//! From an endpoint to an authenticated connection, every step under one deadline, but for the lookup of a name.
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use mysql_common::constants::{CapabilityFlags, MAX_PAYLOAD_LEN};
 use mysql_common::io::ParseBuf;
 use mysql_common::packets::{AuthSwitchRequest, HandshakePacket, HandshakeResponse, SslRequest};
 use mysql_common::proto::MySerialize;
+use name_lookup::Names;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
@@ -39,8 +41,16 @@ const ERROR: u8 = 0xff;
 /// `mysql` client does. Nothing is lost by that: the mode promises nothing against somebody in between, who could as well say
 /// that the server offers no TLS; and without TLS no password is sent as it is.
 pub(crate) async fn connect(options: &ConnectOptions) -> Result<(ByteStream, Greeting), LinkError> {
+    connect_by(&Names::of_the_system(), options).await
+}
+
+async fn connect_by(
+    names: &Names,
+    options: &ConnectOptions,
+) -> Result<(ByteStream, Greeting), LinkError> {
+    let found = look_up(names, options).await?;
     let clock = Deadline::after(&options.endpoint, options.timeouts.connect);
-    match connect_in_mode(options, clock, options.tls.mode).await {
+    match connect_in_mode(options, &found, clock, options.tls.mode).await {
         Err(
             error @ LinkError::Tls {
                 mode: TlsMode::Preferred,
@@ -48,18 +58,36 @@ pub(crate) async fn connect(options: &ConnectOptions) -> Result<(ByteStream, Gre
             },
         ) => {
             tracing::debug!("{error} It is gone on with without TLS, which is only preferred");
-            connect_in_mode(options, clock, TlsMode::Disabled).await
+            connect_in_mode(options, &found, clock, TlsMode::Disabled).await
         }
         done => done,
     }
 }
 
+/// The addresses of a server that is at a name or an address.
+async fn look_up(names: &Names, options: &ConnectOptions) -> Result<Vec<SocketAddr>, LinkError> {
+    let endpoint = &options.endpoint;
+    let Endpoint::Tcp { host, port } = endpoint else {
+        return Ok(Vec::new());
+    };
+    if options.dialer.instead_of_sockets().is_some() {
+        return Ok(Vec::new());
+    }
+    let found = names.find(host, *port, options.timeouts.lookup).await;
+    let found = found.map_err(|error| LinkError::Unreachable {
+        endpoint: endpoint.clone(),
+        source: error.into(),
+    });
+    Ok(found?.addresses)
+}
+
 async fn connect_in_mode(
     options: &ConnectOptions,
+    found: &[SocketAddr],
     clock: Deadline<'_>,
     mode: TlsMode,
 ) -> Result<(ByteStream, Greeting), LinkError> {
-    let stream = clock.bound(Step::Connect, open(options)).await?;
+    let stream = clock.bound(Step::Connect, open(options, found)).await?;
     let mut negotiation = Negotiation {
         reader: PacketReader::new(stream, MAX_NEGOTIATION_PACKET),
         options,
@@ -112,11 +140,11 @@ impl<'a> Deadline<'a> {
     }
 }
 
-async fn open(options: &ConnectOptions) -> Result<ByteStream, LinkError> {
+async fn open(options: &ConnectOptions, found: &[SocketAddr]) -> Result<ByteStream, LinkError> {
     let endpoint = &options.endpoint;
     let opened = match (options.dialer.instead_of_sockets(), endpoint) {
         (Some(dial), _) => dial.dial(endpoint).await,
-        (None, Endpoint::Tcp { host, port }) => open_tcp(host, *port).await.map(ByteStream::Tcp),
+        (None, Endpoint::Tcp { .. }) => open_tcp(found).await.map(ByteStream::Tcp),
         (None, Endpoint::Unix(path)) => UnixStream::connect(path).await.map(ByteStream::Unix),
     };
     opened.map_err(|source| LinkError::Unreachable {
@@ -125,8 +153,8 @@ async fn open(options: &ConnectOptions) -> Result<ByteStream, LinkError> {
     })
 }
 
-async fn open_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect((host, port)).await?;
+async fn open_tcp(found: &[SocketAddr]) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(found).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
@@ -563,5 +591,48 @@ mod greeting_tests {
             payload.truncate(payload.len() - cut % payload.len());
             let _ = parse_greeting(&packet(payload));
         }
+    }
+}
+
+#[cfg(test)]
+mod lookup_tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_name_may_be_looked_up_for_longer_than_a_connection_may_take() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let names = Names::by(|_| {
+            std::thread::sleep(Duration::from_millis(600));
+            Ok(vec![Ipv4Addr::LOCALHOST.into()])
+        });
+        let mut options = ConnectOptions::new(Endpoint::tcp("mysqld.test", port), "w", "");
+        options.timeouts.connect = Duration::from_millis(200);
+        let called = tokio::time::timeout(Duration::from_secs(10), listener.accept());
+        let (connected, called) = tokio::join!(connect_by(&names, &options), called);
+        called.unwrap().unwrap();
+        // Whoever listens there says nothing.
+        let error = connected.map(|_| ()).unwrap_err();
+        let step = Step::Greeting;
+        assert!(
+            matches!(&error, LinkError::Timeout { step: at, .. } if *at == step),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_name_that_cannot_be_looked_up_is_told() {
+        let names = Names::by(|_| Err(io::Error::other("no such name")));
+        let options = ConnectOptions::new(Endpoint::tcp("mysqld.test", 3306), "w", "");
+        let connected = connect_by(&names, &options).await;
+        assert_eq!(
+            connected.map(|_| ()).unwrap_err().to_string(),
+            "cannot reach mysqld at mysqld.test:3306: the name `mysqld.test` cannot be looked up: no such name. Is it running, and \
+             does it listen there?"
+        );
     }
 }

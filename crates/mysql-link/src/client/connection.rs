@@ -41,7 +41,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects and authenticates within `options.timeouts.connect`.
+    /// Connects and authenticates within `options.timeouts.connect`, once the addresses of a name are known.
     ///
     /// # Errors
     /// Every way in which it can fail has its own [`LinkError`].

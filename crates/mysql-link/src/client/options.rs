@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use name_lookup::LOOKUP_LIMIT;
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -195,7 +196,9 @@ impl fmt::Debug for Dialer {
 /// Bounds of every wait on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From nothing to an authenticated connection, all steps together.
+    /// The lookup of a name of which no address was ever found. Older addresses are used where a new lookup takes longer than a moment.
+    pub lookup: Duration,
+    /// From an address to an authenticated connection, all steps together.
     pub connect: Duration,
     /// One statement and its whole answer, unless the call says otherwise.
     pub statement: Duration,
@@ -204,6 +207,7 @@ pub struct Timeouts {
 impl Default for Timeouts {
     fn default() -> Self {
         Self {
+            lookup: LOOKUP_LIMIT,
             connect: Duration::from_secs(5),
             statement: Duration::from_secs(10),
         }
@@ -253,10 +257,12 @@ impl ConnectOptions {
         }
     }
 
-    /// The same for one use: mysqld shows it as `program_name`, and no connection and no statement takes longer than `limit`.
+    /// The same for one use: mysqld shows it as `program_name`, and no lookup of its name, no connection and no statement takes longer
+    /// than `limit`.
     #[must_use]
     pub fn bounded(mut self, program_name: &str, limit: Duration) -> Self {
         program_name.clone_into(&mut self.program_name);
+        self.timeouts.lookup = self.timeouts.lookup.min(limit);
         self.timeouts.connect = self.timeouts.connect.min(limit);
         self.timeouts.statement = self.timeouts.statement.min(limit);
         self

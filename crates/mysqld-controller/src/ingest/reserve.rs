@@ -69,6 +69,7 @@ impl Reserve {
             return ordinary;
         }
         Timeouts {
+            lookup: ordinary.lookup.min(PATIENCE),
             connect: ordinary.connect.min(PATIENCE),
             statement: ordinary.statement.min(PATIENCE),
         }

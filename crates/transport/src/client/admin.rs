@@ -2,6 +2,7 @@
 
 use bytes::BytesMut;
 use consensus::{Identity, Introduction, LogOrigin, Party, RingState};
+use name_lookup::Names;
 use raft_types::{FormatRange, FormatVersion, MemberId, RingId};
 use thiserror::Error;
 use tonic::transport::Channel;
@@ -19,6 +20,7 @@ use crate::schema::admin_client;
 pub struct AdminClient {
     client: admin_client::AdminClient<Channel>,
     address: String,
+    names: Names,
     config: TransportConfig,
 }
 
@@ -36,6 +38,16 @@ pub enum AdminError {
         /// The address that was called.
         address: String,
         /// The error of the connection or the call.
+        reason: String,
+    },
+    /// The host of the address is a name that cannot be looked up: whether somebody would answer there is not known.
+    #[error(
+        "the member at {address} cannot be called: {reason}; check the name, and the name servers of this host"
+    )]
+    Unresolved {
+        /// The address that was to be called.
+        address: String,
+        /// The name, and what the system's resolver says.
         reason: String,
     },
     /// The member answers, and refuses the call.
@@ -66,6 +78,13 @@ pub enum AdminError {
     },
 }
 
+impl AdminError {
+    /// Whether the same call may reach the member later on.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Unresolved { .. })
+    }
+}
+
 impl AdminClient {
     /// A client for the member at an address; the connection comes up with the first call.
     ///
@@ -76,14 +95,26 @@ impl AdminClient {
         tls: Option<&TlsMaterial>,
         config: TransportConfig,
     ) -> Result<Self, AdminError> {
+        Self::looking_up_by(Names::of_the_system(), address, tls, config)
+    }
+
+    fn looking_up_by(
+        names: Names,
+        address: &str,
+        tls: Option<&TlsMaterial>,
+        config: TransportConfig,
+    ) -> Result<Self, AdminError> {
         let connector = Connector {
             tls: tls.cloned(),
-            ..Connector::default()
+            line: None,
+            streams: None,
+            names: names.clone(),
         };
         let channel = peers::lazy(address, connector, &config)?;
         Ok(Self {
             client: admin_client::AdminClient::new(channel),
             address: address.to_owned(),
+            names,
             config,
         })
     }
@@ -177,6 +208,13 @@ impl AdminClient {
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, AdminError> {
         let address = self.address.clone();
+        // A name server may take longer than a member may.
+        let (host, _) = peers::host_and_port(&address).unwrap_or_default();
+        let known = self.names.wait_for_first(host, self.config.lookup_limit);
+        if let Err(error) = known.await {
+            let reason = error.to_string();
+            return Err(AdminError::Unresolved { address, reason });
+        }
         match tokio::time::timeout(self.config.call_deadline, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) if status.code() == tonic::Code::PermissionDenied => {
@@ -308,4 +346,54 @@ pub(crate) fn introduction(answer: &schema::IdentifyAnswer) -> Option<Introducti
             formats => formats.parse().ok()?,
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_name_that_is_looked_up_for_longer_than_a_call_may_take_is_called() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("member.test:{}", listener.local_addr().unwrap().port());
+        let names = Names::by(|_| {
+            std::thread::sleep(Duration::from_millis(600));
+            Ok(vec![Ipv4Addr::LOCALHOST.into()])
+        });
+        let config = TransportConfig {
+            connect_deadline: Duration::from_millis(200),
+            call_deadline: Duration::from_millis(200),
+            ..TransportConfig::default()
+        };
+        let client = AdminClient::looking_up_by(names, &address, None, config).unwrap();
+        let called = tokio::time::timeout(Duration::from_secs(10), listener.accept());
+        let (said, called) = tokio::join!(client.status(), called);
+        called.unwrap().unwrap();
+        // Whoever listens there says nothing.
+        let silent = AdminError::Unreachable {
+            address,
+            reason: "no answer within 200ms".to_owned(),
+        };
+        assert_eq!(said.unwrap_err(), silent);
+    }
+
+    #[tokio::test]
+    async fn a_name_that_cannot_be_looked_up_is_told() {
+        let names = Names::by(|_| Err(io::Error::other("no such name")));
+        let config = TransportConfig::default();
+        let client = AdminClient::looking_up_by(names, "member.test:7400", None, config).unwrap();
+        let error = client.status().await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the member at member.test:7400 cannot be called: the name `member.test` cannot be looked up: no such name; check \
+             the name, and the name servers of this host"
+        );
+        assert!(error.may_pass());
+    }
 }

@@ -4,12 +4,18 @@
 use std::io::{self, ErrorKind};
 
 use consensus::Knock;
-use tokio::net::{TcpStream, lookup_host};
+use name_lookup::Names;
+use tokio::net::TcpStream;
+
+use crate::client::peers::host_and_port;
 
 /// Calls every address of a name, one after the other. Each has to refuse, but for those that this host has no way to at all, as an
-/// address of IPv6 where there is none.
-pub(super) async fn knock(address: &str) -> Knock {
-    let Ok(addresses) = lookup_host(address).await else {
+/// address of IPv6 where there is none. Where the name led earlier does not count: whoever is elsewhere by now has not gone.
+pub(super) async fn knock(address: &str, names: &Names) -> Knock {
+    let Some((host, port)) = host_and_port(address) else {
+        return Knock::Silent;
+    };
+    let Ok(addresses) = names.find_anew(host, port).await else {
         return Knock::Silent;
     };
     let mut knocked = Knock::Silent;
@@ -41,6 +47,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_answers_refuses_or_says_nothing() {
+        let names = Names::of_the_system();
+        let knock = async |address: &str| knock(address, &names).await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         assert_eq!(knock(&address.to_string()).await, Knock::Answers);

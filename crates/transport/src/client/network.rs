@@ -9,6 +9,7 @@ use consensus::{Answer, CallError, IdentityBook, Knock, MemberCalls, Question};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, TryFutureExt, stream};
+use name_lookup::Names;
 use openraft::OptionalSend;
 use openraft::errors::{
     NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable,
@@ -83,6 +84,13 @@ impl GrpcNetworkFactory {
         self
     }
 
+    /// Looks names up by these, and not by the system's resolver alone: for tests. Said once, before the first call.
+    #[must_use]
+    pub fn looks_up_by(self, names: Names) -> Self {
+        self.0.looks_up_by(names);
+        self
+    }
+
     /// What was sent to each member so far.
     pub fn link_bytes(&self) -> BTreeMap<MemberId, LinkBytes> {
         self.0.link_bytes()
@@ -153,7 +161,7 @@ impl MemberCalls for GrpcNetworkFactory {
                     Err(CallError(status.message().to_owned()))
                 }
                 Ok(Err(status)) => Err(CallError(peer.failed(&status))),
-                Err(_) => Err(CallError(format!("no answer within {deadline:?}"))),
+                Err(_) => Err(CallError(peer.silence(deadline))),
             }
         }
         .boxed()
@@ -447,7 +455,7 @@ async fn unary<T>(
             peer.failed(&status),
         ))),
         Err(_) => {
-            peer.troubled(None, &format!("no answer within {deadline:?}"));
+            peer.troubled(None, &peer.silence(deadline));
             Err(RPCError::Timeout(Timeout {
                 action,
                 id: peer.own_id(),

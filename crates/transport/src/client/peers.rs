@@ -7,15 +7,19 @@
 //! member's by now does not do for it: an envelope says whom it is for.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use std::{io, iter};
+use std::{future, io, iter};
 
 use consensus::{Envelope, IdentityBook, Knock, Party};
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::TokioIo;
+use name_lookup::{Found, LOOKUP_LIMIT, Names};
 use raft_types::{MemberId, MemberRecord};
 use thiserror::Error;
 use tonic::codegen::Service;
@@ -44,6 +48,8 @@ pub(crate) struct Peers {
     far: Option<Far>,
     /// In the place of the system's sockets.
     streams: Option<Arc<dyn Streams>>,
+    /// Others than the system's. Said once.
+    names: OnceLock<Names>,
     /// Where members are as this one's configuration has it. Said once.
     configured: OnceLock<BTreeMap<MemberId, String>>,
     known: Mutex<BTreeMap<MemberId, Arc<Peer>>>,
@@ -64,6 +70,7 @@ impl Peers {
             config,
             far,
             streams,
+            names: OnceLock::new(),
             configured: OnceLock::new(),
             known: Mutex::default(),
             counters: Mutex::default(),
@@ -73,6 +80,16 @@ impl Peers {
     /// Says where members are as this one's configuration has it.
     pub(crate) fn also_at(&self, addresses: BTreeMap<MemberId, String>) {
         let _ = self.configured.set(addresses);
+    }
+
+    /// Looks names up by these.
+    pub(crate) fn looks_up_by(&self, names: Names) {
+        let _ = self.names.set(names);
+    }
+
+    fn names(&self) -> Names {
+        let names = self.names.get_or_init(Names::of_the_system);
+        names.clone()
     }
 
     /// The member as its record has it; a changed record makes it anew.
@@ -108,16 +125,16 @@ impl Peers {
         peer: Arc<Peer>,
     ) -> Arc<Peer> {
         let id = peer.id();
-        let Some(configured) = self.configured_elsewhere(id, &peer.record) else {
-            return peer;
+        let other = match self.configured_elsewhere(id, &peer.record) {
+            Some(configured) if peer.address == peer.record.address => configured,
+            Some(_) => &peer.record.address,
+            // Its name may have led to another member, and lead to this one by now. The connection would stay.
+            None if self.streams.is_none() && peer.is_taken_for_another() => &peer.address,
+            None => return peer,
         };
         if !peer.is_given_up(Instant::now()) {
             return peer;
         }
-        let other = match peer.address == peer.record.address {
-            true => configured,
-            false => &peer.record.address,
-        };
         let next = Arc::new(self.connect(id, &peer.record, other, peer.troubles.clone()));
         known.insert(id, next.clone());
         next
@@ -143,6 +160,7 @@ impl Peers {
             tls: self.tls.clone(),
             line,
             streams: self.streams.clone(),
+            names: self.names(),
         };
         let connect = |connector| lazy(address, connector, &self.config).map(RaftClient::new);
         let for_entries = connector(line.as_ref().map(FarLine::for_entries));
@@ -185,7 +203,7 @@ impl Peers {
             Some(streams) => {
                 knocked(streams.connect(address, None).await.err()).unwrap_or(Knock::Silent)
             }
-            None => knock(address).await,
+            None => knock(address, &self.names()).await,
         }
     }
 
@@ -334,6 +352,24 @@ impl Peer {
         self.address != self.record.address && self.fails_since().is_none()
     }
 
+    /// Whether somebody refuses at its name because the calls are not for him.
+    fn is_taken_for_another(&self) -> bool {
+        let troubles = self.troubles.lock();
+        let refused = troubles.as_ref().is_some_and(|last| last.refusal.is_some());
+        refused
+            && host_and_port(&self.address).is_some_and(|(host, _)| host.parse::<IpAddr>().is_err())
+    }
+
+    /// Why no answer came in time.
+    pub(crate) fn silence(&self, deadline: Duration) -> String {
+        match host_and_port(&self.address) {
+            Some((host, _)) if self.for_entries.names.is_awaited(host) => {
+                format!("the name `{host}` is still looked up after {deadline:?}")
+            }
+            _ => format!("no answer within {deadline:?}"),
+        }
+    }
+
     /// Whether this address has come to nothing for so long that another one is worth a try.
     fn is_given_up(&self, now: Instant) -> bool {
         let fails_since = *self.fails_since();
@@ -454,8 +490,16 @@ pub struct AddressError {
     reason: String,
 }
 
+/// The two parts of `HOST:PORT`; an IPv6 address without its brackets.
+pub(super) fn host_and_port(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    Some((host.trim_matches(['[', ']']), port.parse().ok()?))
+}
+
 /// A connection that comes up with the first call on it, and again after it broke. Must be called
 /// within the runtime that carries it.
+///
+/// Its deadline begins behind the lookup of a name, which may take longer: calls that come to nothing meanwhile wait for the same one.
 pub(crate) fn lazy(
     address: &str,
     connector: Connector,
@@ -469,7 +513,6 @@ pub(crate) fn lazy(
     let mut endpoint = Endpoint::from_shared(format!("http://{address}"))
         .map_err(|error| refused(&error))?
         .tcp_nodelay(true)
-        .connect_timeout(config.connect_deadline)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES);
@@ -478,28 +521,24 @@ pub(crate) fn lazy(
             .http2_keep_alive_interval(config.keepalive)
             .keep_alive_timeout(config.keepalive_deadline);
     }
-    let mut tcp = HttpConnector::new();
-    tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(config.connect_deadline));
-    let far_deadline = config.far_deadline;
+    let config = *config;
     Ok(
         endpoint.connect_with_connector_lazy(service_fn(move |address: Uri| {
-            let connecting = connector
-                .clone()
-                .connect(address, tcp.clone(), far_deadline);
+            let connecting = connector.clone().connect(address, config);
             async move { connecting.await.map(TokioIo::new) }
         })),
     )
 }
 
 /// How a connection comes up.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Connector {
     pub(crate) tls: Option<TlsMaterial>,
     /// What is different on the way to another region.
     pub(crate) line: Option<FarLine>,
     /// In the place of the system's sockets.
     pub(crate) streams: Option<Arc<dyn Streams>>,
+    pub(crate) names: Names,
 }
 
 impl Connector {
@@ -508,24 +547,53 @@ impl Connector {
         self.line.as_ref().is_some_and(|line| line.carries_entries)
     }
 
-    async fn connect(
-        self,
-        address: Uri,
-        mut tcp: HttpConnector,
-        far_deadline: Duration,
+    async fn connect(self, address: Uri, config: TransportConfig) -> Result<ByteStream, BoxError> {
+        let found = match &self.streams {
+            Some(_) => Found::default(),
+            None => self.find(&address).await?,
+        };
+        let opening = self.open(&address, found.addresses, &config);
+        let opened = tokio::time::timeout(config.connect_deadline, opening).await;
+        opened
+            .unwrap_or_else(|_| Err(late(&config)))
+            .map_err(|error| {
+                let Some(lookup) = found.outdated else {
+                    return error;
+                };
+                let said = said_of_the_connection(&*error).unwrap_or_else(|| chain(&*error));
+                io::Error::other(format!("{said} at its last known address; {lookup}")).into()
+            })
+    }
+
+    async fn find(&self, address: &Uri) -> io::Result<Found> {
+        let host = address.host().unwrap_or_default().trim_matches(['[', ']']);
+        let port = address.port_u16().unwrap_or_default();
+        Ok(self.names.find(host, port, LOOKUP_LIMIT).await?)
+    }
+
+    async fn open(
+        &self,
+        address: &Uri,
+        found: Vec<SocketAddr>,
+        config: &TransportConfig,
     ) -> Result<ByteStream, BoxError> {
         let stream: ByteStream = match &self.streams {
             Some(streams) => {
                 let authority = address
                     .authority()
                     .map_or("", |authority| authority.as_str());
-                let given_up_after = self.carries_entries_far().then_some(far_deadline);
+                let given_up_after = self.carries_entries_far().then_some(config.far_deadline);
                 streams.connect(authority, given_up_after).await?
             }
             None => {
+                let found =
+                    move |_: Name| future::ready(Ok::<_, Infallible>(found.clone().into_iter()));
+                let mut tcp = HttpConnector::new_with_resolver(service_fn(found));
+                tcp.set_nodelay(true);
+                tcp.set_connect_timeout(Some(config.connect_deadline));
                 let stream = tcp.call(address.clone()).await?.into_inner();
                 if let Some(line) = &self.line {
-                    line.tell(&stream, far_deadline)?;
+                    line.tell(&stream, config.far_deadline)?;
                 }
                 Box::new(stream)
             }
@@ -538,6 +606,11 @@ impl Connector {
             }
         })
     }
+}
+
+fn late(config: &TransportConfig) -> BoxError {
+    let late = format!("no connection within {:?}", config.connect_deadline);
+    io::Error::new(io::ErrorKind::TimedOut, late).into()
 }
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -581,7 +654,41 @@ fn chain(error: &dyn Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::atomic::AtomicUsize;
+    use std::thread::sleep;
+
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_connection_may_take_as_long_as_it_may_behind_a_lookup_that_takes_longer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let lookups = Arc::new(AtomicUsize::new(0));
+        let count = lookups.clone();
+        let names = Names::by(move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            sleep(Duration::from_millis(600));
+            Ok(vec![Ipv4Addr::LOCALHOST.into()])
+        });
+        let connector = Connector {
+            tls: None,
+            line: None,
+            streams: None,
+            names,
+        };
+        let config = TransportConfig {
+            connect_deadline: Duration::from_millis(200),
+            ..TransportConfig::default()
+        };
+        let address: Uri = format!("http://member.test:{port}").parse().unwrap();
+        let connect = || connector.clone().connect(address.clone(), config);
+        connect().await.map(|_| ()).unwrap();
+        connect().await.map(|_| ()).unwrap();
+        assert_eq!(lookups.load(Ordering::Relaxed), 1);
+    }
 
     #[test]
     fn what_the_system_says_of_a_connection_is_said_once() {

@@ -18,6 +18,7 @@ mod frozen_connection;
 mod greetings;
 mod hung_up;
 mod memberships_of_another_version;
+mod names;
 mod one_way_partition;
 mod proxy_sessions;
 mod proxying;

@@ -14,6 +14,7 @@ use consensus::{
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use name_lookup::Names;
 use proxy::{ProxyOptions, ProxyService, Proxying, Relay, RouteTable};
 use raft_types::{
     AppEntry, FormatVersion, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
@@ -80,6 +81,8 @@ pub(crate) struct GrpcRing {
     pub(crate) records: BTreeMap<MemberId, MemberRecord>,
     /// Where the files of members that are started have the others.
     pub(crate) configured: BTreeMap<MemberId, String>,
+    /// How a member that is started looks names up, if not by the system's resolver.
+    pub(crate) names: Option<fn() -> Names>,
     pub(crate) nodes: BTreeMap<MemberId, Node>,
 }
 
@@ -181,6 +184,25 @@ impl GrpcRing {
         (ring, far)
     }
 
+    /// A ring whose members call each other by these names, which they look up so.
+    pub(crate) async fn named(
+        kinds: &[MemberKind],
+        name: impl Fn(MemberId) -> String,
+        names: fn() -> Names,
+    ) -> Self {
+        let (mut records, listeners) = places(kinds).await;
+        for (id, record) in &mut records {
+            let at: SocketAddr = record.address.parse().unwrap();
+            record.address = format!("{}:{}", name(*id), at.port());
+        }
+        let config = TransportConfig::for_timers(&TIMERS);
+        let ring = Self {
+            names: Some(names),
+            ..Self::empty(records, TIMERS, config)
+        };
+        ring.running(listeners).await
+    }
+
     async fn made_of(
         records: BTreeMap<MemberId, MemberRecord>,
         listeners: Vec<(MemberId, TcpListener)>,
@@ -211,6 +233,7 @@ impl GrpcRing {
             sends_on: None,
             records,
             configured: BTreeMap::new(),
+            names: None,
             nodes: BTreeMap::new(),
         }
     }
@@ -255,6 +278,7 @@ impl GrpcRing {
             sends_on: self.sends_on.clone(),
             tls: self.tls.clone(),
             configured: self.configured.clone(),
+            names: self.names.map(|names| names()),
         };
         let node = setup.start(listener, disk).await;
         self.nodes.insert(id, node);
@@ -340,6 +364,7 @@ pub(crate) struct NodeSetup {
     pub(crate) sends_on: Option<Arc<dyn ProxyService>>,
     pub(crate) tls: Option<TlsMaterial>,
     pub(crate) configured: BTreeMap<MemberId, String>,
+    pub(crate) names: Option<Names>,
 }
 
 impl NodeSetup {
@@ -355,6 +380,7 @@ impl NodeSetup {
             sends_on,
             tls,
             configured,
+            names,
         } = self;
         let local = Arc::new(LocalMember::new(book.clone(), Arc::new(NoStatus)));
         let server = serve(listener, local.clone(), tls.as_ref(), &config).unwrap();
@@ -372,7 +398,10 @@ impl NodeSetup {
                 )
             }
         };
-        let factory = factory.also_at(configured);
+        let mut factory = factory.also_at(configured);
+        if let Some(names) = names {
+            factory = factory.looks_up_by(names);
+        }
         let identity = book.identity();
         let member_config = MemberConfig {
             timers,

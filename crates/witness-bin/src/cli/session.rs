@@ -249,11 +249,8 @@ pub(super) fn nobody_answers(report: &RingReport) -> Failure {
         true => report.warnings.join("; "),
         false => each_once(errors),
     };
-    Failure::new(
-        Exit::NoQuorum,
-        format!("no member answers: {why}"),
-        "start the members, or check their addresses and the TLS settings",
-    )
+    let advice = report.quorum.fix.clone().unwrap_or_default();
+    Failure::new(Exit::NoQuorum, format!("no member answers: {why}"), advice)
 }
 
 /// Each reason once, with the members that it is said of.

@@ -58,10 +58,11 @@ impl Asker {
         tls: Option<TlsMaterial>,
         view: Arc<dyn ViewSource>,
     ) -> Self {
-        Self {
-            own: Some((settings.own.id, view)),
-            ..Self::of(RingSource::configured(settings), tls)
-        }
+        let mut asker = Self::of(RingSource::configured(settings), tls);
+        asker.own = Some((settings.own.id, view));
+        // Whoever asks a member asks it again.
+        asker.transport.lookup_limit = PATIENCE;
+        asker
     }
 
     /// For a member that has no others to ask.
@@ -127,36 +128,61 @@ impl Asker {
     /// One member's view.
     ///
     /// # Errors
-    /// In words, why there is none.
-    pub async fn ask(&self, member: &MemberEntry) -> Result<MemberView, String> {
+    /// Why there is none.
+    pub async fn ask(&self, member: &MemberEntry) -> Result<MemberView, Silence> {
         if let Some((_, own)) = self.own.as_ref().filter(|(id, _)| *id == member.id) {
             return Ok(own.view());
         }
         let view = self.view_at(&member.address).await?;
         if view.member.id != member.id {
-            return Err(format!(
+            let why = format!(
                 "member {} `{}` answers at {}; check the addresses",
                 view.member.id, view.member.name, member.address
-            ));
+            );
+            return Err(why.into());
         }
         Ok(view)
     }
 
     /// The view of whoever answers at an address.
-    pub(super) async fn view_at(&self, address: &str) -> Result<MemberView, String> {
+    pub(super) async fn view_at(&self, address: &str) -> Result<MemberView, Silence> {
         let client = self.client(address);
-        let client = client.map_err(|error| error.to_string())?;
+        let client = client.map_err(|error| Silence::from(error.to_string()))?;
         let json = client.status().await.map_err(|error| match error {
-            AdminError::Unreachable { reason, .. } => reason,
-            other => other.to_string(),
+            AdminError::Unreachable { reason, .. } => Silence::from(reason),
+            AdminError::Unresolved { reason, .. } => Silence {
+                why: reason,
+                unresolved: true,
+            },
+            other => other.to_string().into(),
         })?;
         serde_json::from_slice(&json).map_err(|error| {
-            format!("its answer cannot be read ({error}); run the same version everywhere")
+            let why =
+                format!("its answer cannot be read ({error}); run the same version everywhere");
+            why.into()
         })
     }
 }
 
 // What the members of a ring answered that were asked at one moment.
+
+/// Why a member that was asked said nothing that counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Silence {
+    /// In words.
+    pub why: String,
+    /// Whether it was never called, because its name could not be looked up.
+    pub unresolved: bool,
+}
+
+impl<S: Into<String>> From<S> for Silence {
+    fn from(why: S) -> Self {
+        Self {
+            why: why.into(),
+            unresolved: false,
+        }
+    }
+}
 
 /// What a member that was asked answered.
 #[derive(Debug, Clone, PartialEq)]
@@ -166,13 +192,23 @@ pub struct Asked {
     /// Whether it is in the configuration of whoever asks.
     pub configured: bool,
     /// What it said, or why it said nothing.
-    pub answer: Result<MemberView, String>,
+    pub answer: Result<MemberView, Silence>,
+}
+
+impl Asked {
+    /// Whether it was not called, because its name could not be looked up.
+    pub(super) fn unresolved(&self) -> bool {
+        self.answer
+            .as_ref()
+            .is_err_and(|silence| silence.unresolved)
+    }
 }
 
 #[cfg(test)]
 impl Asked {
     /// For tests: a member of the region `north`, of which number 1 is a database member and all others are witnesses.
     pub(crate) fn sample(id: u64, name: &str, answer: Result<MemberView, String>) -> Self {
+        let answer = answer.map_err(Silence::from);
         use raft_types::{MemberKind, Region};
         let entry = MemberEntry {
             id: MemberId(id),

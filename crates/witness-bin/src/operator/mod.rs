@@ -20,7 +20,7 @@ use member::protocol::{CommandEvent, CommandResult, OperatorCommand, Order, Refu
 use tokio::time::Instant;
 use transport::AdminError;
 
-pub use crate::operator::asker::{Asked, Asker};
+pub use crate::operator::asker::{Asked, Asker, Silence};
 pub use crate::operator::directory::{Directory, MemberAddress};
 pub use crate::operator::hops::{Hop, hops};
 pub use crate::operator::ring_report::{MemberReport, RingReport};
@@ -208,11 +208,11 @@ fn leader(report: &RingReport, directory: &Directory) -> Result<MemberAddress, F
             .fix
             .as_deref()
             .unwrap_or("check with `witness status`");
-        Failure::new(
-            Exit::NoQuorum,
-            format!("no member leads with a quorum behind it: {cause}"),
-            fix,
-        )
+        let what = match report.quorum_unknown {
+            true => "no leader was found",
+            false => "no member leads with a quorum behind it",
+        };
+        Failure::new(Exit::NoQuorum, format!("{what}: {cause}"), fix)
     })
 }
 
@@ -256,6 +256,7 @@ mod tests {
                 fix: Some("run `witness run` on `db-2`".into()),
                 ..QuorumView::default()
             },
+            quorum_unknown: false,
             members: Vec::new(),
             pause: None,
             warnings: Vec::new(),

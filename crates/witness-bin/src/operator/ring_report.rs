@@ -22,6 +22,9 @@ pub struct RingReport {
     pub leader: Option<MemberId>,
     /// Whether commits can go on; when not: since when, why, and what to do.
     pub quorum: QuorumView,
+    /// Whether `quorum` says nothing of the ring: whoever asked reached nobody, or could not look up the names of too many.
+    #[serde(default)]
+    pub quorum_unknown: bool,
     /// Every configured member, and then those that are in the ring all the same.
     pub members: Vec<MemberReport>,
     /// The pause of failover, if one stands.
@@ -55,6 +58,9 @@ pub struct MemberReport {
     pub lag_entries: Option<u64>,
     /// Why it did not answer; none when it did.
     pub error: Option<String>,
+    /// Whether it was not called, because its name could not be looked up.
+    #[serde(default)]
+    pub unresolved: bool,
     /// Its own status; none when it did not answer.
     pub view: Option<MemberView>,
 }
@@ -95,14 +101,16 @@ impl RingReport {
             let own = view.log_end.map_or(0, |end| end.index + 1);
             end.map(|end| (end + 1).saturating_sub(own))
         };
-        let quorum = match serving {
-            Some(_) => QuorumView {
-                ok: true,
-                lost_for_seconds: None,
-                cause: None,
-                fix: None,
-            },
-            None => lost(&asked),
+        let (quorum, quorum_unknown) = match (serving, not_known(&asked)) {
+            (Some(_), _) => (
+                QuorumView {
+                    ok: true,
+                    ..QuorumView::default()
+                },
+                false,
+            ),
+            (None, Some(unknown)) => (unknown, true),
+            (None, None) => (lost(&asked), false),
         };
         let pause = latest(&asked).and_then(|view| view.pause.clone());
         let mut warnings = differences(&asked);
@@ -111,6 +119,7 @@ impl RingReport {
         let roster: Option<BTreeSet<_>> =
             latest(&asked).map(|view| view.members.iter().map(|logged| logged.id).collect());
         let members = asked.into_iter().map(|asked| MemberReport {
+            unresolved: asked.unresolved(),
             in_ring: roster
                 .as_ref()
                 .map(|roster| roster.contains(&asked.entry.id)),
@@ -122,13 +131,18 @@ impl RingReport {
             votes: asked.entry.votes,
             address: asked.entry.address,
             lag_entries: asked.answer.as_ref().ok().and_then(lag),
-            error: asked.answer.as_ref().err().cloned(),
+            error: asked
+                .answer
+                .as_ref()
+                .err()
+                .map(|silence| silence.why.clone()),
             view: asked.answer.ok(),
         });
         Self {
             ring: ring.to_owned(),
             leader,
             quorum,
+            quorum_unknown,
             members: members.collect(),
             pause,
             warnings,
@@ -173,6 +187,55 @@ pub(super) fn lost(asked: &[Asked]) -> QuorumView {
         lost_for_seconds: since,
         cause: Some(cause),
         fix: Some(fix),
+    }
+}
+
+// Whether the answers are enough to say anything. Pure.
+
+/// What is said where they are not: nobody answers, or those whose names could not be looked up may be a quorum with those who answer.
+fn not_known(asked: &[Asked]) -> Option<QuorumView> {
+    let set_is_open = |set: &BTreeSet<MemberId>| {
+        let voters = || asked.iter().filter(|one| set.contains(&one.entry.id));
+        let answering = voters().filter(|one| one.answer.is_ok()).count();
+        let uncalled = voters().filter(|one| one.unresolved()).count();
+        let needed = majority_of(set.len());
+        answering < needed && answering + uncalled >= needed
+    };
+    let cause = if asked.iter().all(|one| one.answer.is_err()) {
+        "no member answers"
+    } else if voter_sets(asked).iter().any(set_is_open) {
+        "too few members could be asked"
+    } else {
+        return None;
+    };
+    let uncalled = asked.iter().filter(|one| one.unresolved());
+    let uncalled: Vec<_> = uncalled
+        .map(|one| format!("`{}`", one.entry.name))
+        .collect();
+    Some(match uncalled.as_slice() {
+        [] => unknown(cause.to_owned(), false),
+        names => {
+            let names = names.join(", ");
+            unknown(
+                format!("{cause}, and this host cannot look up the address of {names}"),
+                true,
+            )
+        }
+    })
+}
+
+/// Of a ring of which too few could be asked; whether names could not be looked up.
+fn unknown(cause: String, unresolved: bool) -> QuorumView {
+    let fix = match unresolved {
+        true => {
+            "check the names, and the name servers in this host's /etc/resolv.conf, or ask on another host"
+        }
+        false => "start the members, or check their addresses and the TLS settings",
+    };
+    QuorumView {
+        cause: Some(cause),
+        fix: Some(fix.to_owned()),
+        ..QuorumView::default()
     }
 }
 
@@ -237,6 +300,7 @@ impl Asker {
             (endpoint, answer)
         });
         let (mut asked, mut errors) = (Vec::<Asked>::new(), Vec::new());
+        let mut unresolved = false;
         let mut reached = BTreeMap::new();
         for (endpoint, answer) in futures::future::join_all(answers).await {
             match answer {
@@ -249,7 +313,10 @@ impl Asker {
                         answer: Ok(view),
                     });
                 }
-                Err(error) => errors.push(format!("{endpoint}: {error}")),
+                Err(silence) => {
+                    unresolved |= silence.unresolved;
+                    errors.push(format!("{endpoint}: {}", silence.why));
+                }
             }
         }
         let ring = latest(&asked).or_else(|| asked.first()?.answer.as_ref().ok());
@@ -266,6 +333,8 @@ impl Asker {
         }
         // Of one that the log names, its own line says that it does not answer.
         if report.members.is_empty() {
+            report.quorum = unknown("no member answers".to_owned(), unresolved);
+            report.quorum_unknown = true;
             report.warnings.extend(errors);
         }
         report
@@ -315,6 +384,7 @@ fn strangers(asked: &[Asked]) -> Vec<MemberEntry> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operator::Silence;
     use member::settings::MemberEntry;
     use member::status::sample::database_leader;
     use member::status::sample::witness_follower;
@@ -331,7 +401,7 @@ mod tests {
         }
     }
 
-    fn answers(given: [Result<MemberView, String>; 3]) -> Vec<Asked> {
+    fn answers(given: [Result<MemberView, Silence>; 3]) -> Vec<Asked> {
         let entries = [
             entry(1, "db-1"),
             entry(2, "witness-1"),
@@ -346,8 +416,60 @@ mod tests {
         asked.collect()
     }
 
-    fn silent() -> Result<MemberView, String> {
+    fn silent() -> Result<MemberView, Silence> {
         Err("connection refused".into())
+    }
+
+    fn unresolved() -> Result<MemberView, Silence> {
+        Err(Silence {
+            why: "the name `w` cannot be looked up: no name server answers".to_owned(),
+            unresolved: true,
+        })
+    }
+
+    /// Tried with processes: where the first name server was dead, `witness status` said that the quorum was lost, and named the
+    /// repair.
+    #[test]
+    fn where_too_few_could_be_asked_nothing_is_said_of_the_quorum() {
+        let alone = || {
+            let mut view = witness_follower();
+            view.leader = None;
+            Ok(view)
+        };
+        for (given, expected) in [
+            (
+                [silent(), silent(), silent()],
+                Some(("no member answers", "start the members, or ")),
+            ),
+            (
+                [unresolved(), silent(), unresolved()],
+                Some((
+                    "no member answers, and this host cannot look up the address of `db-1`, `witness-2`",
+                    "check the names, ",
+                )),
+            ),
+            (
+                [silent(), alone(), unresolved()],
+                Some((
+                    "too few members could be asked, and this host cannot look up the address of `witness-2`",
+                    "check the names, ",
+                )),
+            ),
+            ([silent(), alone(), silent()], None),
+            ([alone(), alone(), unresolved()], None),
+            ([unresolved(), alone(), Ok(database_leader())], None),
+        ] {
+            let report = RingReport::new("r", answers(given));
+            let quorum = &report.quorum;
+            assert_eq!(report.quorum_unknown, expected.is_some(), "{quorum:?}");
+            let Some((cause, fix)) = expected else {
+                continue;
+            };
+            assert_eq!(quorum.cause.as_deref(), Some(cause));
+            let advice = quorum.fix.as_deref().unwrap();
+            assert!(advice.starts_with(fix), "{advice}");
+            assert!(!quorum.ok && !advice.contains("quorum fix"), "{advice}");
+        }
     }
 
     #[test]
@@ -440,7 +562,7 @@ mod lost_quorum_tests {
                 address: format!("h:{id}"),
             },
             configured: true,
-            answer: answers.then_some(view).ok_or_else(|| "refused".to_owned()),
+            answer: answers.then_some(view).ok_or_else(|| "refused".into()),
         }
     }
 

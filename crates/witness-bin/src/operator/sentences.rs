@@ -35,6 +35,13 @@ pub(crate) fn quorum(report: &RingReport) -> QuorumSentence {
         .map(|lost| format!(" for {}", span(lost)))
         .unwrap_or_default();
     let cause = quorum.cause.as_deref().unwrap_or("the cause is not known");
+    if report.quorum_unknown {
+        return QuorumSentence {
+            begins: "Not known whether there is a quorum",
+            rest: format!(": {cause}."),
+            fix: quorum.fix.clone(),
+        };
+    }
     QuorumSentence {
         begins: "No quorum",
         rest: format!("{since}: {cause}. Commits wait."),
@@ -57,14 +64,20 @@ pub(crate) fn explained(report: &RingReport) -> Explained {
         .leader_view()
         .and_then(|view| view.explanation.as_ref());
     let Some(explanation) = explanation else {
-        let rule = "Nobody leads, so nobody knows how far the others are. A member is elected when a majority of every voter set \
-             answers it and none of them has a longer log:";
+        let nobody = match report.quorum_unknown {
+            true => "No leader answers",
+            false => "Nobody leads",
+        };
+        let rule = format!(
+            "{nobody}, so nobody knows how far the others are. A member is elected when a majority of every voter set answers it \
+             and none of them has a longer log:"
+        );
         let views = report.members.iter();
         let views = views.filter_map(|member| Some((&member.name, member.view.as_ref()?)));
         let ends = views.map(|(name, view)| log_end(name, view, &directory));
         return Explained {
             commit: Vec::new(),
-            elections: std::iter::once(rule.to_owned()).chain(ends).collect(),
+            elections: std::iter::once(rule).chain(ends).collect(),
         };
     };
     let commit = std::iter::once(&explanation.commit).chain(&explanation.quorum);

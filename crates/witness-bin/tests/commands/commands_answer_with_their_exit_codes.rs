@@ -176,25 +176,26 @@ fn former_names_of_commands_and_flags_work_and_no_help_shows_them() {
 }
 
 #[test]
-fn a_ring_of_which_nobody_answers_has_no_quorum() {
+fn a_ring_of_which_nobody_answers_is_one_of_which_nothing_is_known() {
     let scratch = Scratch::new();
     scratch.write("witness.toml", ALONE);
     let run = witness(&scratch).args(["status"]).run();
     assert_eq!(run.code, 3, "{run}");
     assert!(
         run.stdout
-            .contains("No quorum: 0 of 3 voters answer and 2 are needed"),
+            .contains("Not known whether there is a quorum: no member answers.\n"),
         "{run}"
     );
     assert!(
         run.stdout
-            .contains("To fix it: run `witness run` on `a` (127.0.0.1:1)"),
+            .contains("To fix it: start the members, or check their addresses and the TLS settings\na: no answer: connection refused"),
         "{run}"
     );
     let run = witness(&scratch).args(["status", "--output", "json"]).run();
     assert_eq!(run.code, 3, "{run}");
     let report = run.json();
     assert_eq!(report["quorum"]["ok"], false);
+    assert_eq!(report["quorum_unknown"], true);
     assert_eq!(report["members"][2]["name"], "c");
     assert!(report["members"][0]["error"].is_string());
     assert_eq!(report["members"][0]["view"], serde_json::Value::Null);

@@ -66,8 +66,8 @@ impl OwnArchive {
         asker.ask(own).await.map_err(|error| {
             refused(
                 format!(
-                    "member `{}` does not say what its mysqld is: {error}",
-                    own.name
+                    "member `{}` does not say what its mysqld is: {}",
+                    own.name, error.why
                 ),
                 "start it: a backup of data that are not the ring's would be of no use",
             )

@@ -9,7 +9,7 @@ use raft_types::{MemberId, OpId};
 use serde::Serialize;
 
 use crate::cli::session::{AnswerLimit, RingArgs, Session, block_on};
-use crate::operator::{Directory, RingReport};
+use crate::operator::{Directory, RingReport, sentences};
 use crate::terminal::sentence;
 use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
 
@@ -35,6 +35,9 @@ struct Document {
     commit: Option<String>,
     /// What the leader would like to change about the quorum, in words.
     wanted: Option<String>,
+    /// Whether commits can go on, in words.
+    #[serde(skip)]
+    verdict: String,
     cause: Option<String>,
     fix: Option<String>,
     warnings: Vec<String>,
@@ -71,6 +74,7 @@ fn document(report: &RingReport, directory: &Directory) -> Document {
     let leader = report.leader_view();
     let seen = leader.or(latest);
     let explanation = leader.and_then(|view| view.explanation.as_ref());
+    let said = sentences::quorum(report);
     let sets = seen.into_iter().flat_map(|view| &view.voter_sets);
     Document {
         ring: report.ring.clone(),
@@ -86,6 +90,7 @@ fn document(report: &RingReport, directory: &Directory) -> Document {
         wanted: explanation
             .and_then(|why| why.quorum.as_ref())
             .map(|wanted| directory.with_names(wanted)),
+        verdict: format!("{}{}", said.begins, said.rest),
         cause: report.quorum.cause.clone(),
         fix: report.quorum.fix.clone(),
         warnings: report.warnings.clone(),
@@ -155,8 +160,7 @@ fn page(document: &Document, directory: &Directory) -> String {
             document.policy
         ));
     } else {
-        let cause = document.cause.as_deref().unwrap_or("nobody leads");
-        lines.push(format!("No quorum: {cause}. Commits wait."));
+        lines.push(document.verdict.clone());
         lines.extend(document.fix.as_ref().map(|fix| format!("To fix it: {fix}")));
     }
     lines.extend(document.commit.as_deref().map(sentence));

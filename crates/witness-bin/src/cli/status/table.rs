@@ -175,7 +175,7 @@ pub(super) fn scrub_line(scrub: &ScrubView, now: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operator::Asked;
+    use crate::operator::{Asked, Silence};
     use member::settings::MemberEntry;
     use member::status::MemberView;
     use member::status::sample::database_leader;
@@ -197,7 +197,7 @@ mod tests {
         Asked {
             entry,
             configured: true,
-            answer,
+            answer: answer.map_err(Silence::from),
         }
     }
 

@@ -1,0 +1,383 @@
+//! Addresses of names, by the system's resolver, for connections that come up again and again.
+//!
+//! glibc asks a name server for five seconds before it asks the next one, at every lookup anew: where the first one is dead, a lookup
+//! takes longer than a connection between two members may. So a lookup is outside of a connection's deadline. There is one of a name
+//! at a time, whoever waits for it; it goes on when nobody does any more, and what it found stays. While the name servers are slow or
+//! say nothing, the last addresses are used.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// How long somebody who cannot go on without it may wait for a name's first addresses: where two name servers are dead, glibc gives
+/// up after as long.
+pub const LOOKUP_LIMIT: Duration = Duration::from_secs(20);
+/// What was found is as good as new for so long: one member has several connections, which come up at one moment.
+const AS_GOOD_AS_NEW: Duration = Duration::from_secs(1);
+/// How long a new answer is waited for where there is an older one. Name servers that work answer within this, so that whoever has
+/// moved is called where he is.
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// Why a name has no addresses.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("the name `{host}` cannot be looked up: {reason}")]
+pub struct LookupError {
+    host: String,
+    reason: String,
+}
+
+impl From<LookupError> for io::Error {
+    fn from(error: LookupError) -> Self {
+        Self::other(error)
+    }
+}
+
+type Addresses = Arc<[SocketAddr]>;
+type Outcome = Result<Addresses, LookupError>;
+type Resolver = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
+
+/// Looks names up, and keeps what was found. Clones share it.
+#[derive(Clone)]
+pub struct Names(Arc<Shared>);
+
+impl std::fmt::Debug for Names {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Names").finish_non_exhaustive()
+    }
+}
+
+struct Shared {
+    /// `None`: the system's.
+    resolver: Option<Box<Resolver>>,
+    /// As many as names were called: those of a ring's members, for one.
+    known: Mutex<HashMap<String, Known>>,
+}
+
+#[derive(Default)]
+struct Known {
+    found: Option<(Instant, Addresses)>,
+    /// The lookup that was begun last. It holds its outcome, and is closed once it has ended.
+    last: Option<watch::Receiver<Option<Outcome>>>,
+}
+
+/// Where a name leads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// In the order in which they are to be tried.
+    pub addresses: Vec<SocketAddr>,
+    /// Why they are those of an earlier lookup: the last one has failed.
+    pub outdated: Option<LookupError>,
+}
+
+impl Names {
+    /// By the system's resolver. All of a process share what was found.
+    pub fn of_the_system() -> Self {
+        static SHARED: LazyLock<Names> = LazyLock::new(|| Names::of(None));
+        SHARED.clone()
+    }
+
+    /// By this one, which may block, for tests.
+    pub fn by(resolver: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static) -> Self {
+        Self::of(Some(Box::new(resolver)))
+    }
+
+    fn of(resolver: Option<Box<Resolver>>) -> Self {
+        let known = Mutex::default();
+        Self(Arc::new(Shared { resolver, known }))
+    }
+
+    /// The addresses of a host, which is a name or an address itself. Found earlier, they are those of a new lookup where that ends
+    /// at once, else the ones that are known, while it goes on for whoever asks next. Otherwise they are waited for, `limit` at most.
+    ///
+    /// # Errors
+    /// Nothing was ever found, and the lookup fails or takes longer.
+    pub async fn find(&self, host: &str, port: u16, limit: Duration) -> Result<Found, LookupError> {
+        let found = self.found(host);
+        let outcome = match &found {
+            None => self.look_up_within(host, limit).await,
+            Some(found) => {
+                let ended = timeout(MOMENT, self.look_up(host)).await;
+                ended.unwrap_or_else(|_| Ok(found.clone()))
+            }
+        };
+        match (outcome, found) {
+            (Ok(found), _) => Ok(Found {
+                addresses: with_port(&found, port),
+                outdated: None,
+            }),
+            // What a failed lookup says of a host is nothing: it may be the name server that is gone.
+            (Err(error), Some(found)) => Ok(Found {
+                addresses: with_port(&found, port),
+                outdated: Some(error),
+            }),
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// The same, and nothing that an earlier lookup found.
+    ///
+    /// # Errors
+    /// The lookup fails.
+    pub async fn find_anew(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, LookupError> {
+        let found = self.look_up(host).await?;
+        Ok(with_port(&found, port))
+    }
+
+    /// Waits until addresses of a host are known, `limit` at most. They may be old.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub async fn wait_for_first(&self, host: &str, limit: Duration) -> Result<(), LookupError> {
+        if self.found(host).is_none() {
+            self.look_up_within(host, limit).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a name's first addresses are still being waited for.
+    pub fn is_awaited(&self, host: &str) -> bool {
+        let known = self.known();
+        let known = known.get(host);
+        known.is_some_and(|known| known.found.is_none() && known.under_way().is_some())
+    }
+
+    fn found(&self, host: &str) -> Option<Addresses> {
+        let known = self.known();
+        let (_, addresses) = known.get(host)?.found.as_ref()?;
+        Some(addresses.clone())
+    }
+
+    async fn look_up_within(&self, host: &str, limit: Duration) -> Outcome {
+        let ended = timeout(limit, self.look_up(host)).await;
+        ended.unwrap_or_else(|_| {
+            Err(failed(
+                host,
+                format!("no name server answers within {limit:?}"),
+            ))
+        })
+    }
+
+    /// By the lookup that is under way, or one that begins here.
+    async fn look_up(&self, host: &str) -> Outcome {
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return Ok([SocketAddr::new(ip, 0)].into());
+        }
+        let mut lookup = match self.begin(host)? {
+            Begun::Known(addresses) => return Ok(addresses),
+            Begun::UnderWay(lookup) => lookup,
+        };
+        let ended = lookup.wait_for(Option::is_some).await;
+        let outcome = ended.ok().and_then(|outcome| outcome.clone());
+        outcome.unwrap_or_else(|| Err(failed(host, "the lookup broke off".to_owned())))
+    }
+
+    fn begin(&self, host: &str) -> Result<Begun, LookupError> {
+        let mut all = self.known();
+        let known = all.entry(host.to_owned()).or_default();
+        if let Some((at, addresses)) = &known.found
+            && at.elapsed() < AS_GOOD_AS_NEW
+        {
+            return Ok(Begun::Known(addresses.clone()));
+        }
+        if let Some(lookup) = known.under_way() {
+            return Ok(Begun::UnderWay(lookup.clone()));
+        }
+        let (outcome, lookup) = watch::channel(None);
+        let (names, name) = (self.clone(), host.to_owned());
+        // A thread of its own: a program or a runtime that ends would wait for one of a pool.
+        let begun = thread::Builder::new()
+            .name("name lookup".to_owned())
+            .spawn(move || {
+                let said = names.0.ask(&name);
+                if let (Ok(found), Some(known)) = (&said, names.known().get_mut(&name)) {
+                    known.found = Some((Instant::now(), found.clone()));
+                }
+                outcome.send_replace(Some(said));
+            });
+        begun.map_err(|error| failed(host, error.to_string()))?;
+        known.last = Some(lookup.clone());
+        Ok(Begun::UnderWay(lookup))
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+        // Every change leaves the map whole.
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+enum Begun {
+    Known(Addresses),
+    UnderWay(watch::Receiver<Option<Outcome>>),
+}
+
+impl Known {
+    fn under_way(&self) -> Option<&watch::Receiver<Option<Outcome>>> {
+        let last = self.last.as_ref();
+        last.filter(|lookup| lookup.has_changed().is_ok() && lookup.borrow().is_none())
+    }
+}
+
+impl Shared {
+    fn ask(&self, host: &str) -> Outcome {
+        let said = match &self.resolver {
+            Some(resolver) => {
+                resolver(host).map(|ips| ips.into_iter().map(|ip| SocketAddr::new(ip, 0)).collect())
+            }
+            None => (host, 0).to_socket_addrs().map(Iterator::collect),
+        };
+        said.map_err(|error| {
+            let reason = error.to_string();
+            let reason = reason.strip_prefix("failed to lookup address information: ");
+            failed(
+                host,
+                reason.map_or_else(|| error.to_string(), str::to_owned),
+            )
+        })
+    }
+}
+
+fn failed(host: &str, reason: String) -> LookupError {
+    let host = host.to_owned();
+    LookupError { host, reason }
+}
+
+fn with_port(addresses: &[SocketAddr], port: u16) -> Vec<SocketAddr> {
+    let with_port = |address: &SocketAddr| {
+        let mut address = *address;
+        address.set_port(port);
+        address
+    };
+    addresses.iter().map(with_port).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    fn found(last: u8) -> Found {
+        Found {
+            addresses: vec![SocketAddr::from(([127, 0, 0, last], 7400))],
+            outdated: None,
+        }
+    }
+
+    /// Names that are answered when the test says so, by the host with this last number, or not at all.
+    fn told() -> (Names, mpsc::Sender<Option<u8>>, Arc<AtomicUsize>) {
+        let (tell, told) = mpsc::channel::<Option<u8>>();
+        let told = Mutex::new(told);
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let names = Names::by(move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            match told.lock().unwrap().recv() {
+                Ok(Some(last)) => Ok(vec![[127, 0, 0, last].into()]),
+                _ => Err(io::Error::other("no such name")),
+            }
+        });
+        (names, tell, asked)
+    }
+
+    /// As if what was found was found some time ago.
+    fn grows_old(names: &Names) {
+        let earlier = Instant::now().checked_sub(AS_GOOD_AS_NEW).unwrap();
+        for known in names.known().values_mut() {
+            known.found = known.found.take().map(|(_, found)| (earlier, found));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lookup_outlives_whoever_asked_and_is_the_only_one() {
+        let (names, tell, asked) = told();
+        let short = Duration::from_millis(10);
+        let (one, other) = tokio::join!(names.find("a", 7400, short), names.find("a", 7400, short));
+        let error = one.unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the name `a` cannot be looked up: no name server answers within 10ms"
+        );
+        other.unwrap_err();
+        assert!(names.is_awaited("a"));
+        tell.send(Some(1)).unwrap();
+        assert_eq!(names.find("a", 7400, LIMIT).await.unwrap(), found(1));
+        assert!(!names.is_awaited("a"));
+        // Found just now.
+        assert_eq!(names.find("a", 7400, LIMIT).await.unwrap(), found(1));
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn the_last_addresses_are_used_while_a_lookup_goes_on_and_the_new_ones_behind_it() {
+        let (names, tell, _) = told();
+        tell.send(Some(1)).unwrap();
+        assert_eq!(names.find("a", 7400, LIMIT).await.unwrap(), found(1));
+        grows_old(&names);
+        assert_eq!(names.find("a", 7400, LIMIT).await.unwrap(), found(1));
+        assert!(!names.is_awaited("a"), "there are addresses to call");
+        tell.send(Some(2)).unwrap();
+        let anew = names.find_anew("a", 7400).await.unwrap();
+        assert_eq!(anew, found(2).addresses);
+        assert_eq!(names.find("a", 7400, LIMIT).await.unwrap(), found(2));
+        grows_old(&names);
+        // A name server that works is asked first.
+        tell.send(Some(3)).unwrap();
+        assert_eq!(names.find("a", 7400, LIMIT).await.unwrap(), found(3));
+    }
+
+    #[tokio::test]
+    async fn a_lookup_that_fails_takes_nothing_away() {
+        let (names, tell, _) = told();
+        tell.send(None).unwrap();
+        let error = names.find("a", 7400, LIMIT).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the name `a` cannot be looked up: no such name"
+        );
+        tell.send(Some(1)).unwrap();
+        assert_eq!(names.find("a", 7400, LIMIT).await.unwrap(), found(1));
+        grows_old(&names);
+        tell.send(None).unwrap();
+        let kept = Found {
+            outdated: Some(error),
+            ..found(1)
+        };
+        assert_eq!(names.find("a", 7400, LIMIT).await.unwrap(), kept);
+        tell.send(None).unwrap();
+        names.find_anew("a", 7400).await.unwrap_err();
+        names.wait_for_first("a", LIMIT).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn addresses_are_not_looked_up() {
+        let (names, _, asked) = told();
+        assert_eq!(
+            names.find("127.0.0.9", 7400, LIMIT).await.unwrap(),
+            found(9)
+        );
+        let v6 = names.find_anew("::1", 1).await.unwrap();
+        assert_eq!(v6, ["[::1]:1".parse().unwrap()]);
+        assert_eq!(asked.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn the_system_is_asked() {
+        let names = Names::of_the_system();
+        let localhost = names.find("localhost", 1, LIMIT).await.unwrap();
+        let is_near = |address: &SocketAddr| address.ip().is_loopback() && address.port() == 1;
+        assert!(localhost.addresses.iter().all(is_near), "{localhost:?}");
+        let error = names.find("no.such.name.invalid", 1, LIMIT).await;
+        let error = error.unwrap_err().to_string();
+        let begins = "the name `no.such.name.invalid` cannot be looked up: ";
+        assert!(error.starts_with(begins), "{error}");
+    }
+}
