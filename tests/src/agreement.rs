@@ -14,17 +14,42 @@ use crate::written_rows::WrittenRows;
 /// # Errors
 /// When it refuses a file.
 pub fn ring_gtids(server: &Mysqld, files: &LogFiles) -> Result<Vec<String>> {
-    let sql = verified_sql(server.tree(), &files.paths())?;
-    Ok(sql
-        .lines()
+    Ok(gtids_of(&verified_sql(server.tree(), &files.paths())?))
+}
+
+fn gtids_of(sql: &str) -> Vec<String> {
+    sql.lines()
         .filter_map(|line| line.trim_start().strip_prefix("SET @@SESSION.GTID_NEXT= '"))
         .filter_map(|rest| rest.split_once('\'').map(|(gtid, _)| gtid.to_owned()))
         .filter(|gtid| gtid != "AUTOMATIC")
-        .collect())
+        .collect()
+}
+
+/// Fails where a file of the log, of which this is the output of `mysqlbinlog`, has a sequence number that is not above the one
+/// before it: a stock replica goes by these numbers, within a file.
+///
+/// # Errors
+/// With the transaction that is not above the one before it.
+pub fn numbers_rise_in_each_file(sql: &str) -> Result<()> {
+    let mut last = 0;
+    for line in sql.lines().filter(|line| line.starts_with('#')) {
+        if line.contains("\tStart: binlog v") {
+            last = 0;
+        }
+        let number = line.split_once("\tsequence_number=");
+        let Some(number) = number.and_then(|(_, rest)| rest.split_whitespace().next()) else {
+            continue;
+        };
+        let number: u64 = number.parse()?;
+        ensure!(number > last, "{number} comes behind {last}: {line}");
+        last = number;
+    }
+    ensure!(last > 0, "mysqlbinlog prints no sequence number");
+    Ok(())
 }
 
 /// Fails unless every acknowledged row is in the primary, and the ring's log holds each of the primary's
-/// transactions once and no other.
+/// transactions once and no other, numbered in each file as a source's are.
 ///
 /// # Errors
 /// With what is missing, or there twice.
@@ -36,7 +61,9 @@ pub fn assert_nothing_lost_or_doubled(
     let client = server.client();
     written.ensure_all_are_in(&client)?;
 
-    let gtids = ring_gtids(server, files)?;
+    let sql = verified_sql(server.tree(), &files.paths())?;
+    numbers_rise_in_each_file(&sql)?;
+    let gtids = gtids_of(&sql);
     let (mut ring, mut doubled) = (GtidSet::new(), Vec::new());
     for gtid in &gtids {
         if !ring.add(gtid.parse()?) {

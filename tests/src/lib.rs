@@ -12,7 +12,7 @@ mod turns;
 mod writers;
 mod written_rows;
 
-pub use agreement::{assert_nothing_lost_or_doubled, ring_gtids};
+pub use agreement::{assert_nothing_lost_or_doubled, numbers_rise_in_each_file, ring_gtids};
 pub use applied::Pair;
 pub use pages::{Page, Shell};
 pub use replicaset::{replicaset, replicaset_in, replicaset_with};

@@ -9,6 +9,8 @@ use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions};
 use testkit::wait::try_eventually;
 
+use crate::written_rows::MAKE_ROWS;
+
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/binlog-server.md");
 const CONNECTED: Duration = Duration::from_secs(30);
 
@@ -37,14 +39,41 @@ impl StockReplica {
     /// When it does not start or does not connect.
     pub fn attach(server_id: u32, source: SocketAddr, how: &str) -> Result<Self> {
         let options = MysqldOptions::with_server_id(server_id);
-        let server = Mysqld::launch_with(&MysqlTree::require(), options)?;
-        server.client().sql(&format!(
+        let statements = format!(
             "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{}', SOURCE_PORT = {}, SOURCE_USER = '{BINLOG_USER}', \
              SOURCE_PASSWORD = '{BINLOG_PASSWORD}', {}, SOURCE_HEARTBEAT_PERIOD = 1, {how}; START REPLICA",
             source.ip(),
             source.port(),
             retries_of_the_page()?,
-        ))?;
+        );
+        Self::start(&MysqlTree::require(), options, &statements)
+    }
+
+    /// One of the oldest MySQL, by GTIDs, with workers that go by the sequence numbers in the log. It begins as from a backup of a
+    /// primary that has these GTIDs and no row yet: it knows the tables, but not the form of a newer server's passwords.
+    ///
+    /// # Errors
+    /// As [`Self::attach`].
+    pub fn attach_oldest(server_id: u32, source: SocketAddr, gtids: &str) -> Result<Self> {
+        let arguments = [
+            "--slave-parallel-type=LOGICAL_CLOCK",
+            "--slave-parallel-workers=4",
+        ];
+        let options = MysqldOptions::with_server_id(server_id).with_arguments(arguments);
+        let statements = format!(
+            "SET GLOBAL gtid_purged = '{gtids}'; SET sql_log_bin = 0; {MAKE_ROWS}; SET sql_log_bin = 1; \
+             CHANGE MASTER TO MASTER_HOST = '{}', MASTER_PORT = {}, MASTER_USER = '{BINLOG_USER}', \
+             MASTER_PASSWORD = '{BINLOG_PASSWORD}', MASTER_CONNECT_RETRY = 1, MASTER_HEARTBEAT_PERIOD = 1, \
+             MASTER_AUTO_POSITION = 1; START SLAVE",
+            source.ip(),
+            source.port(),
+        );
+        Self::start(&MysqlTree::require_oldest(), options, &statements)
+    }
+
+    fn start(tree: &MysqlTree, options: MysqldOptions, statements: &str) -> Result<Self> {
+        let server = Mysqld::launch_with(tree, options)?;
+        server.client().sql(statements)?;
         let replica = Self { server };
         let is_on = || Ok(replica.connection()?.0 == "ON");
         let connected = try_eventually("the replica is connected", CONNECTED, is_on);

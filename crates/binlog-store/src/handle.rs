@@ -47,6 +47,13 @@ impl LogHandle {
         self.shared.view.lock().gtids.clone()
     }
 
+    /// The sequence number of the last transaction of the file that the next entry goes to, as the server gave it that wrote
+    /// it; 0 where the file has none. Of entries that are just being written, too.
+    #[must_use]
+    pub fn sequence_number(&self) -> i64 {
+        self.shared.view.lock().sequence_number
+    }
+
     /// The canonical format description of the current file, its timestamp zero: compare it with an
     /// upstream's, made zero likewise, to see whether a rotation is due.
     #[must_use]

@@ -26,6 +26,8 @@ pub struct RingLog {
     pub gtids: GtidSet,
     /// The op id of its last entry. Once that is committed, so are all of `gtids`.
     pub end: Option<OpId>,
+    /// The sequence number of the last transaction of its last file; 0 where that has none.
+    pub sequence_number: i64,
 }
 
 /// The file that the log is being written to.

@@ -37,7 +37,7 @@ pub struct EntryRecord {
 impl EntryRecord {
     pub(super) fn new(file: FileNumber, scanned: &Scanned) -> Self {
         let gtid = match &scanned.content {
-            ScannedContent::Transaction { gtid } => *gtid,
+            ScannedContent::Transaction(first) => first.gtid,
             _ => None,
         };
         Self {

@@ -300,8 +300,8 @@ impl LogDirectory {
                 let first = listing.times.map_or(entry.timestamp, |(first, _)| first);
                 listing.times = Some((first, entry.timestamp));
             }
-            if let ScannedContent::Transaction { gtid: Some(gtid) } = entry.content {
-                listing.gtids.add(gtid);
+            if let ScannedContent::Transaction(first) = entry.content {
+                listing.gtids.extend(first.gtid);
             }
         }
     }

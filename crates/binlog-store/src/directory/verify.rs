@@ -201,11 +201,9 @@ impl LogDirectory {
                         ScannedContent::Membership(payload) => {
                             file.membership = Some(LoggedMembership::new(entry.op_id, &payload));
                         }
-                        ScannedContent::Transaction { gtid: Some(gtid) } => {
-                            file.gtids.add(gtid);
-                        }
+                        ScannedContent::Transaction(first) => file.gtids.extend(first.gtid),
                         ScannedContent::Rotate(rotate) => file.rotate = Some(rotate),
-                        ScannedContent::Blank | ScannedContent::Transaction { gtid: None } => {}
+                        ScannedContent::Blank => {}
                     }
                 }
                 Ok(None) => break None,

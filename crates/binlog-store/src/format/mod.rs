@@ -21,5 +21,5 @@ pub use crate::format::marker::{
 pub(crate) use crate::format::marker::{MAX_MARKER_EVENT_BYTES, encode_marker};
 pub use crate::format::stored_entry::InvalidEntry;
 pub(crate) use crate::format::stored_entry::{
-    PreparedContent, PreparedEntry, RotateBody, prepare, transaction_gtid,
+    FirstEvent, PreparedContent, PreparedEntry, RotateBody, prepare,
 };

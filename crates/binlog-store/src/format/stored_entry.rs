@@ -82,7 +82,7 @@ pub(crate) struct PreparedEntry {
 pub(crate) enum PreparedContent {
     Blank,
     Membership(LoggedMembership),
-    Transaction { events: Bytes, gtid: Option<Gtid> },
+    Transaction { events: Bytes, first: FirstEvent },
     Rotate(Rotate),
 }
 
@@ -107,7 +107,7 @@ impl PreparedEntry {
 
     pub(crate) fn gtid(&self) -> Option<Gtid> {
         match self.content {
-            PreparedContent::Transaction { gtid, .. } => gtid,
+            PreparedContent::Transaction { first, .. } => first.gtid,
             _ => None,
         }
     }
@@ -212,7 +212,7 @@ fn prepare_transaction(
         });
     };
     let origin = (first.header().timestamp, first.header().server_id);
-    let gtid = transaction_gtid(first).map_err(invalid)?;
+    let first = FirstEvent::read(first).map_err(invalid)?;
     let marker = Marker {
         kind: MarkerKind::Transaction,
         op_id: Some(op_id),
@@ -229,7 +229,7 @@ fn prepare_transaction(
         memory: events.len() as u64 + ENTRY_OVERHEAD_BYTES,
         content: PreparedContent::Transaction {
             events: events.clone(),
-            gtid,
+            first,
         },
     })
 }
@@ -261,11 +261,26 @@ fn check_events(op_id: OpId, events: &Bytes, crc32c: u32) -> Result<u32, Invalid
     Ok(event_count)
 }
 
-/// The GTID that a transaction's first event gives it, if it is an event that does.
-pub(crate) fn transaction_gtid(first: EventRef<'_>) -> Result<Option<Gtid>, DecodeError> {
-    match first.header().event_type {
-        EventType::Gtid | EventType::GtidTagged => Ok(Some(GtidEvent::decode(first)?.gtid)),
-        _ => Ok(None),
+/// What the first event of a transaction says of it; nothing where it is another one than it should be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct FirstEvent {
+    pub(crate) gtid: Option<Gtid>,
+    /// Its number in the binlog file of the server that wrote it; 0: without one.
+    pub(crate) sequence_number: i64,
+}
+
+impl FirstEvent {
+    pub(crate) fn read(event: EventRef<'_>) -> Result<Self, DecodeError> {
+        match event.header().event_type {
+            EventType::Gtid | EventType::GtidTagged => {
+                let event = GtidEvent::decode(event)?;
+                Ok(Self {
+                    gtid: Some(event.gtid),
+                    sequence_number: event.clock.sequence_number,
+                })
+            }
+            _ => Ok(Self::default()),
+        }
     }
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct LogView {
     pub(crate) terms: TermRuns,
     /// All GTIDs of the log, of the newest entries and of purged ones, too.
     pub(crate) gtids: GtidSet,
+    /// The sequence number of the last transaction of the file that the next entry goes to; 0 where it has none.
+    pub(crate) sequence_number: i64,
     /// Where in the files the committed part ends.
     pub(crate) tail: WrittenTail,
     /// Counts truncations: what was read from a file before one may be gone.
@@ -107,11 +109,14 @@ impl LogView {
     /// Takes an entry in behind the last one; from here on every reader sees it.
     pub(crate) fn append(&mut self, entry: Entry, prepared: &PreparedEntry) {
         self.terms.push(prepared.op_id);
-        if let PreparedContent::Membership(logged) = &prepared.content {
-            self.memberships.push(logged.clone());
-        }
-        if let Some(gtid) = prepared.gtid() {
-            self.gtids.add(gtid);
+        match &prepared.content {
+            PreparedContent::Blank => {}
+            PreparedContent::Membership(logged) => self.memberships.push(logged.clone()),
+            PreparedContent::Transaction { first, .. } => {
+                self.gtids.extend(first.gtid);
+                self.sequence_number = first.sequence_number;
+            }
+            PreparedContent::Rotate(_) => self.sequence_number = 0,
         }
         self.tail.append(prepared.op_id.index, prepared.gtid());
         self.recent.push(entry, prepared.memory);
@@ -222,6 +227,7 @@ impl LogView {
             self.memberships.push(membership.clone());
         }
         self.gtids = header.previous_gtids.clone();
+        self.sequence_number = 0;
         self.tail = WrittenTail::default();
         self.durable = Some(floor.op_id);
         self.synced = self.durable;

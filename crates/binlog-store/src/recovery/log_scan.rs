@@ -29,6 +29,8 @@ pub(super) struct ScannedLog {
     pub(super) terms: TermRuns,
     pub(super) memberships: Memberships,
     pub(super) gtids: GtidSet,
+    /// The sequence number of the last transaction of the last file; 0 where it has none, or ends with a rotate entry.
+    pub(super) sequence_number: i64,
     pub(super) written: WrittenTail,
     pub(super) tail: TailState,
     /// The rotate entry at the end, where there is one and the next file is not whole.
@@ -92,6 +94,7 @@ pub(super) fn scan_log(
         terms: TermRuns::default(),
         memberships: Memberships::default(),
         gtids: GtidSet::new(),
+        sequence_number: 0,
         written: WrittenTail::default(),
         tail: TailState::NoFiles,
         rotate: None,
@@ -237,6 +240,7 @@ impl LogScan<'_> {
     /// A file whose entries are to be known begins: what its header says counts.
     fn begin(&mut self, header: &FileHeader) {
         self.log.gtids = header.previous_gtids.clone();
+        self.log.sequence_number = 0;
         if let Some(membership) = &header.membership
             && self
                 .log
@@ -312,7 +316,7 @@ impl LogScan<'_> {
             self.log.terms.push(entry.op_id);
             self.log.verified_entries += 1;
             let gtid = match &entry.content {
-                ScannedContent::Transaction { gtid } => *gtid,
+                ScannedContent::Transaction(first) => first.gtid,
                 _ => None,
             };
             self.note_written(entry.op_id, gtid, file.number, entry.end);
@@ -322,8 +326,14 @@ impl LogScan<'_> {
                     let logged = LoggedMembership::new(entry.op_id, &payload);
                     self.log.memberships.push(logged);
                 }
-                ScannedContent::Rotate(rotate) => end.rotate = Some(rotate),
-                ScannedContent::Blank | ScannedContent::Transaction { .. } => {}
+                ScannedContent::Transaction(first) => {
+                    self.log.sequence_number = first.sequence_number;
+                }
+                ScannedContent::Rotate(rotate) => {
+                    self.log.sequence_number = 0;
+                    end.rotate = Some(rotate);
+                }
+                ScannedContent::Blank => {}
             }
             if entry.end >= told + PROGRESS_EVERY_BYTES {
                 told = entry.end;

@@ -404,6 +404,7 @@ fn start(
         memberships: log.memberships,
         terms: log.terms,
         gtids: log.gtids,
+        sequence_number: log.sequence_number,
         tail: log.written,
         generation: 0,
         failure: None,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use binlog_format::event::{EventHeader, EventRef, EventType, HEADER_LEN};
 use binlog_format::events::{Ignorable, Rotate as RotateEvent};
-use binlog_format::gtid::Gtid;
 use bytes::Bytes;
 use raft_types::{
     AppEntry, Entry, EntryPayload, LogId, MembershipPayload, OpId, PayloadChecksumError, Rotate,
@@ -15,8 +14,7 @@ use spilling_bytes::{SpillFolder, SpillingBytes};
 
 use crate::file_system::StorageFile;
 use crate::format::{
-    FileNumber, MARKER_MAGIC, MAX_MARKER_EVENT_BYTES, Marker, MarkerKind, RotateBody,
-    transaction_gtid,
+    FileNumber, FirstEvent, MARKER_MAGIC, MAX_MARKER_EVENT_BYTES, Marker, MarkerKind, RotateBody,
 };
 use crate::scan::event_reader::{Window, event_header, fault, read_event, whole_event};
 use crate::scan::{FaultKind, ScanError};
@@ -29,7 +27,7 @@ const MAX_FIRST_EVENT_BYTES: usize = 1 << 20;
 pub(crate) enum Depth {
     /// Its marker alone; the payload is stepped over.
     Marker,
-    /// Its marker and the first event, for the GTID.
+    /// Its marker and the first event.
     FirstEvent,
     /// Every byte, with all checksums.
     Full,
@@ -51,10 +49,8 @@ pub(crate) struct Scanned {
 pub(crate) enum ScannedContent {
     Blank,
     Membership(MembershipPayload),
-    /// The GTID is not known at [`Depth::Marker`].
-    Transaction {
-        gtid: Option<Gtid>,
-    },
+    /// Nothing of its first event is known at [`Depth::Marker`].
+    Transaction(FirstEvent),
     Rotate(Rotate),
 }
 
@@ -123,7 +119,7 @@ impl EntryScanner {
             ScannedContent::Rotate(rotate) => {
                 EntryPayload::Normal(AppEntry::Rotate(rotate.clone()))
             }
-            ScannedContent::Transaction { .. } => {
+            ScannedContent::Transaction(_) => {
                 let none = || SpillingBytes::begin(&SpillFolder::default(), 0);
                 let gathered = payload.unwrap_or_else(none).finish();
                 let gathered = gathered.map_err(|lost| ScanError::Io {
@@ -191,13 +187,13 @@ impl EntryScanner {
                 )
             }
             MarkerKind::Transaction => {
-                let (gtid, end) = match depth {
+                let (first, end) = match depth {
                     Depth::Full => self.whole_payload(&marker, op_id, behind, payload)?,
                     Depth::Marker | Depth::FirstEvent => {
                         self.glance_at_payload(&marker, op_id, behind, depth)?
                     }
                 };
-                (ScannedContent::Transaction { gtid }, end)
+                (ScannedContent::Transaction(first), end)
             }
             MarkerKind::FileHeader => {
                 let found = header.event_type;
@@ -300,8 +296,8 @@ impl EntryScanner {
         op_id: OpId,
         begin: u64,
         payload: &mut Option<SpillingBytes>,
-    ) -> Result<(Option<Gtid>, u64), ScanError> {
-        let mut gtid = None;
+    ) -> Result<(FirstEvent, u64), ScanError> {
+        let mut first = FirstEvent::default();
         let (mut offset, mut length, mut checksum) = (begin, 0_u64, 0_u32);
         if let Some(buffer) = payload {
             // No more than the file still has: the marker is not trusted with the memory.
@@ -313,7 +309,7 @@ impl EntryScanner {
         for at in 0..marker.event_count {
             let header = self.payload_event(op_id, offset, begin)?;
             if at == 0 {
-                gtid = self.first_gtid(offset, &header)?;
+                first = self.first_event(offset, &header)?;
             }
             read_event(&mut self.window, offset, &header, &mut |piece| {
                 length += piece.len() as u64;
@@ -343,7 +339,7 @@ impl EntryScanner {
             };
             return Err(fault(begin, FaultKind::Payload { op_id, source }));
         }
-        Ok((gtid, offset))
+        Ok((first, offset))
     }
 
     /// Steps over a payload, looking at its first event only if the depth says so.
@@ -353,7 +349,7 @@ impl EntryScanner {
         op_id: OpId,
         begin: u64,
         depth: Depth,
-    ) -> Result<(Option<Gtid>, u64), ScanError> {
+    ) -> Result<(FirstEvent, u64), ScanError> {
         let needed = marker.stored_payload_len();
         let available = self.window.end().saturating_sub(begin);
         if available == 0 {
@@ -362,22 +358,22 @@ impl EntryScanner {
         if needed > available {
             return Err(fault(begin, FaultKind::EventCut { needed, available }));
         }
-        let gtid = if depth == Depth::FirstEvent {
+        let first = if depth == Depth::FirstEvent {
             let header = self.payload_event(op_id, begin, begin)?;
-            self.first_gtid(begin, &header)?
+            self.first_event(begin, &header)?
         } else {
-            None
+            FirstEvent::default()
         };
-        Ok((gtid, begin + needed))
+        Ok((first, begin + needed))
     }
 
-    fn first_gtid(&mut self, offset: u64, header: &EventHeader) -> Result<Option<Gtid>, ScanError> {
+    fn first_event(&mut self, offset: u64, header: &EventHeader) -> Result<FirstEvent, ScanError> {
         if !matches!(header.event_type, EventType::Gtid | EventType::GtidTagged) {
-            return Ok(None);
+            return Ok(FirstEvent::default());
         }
         let event = whole_event(&mut self.window, offset, header, MAX_FIRST_EVENT_BYTES)?;
         EventRef::new(&event)
-            .and_then(transaction_gtid)
+            .and_then(FirstEvent::read)
             .map_err(|error| fault(offset, FaultKind::Event(error)))
     }
 }

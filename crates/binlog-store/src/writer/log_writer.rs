@@ -397,13 +397,11 @@ impl LogWriter {
         );
         match &entry.content {
             PreparedContent::Blank | PreparedContent::Membership(_) => self.state.end = end,
-            PreparedContent::Transaction { events, gtid } => {
+            PreparedContent::Transaction { events, first } => {
                 self.state.end = end;
                 self.stage_events(events)?;
                 end = self.state.end;
-                if let Some(gtid) = gtid {
-                    self.state.gtids.add(*gtid);
-                }
+                self.state.gtids.extend(first.gtid);
             }
             PreparedContent::Rotate(_) => {
                 let (timestamp, server_id) = entry.origin;

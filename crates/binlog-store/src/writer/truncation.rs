@@ -59,6 +59,8 @@ pub(super) struct KeptPart {
     pub(super) end: u64,
     pub(super) last: Option<OpId>,
     pub(super) gtids: GtidSet,
+    /// Of its last transaction.
+    pub(super) sequence_number: i64,
 }
 
 /// Looks through a file's entries up to before index `from`.
@@ -73,6 +75,7 @@ pub(super) fn scan_kept(
         end: kept.header.end,
         last: None,
         gtids: kept.header.previous_gtids.clone(),
+        sequence_number: 0,
     };
     while kept.first.is_some_and(|first| first < from)
         && part.last.is_none_or(|last| last.index + 1 < from)
@@ -82,8 +85,9 @@ pub(super) fn scan_kept(
         };
         part.end = entry.end;
         part.last = Some(entry.op_id);
-        if let ScannedContent::Transaction { gtid: Some(gtid) } = entry.content {
-            part.gtids.add(gtid);
+        if let ScannedContent::Transaction(first) = entry.content {
+            part.gtids.extend(first.gtid);
+            part.sequence_number = first.sequence_number;
         }
     }
     Ok(part)
@@ -182,6 +186,7 @@ impl LogWriter {
             view.files.truncate_current(from, part.last, part.end);
         }
         view.gtids = part.gtids.clone();
+        view.sequence_number = part.sequence_number;
         // The file that was cut was synced with that, the others when they were closed.
         view.synced = view.durable;
         let end = LogPlace {

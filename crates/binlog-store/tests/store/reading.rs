@@ -404,6 +404,37 @@ fn current_file_and_format_description_follow_rotations() {
     assert_eq!(store.current_file().number.get(), 10);
 }
 
+/// The sequence number of the tests' transactions is one more than their index.
+#[test]
+fn the_sequence_number_is_that_of_the_current_files_last_transaction() {
+    let disk = FaultyDisk::new();
+    let (mut store, _) = open(&disk).unwrap();
+    save_vote(&mut store, 1).unwrap();
+    assert_eq!(store.sequence_number(), 0);
+    let appended = [
+        (vec![blank(id(1, 0))], 0),
+        (
+            vec![transaction(id(1, 1), 10), transaction(id(1, 2), 10)],
+            3,
+        ),
+        (vec![membership(id(1, 3), &[1, 2]), blank(id(1, 4))], 3),
+        (vec![transaction(id(1, 5), 10), rotate(id(1, 6))], 0),
+        (vec![rotate(id(1, 7)), transaction(id(1, 8), 10)], 9),
+    ];
+    for (entries, expected) in appended {
+        append(&mut store, entries).unwrap();
+        assert_eq!(store.sequence_number(), expected);
+        drop(store);
+        store = open(&disk).unwrap().0;
+        assert_eq!(store.sequence_number(), expected, "opened again");
+    }
+    // Within a file, up to its rotate entry, and over its end.
+    for (keep, expected) in [(7, 0), (6, 0), (5, 6), (4, 3), (1, 2), (0, 0)] {
+        truncate(&mut store, Some(id(1, keep))).unwrap();
+        assert_eq!(store.sequence_number(), expected, "up to {keep}");
+    }
+}
+
 #[test]
 fn what_does_not_follow_is_refused() {
     let (_disk, mut store) = filled(options());

@@ -80,12 +80,17 @@ impl Ring for RingHandle {
         loop {
             let before = self.end();
             let gtids = self.log.gtid_set();
+            let sequence_number = self.log.sequence_number();
             let end = self.end();
             // Op ids are never used twice, so the same end means the same log.
             if before == end {
                 return match self.log.failure() {
                     Some(error) => Err(RingError(error.to_string())),
-                    None => Ok(RingLog { gtids, end }),
+                    None => Ok(RingLog {
+                        gtids,
+                        end,
+                        sequence_number,
+                    }),
                 };
             }
             tokio::task::yield_now().await;

@@ -59,9 +59,7 @@ impl<T: Ticket> Waiting<T> {
                     waits.for_each(|came| observer.acknowledged(now.duration_since(*came)));
                 }
             }
-            if release.own > 0 {
-                shared.rotating.store(false, Ordering::Release);
-            }
+            shared.rotating.fetch_sub(release.own, Ordering::AcqRel);
             shared.figures.released(&release);
             shared
                 .in_flight

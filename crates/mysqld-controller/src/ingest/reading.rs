@@ -1,6 +1,6 @@
 //! The reading side of an attachment: events into transactions, transactions into proposals.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
@@ -17,7 +17,7 @@ use crate::ingest::ack_ledger::{LedgerEntry, Wait};
 use crate::ingest::awaited::Awaited;
 use crate::ingest::error::IngestError;
 use crate::ingest::options::{CommitObserver, IngestOptions};
-use crate::ingest::rotation::{FileLimits, rotation_due};
+use crate::ingest::rotation::{FileLimits, RotationCause, numbers_begin_anew, rotation_due};
 use crate::ingest::status::IngestFigures;
 use crate::ring::{LeaderTerm, Ring, RingLog};
 
@@ -31,8 +31,8 @@ pub(super) struct Shared<'a> {
     /// Permits for what is in flight; the acknowledging side gives them back.
     pub(super) in_flight: Semaphore,
     pub(super) all_permits: u32,
-    /// Whether a rotation is on its way.
-    pub(super) rotating: AtomicBool,
+    /// Rotations on their way.
+    pub(super) rotating: AtomicU64,
     /// Whether something that waits in the primary has not come yet, so that nothing may be acknowledged. The ACK for what comes last
     /// covers what came before.
     pub(super) awaits: AtomicBool,
@@ -52,7 +52,7 @@ impl<'a> Shared<'a> {
             observer: options.observer.as_deref(),
             in_flight: Semaphore::new(all_permits as usize),
             all_permits,
-            rotating: AtomicBool::new(false),
+            rotating: AtomicU64::new(0),
             awaits: AtomicBool::new(awaits),
             caught_up: Notify::new(),
         }
@@ -82,6 +82,8 @@ pub(super) struct Reading<'a, R: Ring> {
     pub(super) awaited: Awaited,
     pub(super) file_limits: FileLimits,
     pub(super) upstream_format: Bytes,
+    /// Of the last transaction that was proposed, or is in the log's last file.
+    pub(super) sequence_number: i64,
     /// Bytes of transactions that travelled alone since the last rotation here. The member's own disk may be behind the ring,
     /// so that the file's size does not count them yet.
     pub(super) alone: u64,
@@ -145,34 +147,31 @@ impl<R: Ring> Reading<'_, R> {
             return Ok(());
         };
         // Behind the wait: what travelled alone before is in the file now, or counted here.
-        self.rotate_if_due().await?;
+        self.rotate_if_due(transaction.clock.sequence_number)
+            .await?;
         if room == self.shared.all_permits {
             self.alone += bytes;
         }
         self.propose(AppEntry::Transaction(payload), end, bytes, room, came)
             .await?;
+        self.sequence_number = transaction.clock.sequence_number;
         if self.behind.remove(&transaction.gtid) && self.behind.is_empty() {
             self.shared.caught_up.notify_one();
         }
         Ok(())
     }
 
-    async fn rotate_if_due(&mut self) -> Result<(), IngestError> {
-        if self.shared.rotating.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let mut current = self.ring.current_file();
-        current.size = current.size.max(self.alone);
+    /// Before the transaction with this sequence number.
+    async fn rotate_if_due(&mut self, next: i64) -> Result<(), IngestError> {
         let timestamp = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs() as u32);
-        let limits = self.file_limits;
-        let Some(cause) = rotation_due(&current, &self.upstream_format, limits, timestamp) else {
+        let Some(cause) = self.rotation_due(next, timestamp) else {
             return Ok(());
         };
         info!(?cause, "a new log file begins before the next transaction");
         let format_description = self.upstream_format.clone();
-        self.shared.rotating.store(true, Ordering::Release);
+        self.shared.rotating.fetch_add(1, Ordering::AcqRel);
         self.alone = 0;
         // It takes no room: the transaction behind it may hold all of it already.
         self.propose(
@@ -186,6 +185,19 @@ impl<R: Ring> Reading<'_, R> {
             Instant::now(),
         )
         .await
+    }
+
+    fn rotation_due(&self, next: i64, now: u32) -> Option<RotationCause> {
+        if numbers_begin_anew(self.sequence_number, next) {
+            return Some(RotationCause::Clock);
+        }
+        // What is to be known of the current file is that of the one before.
+        if self.shared.rotating.load(Ordering::Acquire) > 0 {
+            return None;
+        }
+        let mut current = self.ring.current_file();
+        current.size = current.size.max(self.alone);
+        rotation_due(&current, &self.upstream_format, self.file_limits, now)
     }
 
     /// Waits until so much may be in flight as well, and takes it: its permits. Whoever proposes gives them on, and the

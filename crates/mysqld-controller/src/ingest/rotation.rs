@@ -15,6 +15,8 @@ pub(crate) enum RotationCause {
     Age,
     /// The primary writes in another format than the current file announces.
     Format,
+    /// The primary numbers its transactions anew.
+    Clock,
 }
 
 /// When a file of the ring's log ends for a transaction that comes.
@@ -46,6 +48,15 @@ pub(crate) fn rotation_due(
     } else {
         None
     }
+}
+
+/// Whether the primary has begun to number its transactions anew, as with each file of its binlog, between one and the next. Numbers
+/// are from 1 on; 0 is a transaction without one.
+///
+/// By these numbers a replica tells what it may apply side by side, within one file: in which they must rise. That they leave some
+/// out, as where another primary goes on, does not matter: it waits there until all before is applied.
+pub(crate) fn numbers_begin_anew(last: i64, next: i64) -> bool {
+    (1..=last).contains(&next)
 }
 
 /// Whether two format description events announce the same. Their headers (time and server) do not matter.
@@ -97,6 +108,24 @@ mod tests {
             ..file(0)
         };
         assert_eq!(due(&empty, &built_in), Some(RotationCause::Format));
+    }
+
+    #[test]
+    fn a_file_ends_where_the_primary_numbers_anew() {
+        for (last, next, anew) in [
+            (0, 1, false),
+            (1, 2, false),
+            (7, 50, false),
+            (1, 1, true),
+            (50, 1, true),
+            (50, 50, true),
+            // Without a number there is none that it could go back behind.
+            (50, 0, false),
+            (0, 0, false),
+            (0, 50, false),
+        ] {
+            assert_eq!(numbers_begin_anew(last, next), anew, "{last} {next}");
+        }
     }
 
     #[test]

@@ -214,6 +214,7 @@ impl Session {
             term,
             events,
             framer,
+            sequence_number: self.log.sequence_number,
             log: self.log,
             sequence: ProposalSequence::default(),
             behind: self.attachment.behind,

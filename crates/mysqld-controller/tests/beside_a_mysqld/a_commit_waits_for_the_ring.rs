@@ -5,6 +5,7 @@ use binlog_format::gtid::GtidSet;
 use mysqld_controller::LeaderTerm;
 use mysqld_controller::ingest::IngestState;
 use raft_types::AppEntry;
+use testkit::mysqld::Mysqld;
 use tokio::time::Instant;
 
 use crate::primary::{
@@ -170,13 +171,57 @@ async fn the_log_rotates_by_format_and_by_size_with_mysqld() -> Result<()> {
     );
     assert!(matches!(ring.entries().first(), Some(AppEntry::Rotate(_))));
     for id in 0..10 {
-        finish(server.client().start_sql(&format!(
-            "INSERT INTO d.t VALUES ({id}, ''); FLUSH BINARY LOGS"
-        ))?)
-        .await?;
+        insert(&server, id).await?;
     }
-    // Twelve transactions in files of five; new files of the primary's, in the same format, do not matter.
+    // Twelve transactions in files of five.
     assert_eq!(ring.rotations(), 3);
+    ingest.stop().await
+}
+
+async fn insert(server: &Mysqld, id: u32) -> Result<()> {
+    let insert = format!("INSERT INTO d.t VALUES ({id}, '')");
+    finish(server.client().start_sql(&insert)?).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_the_log_ends_where_mysqld_numbers_its_transactions_anew() -> Result<()> {
+    let mut server = launch(&[])?;
+    let ring = MemoryRing::new();
+    ring.set_leadership(Leadership::Serving(TERM));
+    let attach = async |server: &Mysqld| {
+        let mut ingest = Running::start(&ring, ingest_options(server));
+        ingest.attached().await.map(|()| ingest)
+    };
+    let ingest = attach(&server).await?;
+    insert(&server, 1).await?;
+    // A file of the primary's in which nothing is needs none of the ring's.
+    server
+        .client()
+        .sql("FLUSH BINARY LOGS; FLUSH BINARY LOGS")?;
+    insert(&server, 2).await?;
+    insert(&server, 3).await?;
+    ingest.stop().await?;
+
+    // An attachment that goes on in the same file of the primary's, and one that does not.
+    let ingest = attach(&server).await?;
+    insert(&server, 4).await?;
+    ingest.stop().await?;
+    server.client().sql("FLUSH BINARY LOGS")?;
+    let mut ingest = attach(&server).await?;
+    insert(&server, 5).await?;
+
+    server.kill()?;
+    ingest.failed().await?;
+    server.start()?;
+    ingest.attached().await?;
+    insert(&server, 6).await?;
+    insert(&server, 7).await?;
+    let numbers = ring.sequence_numbers();
+    assert_eq!(
+        numbers,
+        [vec![], vec![1, 2, 3], vec![1, 2, 3], vec![1], vec![1, 2]],
+        "the first file is in another format"
+    );
     ingest.stop().await
 }
 

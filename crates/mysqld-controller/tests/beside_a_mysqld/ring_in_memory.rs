@@ -170,9 +170,30 @@ impl MemoryRing {
             .filter(|entry| matches!(entry, AppEntry::Rotate(_)))
             .count()
     }
+
+    /// The sequence numbers of the transactions in each file of the log.
+    pub(crate) fn sequence_numbers(&self) -> Vec<Vec<i64>> {
+        sequence_numbers(&self.entries())
+    }
 }
 
 pub(crate) fn gtid_of(entry: &AppEntry) -> Option<Gtid> {
+    identified(entry).map(|(gtid, _)| gtid)
+}
+
+fn sequence_numbers(entries: &[AppEntry]) -> Vec<Vec<i64>> {
+    let files = entries.split(|entry| matches!(entry, AppEntry::Rotate(_)));
+    let numbers = |file: &[AppEntry]| {
+        file.iter()
+            .filter_map(identified)
+            .map(|(_, number)| number)
+            .collect()
+    };
+    files.map(numbers).collect()
+}
+
+/// GTID and sequence number of a transaction.
+fn identified(entry: &AppEntry) -> Option<(Gtid, i64)> {
     let AppEntry::Transaction(payload) = entry else {
         return None;
     };
@@ -184,7 +205,8 @@ pub(crate) fn gtid_of(entry: &AppEntry) -> Option<Gtid> {
         first.event_type(),
         EventType::Gtid | EventType::GtidTagged
     ));
-    Some(GtidEvent::decode(first.canonical()).unwrap().gtid)
+    let event = GtidEvent::decode(first.canonical()).unwrap();
+    Some((event.gtid, event.clock.sequence_number))
 }
 
 /// Nothing comes from it: no server follows this ring.
@@ -253,7 +275,12 @@ impl Ring for MemoryRing {
     }
 
     async fn log(&self) -> Result<RingLog, RingError> {
-        Ok(self.state.lock().unwrap().log.clone())
+        let state = self.state.lock().unwrap();
+        let last_file = sequence_numbers(&state.entries).pop();
+        Ok(RingLog {
+            sequence_number: last_file.and_then(|file| file.last().copied()).unwrap_or(0),
+            ..state.log.clone()
+        })
     }
 
     fn current_file(&self) -> CurrentFile {

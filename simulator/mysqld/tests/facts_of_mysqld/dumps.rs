@@ -117,6 +117,26 @@ async fn a_mysqld_that_is_stopped_in_its_tracks_keeps_its_connections() -> Resul
     .await
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn mysqld_numbers_the_transactions_of_each_file_from_one() -> Result<()> {
+    on_both(&PLAIN, async |stage: Stage| {
+        let mut client = stage.log_in("client").await?;
+        let mut member = stage.log_in("witness").await?;
+        client.run(&append(1, 1)).await.unwrap();
+        client.run(&append(1, 2)).await.unwrap();
+        member.run("FLUSH BINARY LOGS").await.unwrap();
+        client.run(&append(1, 3)).await.unwrap();
+        let mut replica = member.plain_dump(&GtidSet::new()).await?;
+        for expected in [1, 2, 1] {
+            let (framed, _) = replica.transaction().await?;
+            let number = framed.clock.sequence_number;
+            ensure!(number == expected, "{number}, not {expected}");
+        }
+        Ok(())
+    })
+    .await
+}
+
 /// What the stream is made of: the items that a framer makes of it, one after the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dump_of_mysqld_is_announced_file_by_file() -> Result<()> {
