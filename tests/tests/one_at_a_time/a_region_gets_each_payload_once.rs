@@ -19,6 +19,8 @@ use testkit::wait::eventually;
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
+/// How long a loaded machine may take for a large transaction.
+const LONG: Duration = Duration::from_secs(300);
 /// The members of the other region.
 const FAR: [usize; 3] = [3, 4, 5];
 /// The bound that the project sets itself.
@@ -239,7 +241,7 @@ fn also_a_transaction_that_takes_longer_than_a_proxy_waits_for_small_ones() {
         .unwrap();
     regions.proxy();
     regions.agrees();
-    let before = regions.crossed();
+    let (before, _) = regions.crossed();
     let rows = mib * 2 / 5;
     let begun = Instant::now();
     client
@@ -249,21 +251,28 @@ fn also_a_transaction_that_takes_longer_than_a_proxy_waits_for_small_ones() {
                  (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {rows}) \
                  SELECT n, CONCAT(REVERSE(SUBSTR(noise.b, 1 + n * 997)), SUBSTR(noise.b, 1, n * 997)) FROM n, d.noise"
             ),
-            Duration::from_secs(300),
+            LONG,
         )
         .unwrap();
     let committed = begun.elapsed();
     let end = regions.log_end(0);
-    regions.wait_until("all of the region have it", || {
+    let arrived = eventually("all of the region have it", LONG, || {
         FAR.iter().all(|at| regions.log_end(*at) >= end)
     });
+    arrived.with_context(|| regions.ring.last_words()).unwrap();
     let there = begun.elapsed();
     let (crossed, left) = regions.crossed();
-    let crossed = (crossed - before.0) >> 20;
+    let crossed = (crossed - before) >> 20;
     println!(
-        "{mib} MiB: committed after {committed:?}, in the other region after {there:?}; {crossed} MiB crossed; left: {left:?}"
+        "{mib} MiB: committed after {committed:?}, in the other region after {there:?}; {crossed} MiB crossed; proxies left so far: \
+         {left:?}"
     );
-    assert_eq!(left, before.1, "the proxy was left");
+    // Once it is about half, packed as it is.
+    assert!(
+        crossed < mib * 3 / 4,
+        "{crossed} MiB crossed\n{}",
+        regions.ring.last_words()
+    );
 }
 
 fn shown_status(regions: &Regions) -> String {
