@@ -163,9 +163,12 @@ impl Patience {
         }
     }
 
-    /// The proxy lives, whether or not the member behind it has answered.
-    pub(crate) fn sign_of_life(&mut self, now: Instant) {
+    /// The proxy lives, although the member behind it has not answered. What it has to answer gets on, or not.
+    pub(crate) fn sign_of_life(&mut self, now: Instant, moves: bool) {
         self.silent = now;
+        if moves {
+            self.unanswered = now;
+        }
     }
 
     /// The member answered; whether more is due.
@@ -189,6 +192,108 @@ impl Patience {
             Some(Failure::Stuck)
         } else {
             None
+        }
+    }
+}
+
+// How long a leader holds a large request back from a proxy that does not have its entries yet. Pure.
+
+/// Bytes a second that are packed, or put together and made durable, at least.
+const SLOWEST_WORK: usize = 16 << 20;
+
+/// How far an entry is on its way to a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// So many pieces have left, and more will.
+    Leaves(u64),
+    /// All of it has left.
+    HasLeft,
+    /// The proxy has acknowledged it.
+    There,
+}
+
+impl Way {
+    /// Of two proxies, that of the one that has less.
+    pub(crate) fn further_back(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Leaves(one), Self::Leaves(two)) => Self::Leaves(one.min(two)),
+            (Self::Leaves(_), _) | (Self::HasLeft, Self::There) => self,
+            _ => other,
+        }
+    }
+}
+
+/// A request that is held back.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    /// How long nothing may move. Packing, before the first piece leaves, and what a proxy does behind the last one take their time
+    /// without anything to be seen, and in between a busy disk does.
+    allowed: Duration,
+    way: Option<Way>,
+    /// Since when the way has been the same.
+    since: Instant,
+}
+
+impl Hold {
+    pub(crate) fn new(options: &ProxyOptions, bytes: usize, now: Instant) -> Self {
+        Self {
+            allowed: options.patience() + Duration::from_secs((bytes / SLOWEST_WORK) as u64),
+            way: None,
+            since: now,
+        }
+    }
+
+    /// Whether it is still held back: until it has left, or is acknowledged where that is asked for, or nothing moves.
+    pub(crate) fn goes_on(&mut self, way: Way, acknowledged: bool, now: Instant) -> bool {
+        if self.way != Some(way) {
+            (self.way, self.since) = (Some(way), now);
+        }
+        let there = way == Way::There || (way == Way::HasLeft && !acknowledged);
+        !there && now.saturating_duration_since(self.since) < self.allowed
+    }
+}
+
+#[cfg(test)]
+mod hold_tests {
+    use super::*;
+
+    #[test]
+    fn a_large_request_is_held_back_while_it_moves_and_no_longer_than_work_on_it_takes() {
+        let options = ProxyOptions::default();
+        let allowed = options.patience() + Duration::from_secs(25);
+        let second = Duration::from_secs(1);
+        for (acknowledged, moves, then, expected) in [
+            // It is packed, or its proxy takes nothing.
+            (false, 0, Way::Leaves(0), allowed),
+            (false, 40, Way::HasLeft, second * 40),
+            // The line hangs in the middle.
+            (false, 40, Way::Leaves(40), second * 39 + allowed),
+            (true, 40, Way::There, second * 40),
+            // It was asked for too early once, and its disk hangs.
+            (true, 40, Way::HasLeft, second * 40 + allowed),
+        ] {
+            let begun = Instant::now();
+            let mut hold = Hold::new(&options, SLOWEST_WORK * 25, begun);
+            let mut now = begun;
+            for piece in 1..=moves {
+                assert!(hold.goes_on(Way::Leaves(piece), acknowledged, now));
+                now += second;
+            }
+            while hold.goes_on(then, acknowledged, now) {
+                now += second;
+            }
+            assert_eq!(now - begun, expected, "{then:?}");
+        }
+    }
+
+    #[test]
+    fn of_several_proxies_the_one_that_has_least_counts() {
+        let ways = [Way::Leaves(0), Way::Leaves(3), Way::HasLeft, Way::There];
+        for (at, less) in ways.iter().enumerate() {
+            for more in &ways[at..] {
+                assert_eq!(less.further_back(*more), *less);
+                assert_eq!(more.further_back(*less), *less);
+            }
         }
     }
 }
@@ -293,9 +398,33 @@ mod patience_tests {
         let begun = now;
         while patience.over(now).is_none() {
             now += options.sign_of_life();
-            patience.sign_of_life(now);
+            patience.sign_of_life(now, false);
         }
         assert_eq!(patience.over(now), Some(Failure::Stuck));
         assert!(now - begun >= options.patience());
+    }
+
+    #[test]
+    fn a_large_entry_that_moves_is_not_stuck_and_one_that_does_not_move_any_more_is() {
+        let options = ProxyOptions::default();
+        let mut now = Instant::now();
+        let mut patience = Patience::new(&options, now);
+        patience.sent(now);
+        let moved = now + 20 * options.patience();
+        while now < moved {
+            now += options.sign_of_life();
+            patience.sign_of_life(now, true);
+            assert_eq!(patience.over(now), None);
+        }
+        let hung = now;
+        while patience.over(now).is_none() {
+            now += options.sign_of_life();
+            patience.sign_of_life(now, false);
+        }
+        assert_eq!(patience.over(now), Some(Failure::Stuck));
+        assert!(now - hung < options.patience() + options.sign_of_life());
+        patience.sign_of_life(hung, true);
+        now = hung + options.silence();
+        assert_eq!(patience.over(now), Some(Failure::Silent), "it was killed");
     }
 }

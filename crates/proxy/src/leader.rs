@@ -7,7 +7,7 @@ mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use consensus::log_probe::{Answered, Asked, ReportingNetwork, RpcResult};
+use consensus::log_probe::{Answered, Asked, Departure, ReportingNetwork, RpcResult};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, TryFutureExt, stream};
@@ -22,7 +22,7 @@ use raft_types::{
 use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use crate::health::{Failure, Patience};
+use crate::health::{Failure, Hold, Patience, Way};
 use crate::proxy_op;
 use crate::proxy_op::{
     LineBroken, Outstanding, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest, Stripped,
@@ -152,10 +152,17 @@ impl<N: ReportingNetwork, C: ProxyCalls> ReportingNetwork for ProxyingClient<N, 
             match &*route {
                 Route::Direct(_) => {
                     let counting = route_table.clone();
-                    let requests = requests.inspect(move |asked| {
+                    let requests = requests.map(move |mut asked| {
                         let entries = &asked.request.entries;
                         let bytes = payload_bytes(entries);
                         counting.traffic().direct(target, entries.len(), bytes);
+                        if are_many(bytes)
+                            && let Some(last) = entries.last()
+                        {
+                            asked.departure = Departure::watched();
+                            counting.departs(target, last.log_id.index, &asked.departure);
+                        }
+                        asked
                     });
                     let answers = self.inner.stream_reported(requests, option).await?;
                     let noted = move |answer: &RpcResult<Answered>| {
@@ -298,7 +305,12 @@ impl Session {
             room: Notify::new(),
             all_sent: Notify::new(),
         });
-        let sent = sent(requests, under_way.clone(), route_table.clone(), target);
+        let held_back = HeldBack {
+            route_table: route_table.clone(),
+            proxies: proxies.to_vec(),
+            target,
+        };
+        let sent = sent(requests, under_way.clone(), held_back);
         let mut onward = proxies.iter().copied().chain([target]);
         let proxy = onward.next().unwrap_or(target);
         let answers = match route_table.record(proxy) {
@@ -339,12 +351,30 @@ impl Session {
                         target,
                         ..
                     } = &session;
-                    route_table.failed(proxies, *target, &failure, Instant::now());
+                    match session.asked_too_early(&failure) {
+                        Some(last) => route_table.wait_for(*target, last),
+                        None => route_table.failed(proxies, *target, &failure, Instant::now()),
+                    }
                     Some((Err(another_route(&failure)), None))
                 }
             }
         })
         .boxed()
+    }
+
+    /// The last entry of the large request that a proxy was asked for before it had put it together, which happens once.
+    fn asked_too_early(&self, failure: &Failure) -> Option<u64> {
+        let Failure::Lacks(lacked) = failure else {
+            return None;
+        };
+        let state = self.under_way.lock();
+        let request = state.0.oldest_with_entries()?;
+        let last = request.request.last()?.index;
+        let of_it = request.request.first_index() <= lacked.index && lacked.index <= last;
+        let early = of_it && are_many(request.bytes);
+        let known = self.route_table.waits_for(self.target) == Some(last);
+        let has_left = self.route_table.way_to_all(&self.proxies, last) == Way::HasLeft;
+        (early && has_left && !known).then_some(last)
     }
 
     /// The member's next answer; none when all is answered and nothing more is sent.
@@ -362,7 +392,8 @@ impl Session {
                 }
                 _ = self.looks.tick() => {
                     let (now, mut under_way) = (Instant::now(), self.under_way.lock());
-                    let oldest = under_way.0.oldest();
+                    let oldest = under_way.0.oldest_with_entries();
+                    let oldest = oldest.map(|oldest| oldest.request.first_index());
                     let lacks = |index| self.proxies.iter().any(|proxy| self.route_table.lacks(*proxy, index));
                     if oldest.is_some_and(lacks) {
                         under_way.1.is_on_its_way(now);
@@ -386,7 +417,7 @@ impl Session {
                     self.route_table.answered(self.target, &answered, now);
                     return Ok(Some(answered));
                 }
-                Some(Ok(ProxyAnswer::SentOn(_))) => patience.sign_of_life(now),
+                Some(Ok(ProxyAnswer::SentOn { moves, .. })) => patience.sign_of_life(now, moves),
                 Some(Ok(ProxyAnswer::Missing {
                     op_id,
                     purged: false,
@@ -422,19 +453,17 @@ impl Session {
 fn sent(
     requests: BoxStream<'static, Asked>,
     under_way: Arc<UnderWay>,
-    route_table: RouteTable,
-    target: MemberId,
+    held_back: HeldBack,
 ) -> BoxStream<'static, ProxyRequest> {
+    let (counting, target) = (held_back.route_table.clone(), held_back.target);
     let stripped = requests.map(move |asked| {
         let stripped = Stripped::from(&asked);
         let entries = asked.request.entries.len();
-        route_table
-            .traffic()
-            .proxied(target, entries, stripped.bytes);
+        counting.traffic().proxied(target, entries, stripped.bytes);
         stripped
     });
     let requests = proxy_op::joined(stripped.boxed()).boxed();
-    stream::unfold(requests, move |mut requests| {
+    stream::unfold((requests, held_back), move |(mut requests, held_back)| {
         let under_way = under_way.clone();
         async move {
             under_way.wait_for_room().await;
@@ -442,15 +471,71 @@ fn sent(
                 under_way.all_sent.notify_one();
                 return None;
             };
+            held_back.wait(&stripped, &under_way).await;
             let request = stripped.request.clone();
             let mut state = under_way.lock();
             state.0.sent(stripped);
             state.1.sent(Instant::now());
             drop(state);
-            Some((request, requests))
+            Some((request, (requests, held_back)))
         }
     })
     .boxed()
+}
+
+// A payload for another region is packed as a whole before its first piece leaves, and a proxy waits for an entry only while its
+// pieces come in. So the proxy is asked to send a large entry on once all of it has left for there; and where that was too early,
+// because it takes its time to put it together, once it has acknowledged it.
+
+/// Whether it may take longer to pack so many bytes than a proxy waits.
+fn are_many(bytes: usize) -> bool {
+    bytes >= REPLICATION_WINDOW_BYTES
+}
+
+/// What a session holds back.
+struct HeldBack {
+    route_table: RouteTable,
+    proxies: Vec<MemberId>,
+    target: MemberId,
+}
+
+impl HeldBack {
+    /// Waits until a large request is at the proxies, or nearly, and not for ever: they may be in no state to take it. Who cannot
+    /// send it on is judged as ever, once it is asked to.
+    async fn wait(&self, stripped: &Stripped, under_way: &UnderWay) {
+        let Some(last) = stripped.request.last() else {
+            return;
+        };
+        if !are_many(stripped.bytes) {
+            return;
+        }
+        let acknowledged = self.route_table.waits_for(self.target) == Some(last.index);
+        let mut hold = Hold::new(self.route_table.options(), stripped.bytes, Instant::now());
+        let mut looks = look_interval(&self.route_table);
+        loop {
+            let way = self.route_table.way_to_all(&self.proxies, last.index);
+            if !hold.goes_on(way, acknowledged, Instant::now()) || !self.is_the_route() {
+                if let Way::Leaves(pieces) = way {
+                    let (proxies, member) = (&self.proxies, self.target);
+                    tracing::info!(?proxies, %member, pieces, "a large transaction does not get on towards a proxy");
+                }
+                return;
+            }
+            {
+                // Where nothing else was asked for, no answer is due meanwhile.
+                let mut state = under_way.lock();
+                if state.0.is_empty() {
+                    state.1.answered(Instant::now(), false);
+                }
+            }
+            looks.tick().await;
+        }
+    }
+
+    fn is_the_route(&self) -> bool {
+        let route = self.route_table.route(self.target, Instant::now());
+        route.proxies() == self.proxies
+    }
 }
 
 /// The engine tries again at once, and another route is chosen then.

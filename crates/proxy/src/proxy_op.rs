@@ -131,8 +131,13 @@ pub enum ProxyAnswer {
     /// What the member answered, in the order of the requests. One that was cut into several has several answers, the last of
     /// them to its last entry. An answer that goes beyond a request is one to it, too.
     Answered(Answered),
-    /// Everything up to this index was sent on, and is not answered yet; the proxy lives.
-    SentOn(u64),
+    /// Something was sent on and is not answered yet; the proxy lives.
+    SentOn {
+        /// The last entry that was sent on.
+        upto: u64,
+        /// What the member has to answer next gets on: more of it has left for there, or all of it, and the member writes it.
+        moves: bool,
+    },
     /// The session is over: this entry is not here, and `purged` says that it will never be.
     Missing {
         /// The first one that is not there.
@@ -177,11 +182,10 @@ impl Outstanding {
         self.bytes
     }
 
-    /// The first entry that is not answered; none where no entry is under way.
-    pub(crate) fn oldest(&self) -> Option<u64> {
-        let requests = self.requests.iter().map(|stripped| &stripped.request);
-        let mut with_entries = requests.filter(|request| !request.is_empty());
-        with_entries.next().map(ProxyRequest::first_index)
+    /// The first request with entries that is not answered.
+    pub(crate) fn oldest_with_entries(&self) -> Option<&Stripped> {
+        let mut requests = self.requests.iter();
+        requests.find(|stripped| !stripped.request.is_empty())
     }
 
     /// Takes an answer in, and with it every request that it covers.
@@ -241,12 +245,21 @@ pub(crate) fn payload_bytes(entries: &[Entry]) -> usize {
 /// Requests of one leader's third term.
 #[cfg(test)]
 pub(crate) mod samples {
-    use raft_types::MemberId;
+    use raft_types::{AppEntry, EntryPayload, MemberId, TransactionPayload};
 
     use super::*;
 
     pub(crate) fn at(index: u64) -> LogId {
         OpId::new(3, index).into()
+    }
+
+    /// An entry whose payload has so many bytes.
+    pub(crate) fn sized(index: u64, bytes: usize) -> Entry {
+        let payload = TransactionPayload::seal(vec![0; bytes].into());
+        Entry {
+            log_id: at(index),
+            payload: EntryPayload::Normal(AppEntry::Transaction(payload)),
+        }
     }
 
     /// Entries behind `previous`, up to `last`; none where that is the same.

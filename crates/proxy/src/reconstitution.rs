@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use consensus::log_probe::{Answered, Asked};
+use consensus::log_probe::{Answered, Asked, Departure};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use openraft::raft::{AppendEntriesRequest, StreamAppendError};
-use raft_types::{Entry, LogId, OpId, OwnLog};
+use raft_types::{Entry, LogId, OpId, OwnLog, SLOWEST_DISK_BYTES_PER_S};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -22,26 +22,58 @@ pub(crate) struct Progress {
     waits: bool,
     /// The last entry that was sent on.
     sent: u64,
-    /// Where the requests end that were sent on and are not answered.
-    due: VecDeque<Option<LogId>>,
+    /// The requests that were sent on and are not answered.
+    due: VecDeque<Due>,
     /// What ends the session, after the answers that are due.
     end: Option<ProxyAnswer>,
 }
 
+/// A request that was sent on and is not answered.
+#[derive(Debug)]
+struct Due {
+    /// Where it ends.
+    last: Option<LogId>,
+    /// Of its payloads.
+    bytes: usize,
+    departure: Departure,
+    /// How many pieces of it had left at the last look, and when that was seen.
+    pieces: u64,
+    seen: Instant,
+}
+
+impl Due {
+    /// Whether it gets on: more of it has left since the last look, or all of it, which the member answers when it is durable.
+    fn moves(&mut self, now: Instant) -> bool {
+        let pieces = self.departure.pieces();
+        if pieces != self.pieces {
+            (self.pieces, self.seen) = (pieces, now);
+            return true;
+        }
+        let written = Duration::from_secs((self.bytes / SLOWEST_DISK_BYTES_PER_S) as u64);
+        self.departure.is_over() && now.saturating_duration_since(self.seen) < written
+    }
+}
+
 impl Progress {
-    fn sent(&mut self, asked: &Asked) {
+    fn sent(&mut self, asked: &Asked, now: Instant) {
         let last = asked.request.entries.last().map(|entry| entry.log_id);
         if let Some(last) = last {
             self.sent = last.index;
         }
-        self.due.push_back(last.or(asked.request.prev_log_id));
+        self.due.push_back(Due {
+            last: last.or(asked.request.prev_log_id),
+            bytes: payload_bytes(&asked.request.entries),
+            departure: asked.departure.clone(),
+            pieces: 0,
+            seen: now,
+        });
     }
 
     pub(crate) fn answered(&mut self, answered: &Answered) {
         match answered.result {
             // Of requests that end with the same entry, each has an answer of its own.
             Ok(matching) => {
-                while let Some(last) = self.due.front().copied()
+                while let Some(last) = self.due.front().map(|due| due.last)
                     && last <= matching
                 {
                     self.due.pop_front();
@@ -55,9 +87,13 @@ impl Progress {
         }
     }
 
-    /// Up to where entries were sent on, while an answer is due.
-    pub(crate) fn unanswered(&self) -> Option<u64> {
-        (self.waits || !self.due.is_empty()).then_some(self.sent)
+    /// What tells the leader that this proxy lives, while an answer is due.
+    pub(crate) fn sign_of_life(&mut self, now: Instant) -> Option<ProxyAnswer> {
+        let upto = self.sent;
+        let moves = self.due.front_mut().map(|oldest| oldest.moves(now));
+        let due = self.waits || moves.is_some();
+        let moves = moves.unwrap_or_default();
+        due.then_some(ProxyAnswer::SentOn { upto, moves })
     }
 }
 
@@ -135,7 +171,7 @@ impl Reconstitution {
         let mut progress = lock(&self.progress);
         progress.waits = self.current.is_some();
         if let Some(asked) = &asked {
-            progress.sent(asked);
+            progress.sent(asked, Instant::now());
         }
         drop(progress);
         asked
@@ -241,6 +277,7 @@ impl Current {
                 leader_commit: self.request.leader_commit,
             },
             wants_report: std::mem::take(&mut self.wants_report),
+            departure: Departure::watched(),
         }
     }
 }
@@ -279,5 +316,75 @@ async fn find(log: &dyn OwnLog, current: &Current) -> Found {
             entries.truncate(count);
             Found::Entries(entries)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consensus::log_probe::Answered;
+    use raft_types::{MemberId, Vote};
+
+    use super::*;
+    use crate::proxy_op::samples::{at, sized};
+
+    /// Whether the proxy says that what the member has to answer next moves.
+    fn moves(progress: &mut Progress, now: Instant) -> bool {
+        match progress.sign_of_life(now) {
+            Some(ProxyAnswer::SentOn { moves, .. }) => moves,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn sent(progress: &mut Progress, index: u64, bytes: usize, now: Instant) -> Departure {
+        let request = AppendEntriesRequest {
+            vote: Vote::new_committed(3, MemberId(1)),
+            prev_log_id: Some(at(index - 1)),
+            entries: vec![sized(index, bytes)],
+            leader_commit: None,
+        };
+        let departure = Departure::watched();
+        let asked = Asked {
+            departure: departure.clone(),
+            ..Asked::new(request, false)
+        };
+        progress.sent(&asked, now);
+        departure
+    }
+
+    #[test]
+    fn a_large_entry_moves_while_it_leaves_and_while_the_member_writes_it() {
+        const SECONDS_TO_WRITE: u32 = 3;
+        let bytes = SLOWEST_DISK_BYTES_PER_S * SECONDS_TO_WRITE as usize;
+        let mut now = Instant::now();
+        let mut progress = Progress::default();
+        let departure = sent(&mut progress, 5, bytes, now);
+        let small = sent(&mut progress, 6, 100, now);
+        let mut looks = |progress: &mut Progress, count: u32| -> Vec<bool> {
+            let looks = (0..count).map(|_| {
+                now += Duration::from_secs(1);
+                moves(progress, now)
+            });
+            looks.collect()
+        };
+        assert_eq!(looks(&mut progress, 2), [false; 2], "none of it has left");
+        for _ in 0..5 {
+            departure.piece_left(false);
+            assert_eq!(looks(&mut progress, 2), [true, false]);
+        }
+        departure.piece_left(true);
+        small.piece_left(true);
+        assert_eq!(
+            looks(&mut progress, SECONDS_TO_WRITE + 1),
+            [true, true, true, false]
+        );
+        progress.answered(&Answered {
+            result: Ok(Some(at(5))),
+            report: None,
+        });
+        assert_eq!(
+            looks(&mut progress, 2),
+            [true, false],
+            "the small one has left"
+        );
     }
 }

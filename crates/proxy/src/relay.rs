@@ -12,6 +12,7 @@ use futures::{StreamExt, TryFutureExt, stream};
 use openraft::network::{RPCOption, RaftNetworkFactory};
 use raft_types::{MemberId, MemberRecord, OwnLog, TypeConfig};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::proxy_op::{ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest, ProxyService};
 use crate::reconstitution::{Reconstitution, SharedProgress, ended, lock};
@@ -97,7 +98,7 @@ where
             ProxyAnswer::Missing { .. } => relayed.missing += 1,
             ProxyAnswer::CannotCall { .. } => relayed.cannot_call += 1,
             ProxyAnswer::Refused(_) => relayed.refused += 1,
-            ProxyAnswer::Answered(_) | ProxyAnswer::SentOn(_) => {}
+            ProxyAnswer::Answered(_) | ProxyAnswer::SentOn { .. } => {}
         });
         // Who does not listen any more has no use for it.
         let _ = answers.send(last).await;
@@ -131,8 +132,8 @@ where
             let answer = tokio::select! {
                 answer = coming.next() => answer,
                 _ = sign.tick() => {
-                    let upto = lock(&progress).unanswered();
-                    if let Some(upto) = upto && answers.send(ProxyAnswer::SentOn(upto)).await.is_err() {
+                    let said = lock(&progress).sign_of_life(Instant::now());
+                    if let Some(said) = said && answers.send(said).await.is_err() {
                         return None;
                     }
                     continue;

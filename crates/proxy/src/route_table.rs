@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use consensus::log_probe::Answered;
+use consensus::log_probe::{Answered, Departure};
 use raft_types::{LogId, MemberId, MemberRecord, Region};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::health::{Blamed, Failure, Health};
+use crate::health::{Blamed, Failure, Health, Way};
 use crate::policy::{ProxyMode, ProxyOptions};
 use crate::routes::{Candidate, Route, Scene};
 
@@ -70,6 +70,10 @@ struct Known {
     held: Option<u64>,
     answered: Option<Instant>,
     health: Health,
+    /// The last entry of the newest request that this leader sends it itself in pieces, and how far that is on its way.
+    departing: Option<(u64, Departure)>,
+    /// The last entry of the request for which its proxy was asked too early.
+    waits_for: Option<u64>,
 }
 
 /// By which route a member gets its entries, for people.
@@ -145,6 +149,8 @@ impl RouteTable {
             held: None,
             answered: None,
             health: Health::default(),
+            departing: None,
+            waits_for: None,
         };
         state.members.insert(member, known);
         self.happened(&mut state);
@@ -256,6 +262,46 @@ impl RouteTable {
         known
             .and_then(|known| known.held)
             .is_none_or(|held| held <= index)
+    }
+
+    /// A request that ends with this entry is about to leave for a member in pieces.
+    pub(crate) fn departs(&self, member: MemberId, last: u64, departure: &Departure) {
+        if let Some(known) = self.lock().members.get_mut(&member) {
+            known.departing = Some((last, departure.clone()));
+        }
+    }
+
+    /// How far the entry with this index is on its way to those of several members that have least of it.
+    pub(crate) fn way_to_all(&self, members: &[MemberId], index: u64) -> Way {
+        let ways = members.iter().map(|member| self.way_to(*member, index));
+        ways.fold(Way::There, Way::further_back)
+    }
+
+    /// How far it is on its way to a member.
+    fn way_to(&self, member: MemberId, index: u64) -> Way {
+        let state = self.lock();
+        let Some(known) = state.members.get(&member) else {
+            return Way::Leaves(0);
+        };
+        match &known.departing {
+            _ if known.held.is_some_and(|held| held > index) => Way::There,
+            Some((last, out)) if *last >= index && out.is_over() => Way::HasLeft,
+            // Of one before it, where that is so: it leaves behind that.
+            Some((_, out)) => Way::Leaves(out.pieces()),
+            None => Way::Leaves(0),
+        }
+    }
+
+    /// The proxy of a member is asked for the request that ends with this entry when it has acknowledged it, and not before.
+    pub(crate) fn wait_for(&self, target: MemberId, last: u64) {
+        if let Some(known) = self.lock().members.get_mut(&target) {
+            known.waits_for = Some(last);
+        }
+    }
+
+    /// The end of the request that waits for that.
+    pub(crate) fn waits_for(&self, target: MemberId) -> Option<u64> {
+        self.lock().members.get(&target)?.waits_for
     }
 
     /// A part of an entry that is larger than a message came in from a leader.

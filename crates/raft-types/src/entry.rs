@@ -467,6 +467,10 @@ pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// answers. The engine itself pipelines without a bound.
 pub const REPLICATION_WINDOW_BYTES: usize = 16 << 20;
 
+/// Bytes a second that the disk of a member writes at least. A member answers for entries when they are durable, and is silent
+/// until then: nobody gives it up while a disk as slow as that would still be writing them.
+pub const SLOWEST_DISK_BYTES_PER_S: usize = 2 << 20;
+
 const _: () = assert!(MAX_MESSAGE_BYTES <= REPLICATION_WINDOW_BYTES);
 const _: () = assert!(MAX_TRANSACTION_BYTES <= u32::MAX as u64 / 2);
 

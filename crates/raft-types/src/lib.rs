@@ -13,7 +13,7 @@ pub use crate::entry::{
     AppEntry, AssemblyError, CommittedLeaderId, Entry, EntryPayload, LogId, MAX_MESSAGE_BYTES,
     MAX_TRANSACTION_BYTES, Membership, MembershipPayload, PayloadAssembly, PayloadChecksumError,
     ProposalListener, ProposalResponder, ProposalSequence, REPLICATION_WINDOW_BYTES, Rotate,
-    StoredMembership, TransactionPayload, TypeConfig, Vote,
+    SLOWEST_DISK_BYTES_PER_S, StoredMembership, TransactionPayload, TypeConfig, Vote,
 };
 pub use crate::format::{FormatMismatch, FormatRange, FormatVersion};
 pub use crate::ids::{Incarnation, MemberId, OpId, Region, RingId};

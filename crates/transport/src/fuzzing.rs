@@ -47,10 +47,7 @@ pub fn append_stream(mut bytes: &[u8], mended: bool) -> usize {
 
 fn sent_again(request: &AppendEntriesRequest<TypeConfig>) {
     for most in [2 * wire::ENTRY_OVERHEAD, wire::PART_BYTES] {
-        let asked = Asked {
-            request: request.clone(),
-            wants_report: false,
-        };
+        let asked = Asked::new(request.clone(), false);
         let mut splitter = wire::Splitter::new(asked.into(), most);
         let mut assembly = wire::Assembly::default();
         let mut arrived = Vec::new();

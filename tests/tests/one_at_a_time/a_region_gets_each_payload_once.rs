@@ -19,6 +19,8 @@ use testkit::wait::eventually;
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
+/// How long a loaded machine may take for a large transaction.
+const LONG: Duration = Duration::from_secs(300);
 /// The members of the other region.
 const FAR: [usize; 3] = [3, 4, 5];
 /// The bound that the project sets itself.
@@ -30,13 +32,13 @@ struct Regions {
 }
 
 impl Regions {
-    fn launch() -> Self {
+    fn launch(distance: Option<(Duration, Duration)>) -> Self {
         let server = ChildServer::prepare(&MysqlTree::require(), 1, None).unwrap();
         let witness = |name: &str| MemberOptions::new(name, &name[..1], Beside::Nothing);
         let mut members = vec![MemberOptions::new("a-db", "a", server.into())];
         members.extend(["a-w1", "a-w2", "b-w1", "b-w2", "b-w3"].map(witness));
         let options = ClusterOptions {
-            distance: Some((Duration::from_micros(100), Duration::from_millis(20))),
+            distance,
             ..ClusterOptions::of(members)
         };
         let mut ring = Cluster::prepare(&witness_binary(Profile::Dev).unwrap(), options).unwrap();
@@ -136,6 +138,22 @@ impl Regions {
         (number("direct_bytes_total"), number("spared_bytes_total"))
     }
 
+    /// Bytes of entries, as they travelled, that the leader sent to the members of the other region, and how often it has left a
+    /// proxy, by reason.
+    fn crossed(&self) -> (u64, Vec<(String, u64)>) {
+        let routes = &self.status(0).unwrap()["replication_routes"];
+        let far = FAR.map(|at| self.ring.id(at));
+        let to_far = |link: &&Value| far.iter().any(|id| link["member"].as_u64() == Some(*id));
+        let links = routes["links"].as_array().unwrap().iter().filter(to_far);
+        let crossed = links.map(|link| link["entries_bytes_total"].as_u64().unwrap());
+        let fallbacks = routes["fallbacks"].as_array().unwrap().iter();
+        let left = fallbacks.map(|left| {
+            let reason = left["reason"].as_str().unwrap().to_owned();
+            (reason, left["times_total"].as_u64().unwrap())
+        });
+        (crossed.sum(), left.collect())
+    }
+
     /// Everybody has what the leader has, byte by byte.
     fn agrees(&self) {
         self.wait_until("all logs end alike", || {
@@ -154,7 +172,8 @@ impl Regions {
 #[test]
 fn and_nobody_is_silent_for_a_second_when_its_proxy_dies_or_stands_still() {
     let _turn = SCENES.take();
-    let mut regions = Regions::launch();
+    let distance = (Duration::from_micros(100), Duration::from_millis(20));
+    let mut regions = Regions::launch(Some(distance));
     let proxy = regions.proxy();
     let others: Vec<usize> = FAR.into_iter().filter(|at| *at != proxy).collect();
 
@@ -203,6 +222,57 @@ fn and_nobody_is_silent_for_a_second_when_its_proxy_dies_or_stands_still() {
     load.finish(SOON).unwrap();
     regions.proxy();
     regions.agrees();
+}
+
+/// On loopback, where what takes its time is the work of the members (`LARGE_MIB` in the environment measures other sizes).
+#[test]
+fn also_a_transaction_that_takes_longer_than_a_proxy_waits_for_small_ones() {
+    let _turn = SCENES.take();
+    let mib = std::env::var("LARGE_MIB").map_or(400, |mib| mib.parse().expect("a number"));
+    let regions = Regions::launch(None);
+    let client = regions.ring.client(0);
+    // Hexadecimal noise, as dear to compress as the rows of a table are, and half as long then.
+    client
+        .sql(
+            "SET SESSION group_concat_max_len = 1 << 23, cte_max_recursion_depth = 10000; CREATE TABLE d.large (id INT PRIMARY KEY, b LONGBLOB); \
+             CREATE TABLE d.noise (b LONGBLOB); INSERT INTO d.noise WITH RECURSIVE n (n) AS \
+             (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 1280) SELECT GROUP_CONCAT(HEX(RANDOM_BYTES(1024)) SEPARATOR '') FROM n",
+        )
+        .unwrap();
+    regions.proxy();
+    regions.agrees();
+    let (before, _) = regions.crossed();
+    let rows = mib * 2 / 5;
+    let begun = Instant::now();
+    client
+        .sql_within(
+            &format!(
+                "SET SESSION cte_max_recursion_depth = 10000; INSERT INTO d.large WITH RECURSIVE n (n) AS \
+                 (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {rows}) \
+                 SELECT n, CONCAT(REVERSE(SUBSTR(noise.b, 1 + n * 997)), SUBSTR(noise.b, 1, n * 997)) FROM n, d.noise"
+            ),
+            LONG,
+        )
+        .unwrap();
+    let committed = begun.elapsed();
+    let end = regions.log_end(0);
+    let arrived = eventually("all of the region have it", LONG, || {
+        FAR.iter().all(|at| regions.log_end(*at) >= end)
+    });
+    arrived.with_context(|| regions.ring.last_words()).unwrap();
+    let there = begun.elapsed();
+    let (crossed, left) = regions.crossed();
+    let crossed = (crossed - before) >> 20;
+    println!(
+        "{mib} MiB: committed after {committed:?}, in the other region after {there:?}; {crossed} MiB crossed; proxies left so far: \
+         {left:?}"
+    );
+    // Once it is about half, packed as it is.
+    assert!(
+        crossed < mib * 3 / 4,
+        "{crossed} MiB crossed\n{}",
+        regions.ring.last_words()
+    );
 }
 
 fn shown_status(regions: &Regions) -> String {

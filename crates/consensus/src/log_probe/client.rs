@@ -307,14 +307,8 @@ where
         let exchange = search
             .shared
             .change(|known| known.begin(&vote, Instant::now()));
-        let first = Asked {
-            request,
-            wants_report: true,
-        };
-        let rest = requests.map(|request| Asked {
-            request,
-            wants_report: false,
-        });
+        let first = Asked::new(request, true);
+        let rest = requests.map(|request| Asked::new(request, false));
         let requests = stream::iter([first]).chain(rest);
         match inner.stream_reported(requests, option).await {
             Ok(answers) => Ok(Self::OnTheWire {

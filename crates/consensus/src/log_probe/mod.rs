@@ -18,6 +18,9 @@ mod knowledge;
 mod shared;
 mod tail_push;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
@@ -42,6 +45,58 @@ pub struct Asked {
     pub request: AppendEntriesRequest<TypeConfig>,
     /// Set on few requests: the first of a stream.
     pub wants_report: bool,
+    /// How much of it has left, for whoever wants to see that.
+    pub departure: Departure,
+}
+
+impl Asked {
+    /// One that nobody watches on its way.
+    pub fn new(request: AppendEntriesRequest<TypeConfig>, wants_report: bool) -> Self {
+        Self {
+            request,
+            wants_report,
+            departure: Departure::default(),
+        }
+    }
+}
+
+/// How far a request that travels in pieces is on its way out. Whoever made the request may look; the network that sends it counts,
+/// or does not, and then nothing of it seems to have left. The default is one that nobody looks at.
+#[derive(Debug, Clone, Default)]
+pub struct Departure(Option<Arc<Departed>>);
+
+#[derive(Debug, Default)]
+struct Departed {
+    pieces: AtomicU64,
+    all: AtomicBool,
+}
+
+impl Departure {
+    /// One that is looked at.
+    pub fn watched() -> Self {
+        Self(Some(Arc::default()))
+    }
+
+    /// A piece of the request was handed to the connection; the `last` one, or not.
+    pub fn piece_left(&self, last: bool) {
+        // Nothing else is read because of it.
+        if let Some(departed) = &self.0 {
+            departed.pieces.fetch_add(1, Ordering::Relaxed);
+            departed.all.fetch_or(last, Ordering::Relaxed);
+        }
+    }
+
+    /// How many pieces have left.
+    pub fn pieces(&self) -> u64 {
+        let departed = self.0.as_ref();
+        departed.map_or(0, |departed| departed.pieces.load(Ordering::Relaxed))
+    }
+
+    /// Whether the last piece has left.
+    pub fn is_over(&self) -> bool {
+        let departed = self.0.as_ref();
+        departed.is_some_and(|departed| departed.all.load(Ordering::Relaxed))
+    }
 }
 
 /// An answer, and the report if one was asked for and given.
@@ -84,10 +139,7 @@ pub trait ReportingNetwork:
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + Unpin + 'static,
     {
-        let requests = requests.map(|request| Asked {
-            request,
-            wants_report: false,
-        });
+        let requests = requests.map(|request| Asked::new(request, false));
         async move {
             let answers = self.stream_reported(requests, option).await?;
             Ok(answers.map_ok(|answered| answered.result).boxed())

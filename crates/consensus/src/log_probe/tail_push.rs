@@ -107,10 +107,7 @@ impl TailPush {
 
     fn requests(self, on_their_way: OnTheirWay) -> impl Stream<Item = Asked> + Send + 'static {
         let until = Instant::now() + self.lasts * 2;
-        let question = Asked {
-            request: self.request(None, Vec::new(), None),
-            wants_report: true,
-        };
+        let question = Asked::new(self.request(None, Vec::new(), None), true);
         let entries = stream::unfold((self, None), move |(mut push, sent)| {
             let on_their_way = on_their_way.clone();
             async move {
@@ -130,11 +127,7 @@ impl TailPush {
                     exchange
                 });
                 on_their_way.sent(upto, exchange);
-                let asked = Asked {
-                    request,
-                    wants_report: false,
-                };
-                Some((asked, (push, Some(upto))))
+                Some((Asked::new(request, false), (push, Some(upto))))
             }
         });
         stream::iter([question]).chain(entries)

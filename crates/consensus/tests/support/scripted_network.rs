@@ -61,11 +61,7 @@ impl Carrier for Script {
     async fn call(&self, _: Link, call: Call, _: Duration) -> Option<Reply> {
         match call {
             Call::Heartbeat(request) => {
-                let wants_report = false;
-                let asked = Asked {
-                    request,
-                    wants_report,
-                };
+                let asked = Asked::new(request, false);
                 let answered = self.exchange(Lane::Heartbeats, asked).await;
                 Some(Reply::Heartbeat(answered.ok()?.result))
             }

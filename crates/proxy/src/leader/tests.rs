@@ -1,14 +1,15 @@
 use std::time::Duration;
 
-use consensus::log_probe::{Answered, Asked};
+use consensus::log_probe::{Answered, Asked, Departure};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt, future, stream};
 use openraft::raft::AppendEntriesRequest;
-use raft_types::{MemberId, MemberRecord, Vote};
+use raft_types::{MemberId, MemberRecord, REPLICATION_WINDOW_BYTES, Vote};
 
 use crate::leader::Session;
 use crate::policy::ProxyOptions;
+use crate::proxy_op::samples::{at, sized};
 use crate::proxy_op::{LineBroken, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest};
 use crate::route_table::RouteTable;
 
@@ -41,15 +42,15 @@ async fn a_session_is_over_when_all_is_answered_although_its_proxy_does_not_say_
     let (record, heard_within) = (MemberRecord::default(), Duration::from_secs(1));
     let route_table = RouteTable::new(own, &record, ProxyOptions::default(), heard_within);
     route_table.begin(proxy, &record);
-    let asked = Asked {
-        request: AppendEntriesRequest {
+    let asked = Asked::new(
+        AppendEntriesRequest {
             vote: Vote::new_committed(3, own),
             prev_log_id: None,
             entries: Vec::new(),
             leader_commit: None,
         },
-        wants_report: false,
-    };
+        false,
+    );
     let requests = stream::iter([asked.clone(), asked]).boxed();
     let session = Session::open(&NeverOver, route_table, &[proxy], target, requests);
     let answers = session.into_answers().collect::<Vec<_>>();
@@ -57,4 +58,55 @@ async fn a_session_is_over_when_all_is_answered_although_its_proxy_does_not_say_
     let answers = answers.expect("it is over");
     assert_eq!(answers.len(), 2);
     assert!(answers.iter().all(Result::is_ok));
+}
+
+/// A proxy that does not have what it is asked for.
+#[derive(Clone)]
+struct Lacking;
+
+impl ProxyCalls for Lacking {
+    fn open(
+        &self,
+        _: MemberId,
+        _: &MemberRecord,
+        _: Vec<MemberId>,
+        requests: BoxStream<'static, ProxyRequest>,
+    ) -> BoxFuture<'static, Result<ProxyAnswers, LineBroken>> {
+        let answers = requests.map(|request| {
+            Ok(ProxyAnswer::Missing {
+                op_id: request.last().unwrap().into(),
+                purged: false,
+            })
+        });
+        future::ready(Ok(answers.boxed())).boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_puts_a_large_entry_together_is_asked_again_when_it_has_it() {
+    const INDEX: u64 = 5;
+    let [own, proxy, target] = [1, 2, 3].map(MemberId);
+    let (record, heard_within) = (MemberRecord::default(), Duration::from_secs(1));
+    let route_table = RouteTable::new(own, &record, ProxyOptions::default(), heard_within);
+    route_table.begin(proxy, &record);
+    route_table.begin(target, &record);
+    let request = AppendEntriesRequest {
+        vote: Vote::new_committed(3, own),
+        prev_log_id: Some(at(INDEX - 1)),
+        entries: vec![sized(INDEX, REPLICATION_WINDOW_BYTES)],
+        leader_commit: None,
+    };
+    let departure = Departure::watched();
+    departure.piece_left(true);
+    route_table.departs(proxy, INDEX, &departure);
+    for held_against in [0, 1] {
+        let requests = stream::iter([Asked::new(request.clone(), false)]).boxed();
+        let table = route_table.clone();
+        let session = Session::open(&Lacking, table, &[proxy], target, requests);
+        let answers = session.into_answers().collect::<Vec<_>>().await;
+        assert!(matches!(answers.as_slice(), [Err(_)]), "{answers:?}");
+        let fallbacks = route_table.traffic().counted().fallbacks;
+        assert_eq!(fallbacks.values().sum::<u64>(), held_against);
+        assert_eq!(route_table.waits_for(target), Some(INDEX));
+    }
 }

@@ -1,4 +1,4 @@
-use raft_types::MemberKind;
+use raft_types::{MemberKind, OpId};
 
 use super::*;
 use crate::routes::Because;
@@ -117,4 +117,22 @@ fn people_are_told_the_ways_and_why_there_is_none() {
         because: None,
     };
     assert_eq!(route_table.routes(), [direct, through]);
+}
+
+#[test]
+fn an_entry_is_on_its_way_to_a_member_until_that_acknowledges_it() {
+    let route_table = route_table(Instant::now());
+    let way = |index| route_table.way_to(DATABASE, index);
+    let departure = Departure::watched();
+    assert_eq!(way(7), Way::Leaves(0));
+    route_table.departs(DATABASE, 7, &departure);
+    assert_eq!(way(7), Way::Leaves(0), "it is packed");
+    departure.piece_left(false);
+    assert_eq!(way(7), Way::Leaves(1));
+    departure.piece_left(true);
+    assert_eq!((way(6), way(7)), (Way::HasLeft, Way::HasLeft));
+    assert_eq!(way(8), Way::Leaves(2), "that one leaves next");
+    assert_eq!(route_table.way_to(WITNESS, 7), Way::Leaves(0));
+    route_table.holds(DATABASE, Some(OpId::new(1, 7).into()), Instant::now());
+    assert_eq!(way(7), Way::There);
 }

@@ -5,13 +5,20 @@ use std::time::Duration;
 use futures::{FutureExt, StreamExt, stream};
 use openraft::raft::StreamAppendError;
 use proxy::{ProxyAnswer, ProxyOptions, ProxyRequest};
-use raft_types::{MemberId, OpId, Vote};
+use raft_types::{Entry, MemberId, OpId, REPLICATION_WINDOW_BYTES, Vote};
 use tokio::time::Instant;
 
 use crate::support::direct::Received;
-use crate::support::log::entry;
+use crate::support::log::{entry, sized_entry};
 use crate::support::ring::{LEADER, Ring, TERM};
 use crate::support::sending::request;
+
+const LARGE: usize = REPLICATION_WINDOW_BYTES;
+
+/// Larger than what is packed at once.
+fn large_entry(index: u64) -> Entry {
+    sized_entry(TERM, index, vec![0; LARGE].into())
+}
 
 fn indexes(received: &[Received]) -> Vec<Vec<u64>> {
     received.iter().map(Received::indexes).collect()
@@ -32,7 +39,7 @@ fn in_words(answer: &ProxyAnswer) -> String {
             Err(StreamAppendError::Conflict(at)) => format!("conflict at {}", OpId::from(*at)),
             Err(StreamAppendError::HigherVote(vote)) => format!("vote {vote}"),
         },
-        ProxyAnswer::SentOn(upto) => format!("sent on up to {upto}"),
+        ProxyAnswer::SentOn { upto, .. } => format!("sent on up to {upto}"),
         ProxyAnswer::Missing { op_id, purged } => format!("missing {op_id}, purged: {purged}"),
         ProxyAnswer::CannotCall { member, .. } => format!("cannot call {member}"),
         ProxyAnswer::Refused(why) => format!("refused: {why}"),
@@ -156,6 +163,51 @@ async fn an_entry_that_comes_in_in_parts_is_waited_for_while_they_come() {
     assert!(over.to_string().contains("entry 7.5"), "{over}");
     assert!(begun.elapsed() < ring.options.silence() * 2);
     assert_eq!(ring.fallbacks(), [(2, "lacks_entries", 1)]);
+}
+
+/// As it is while its leader packs it for the other region.
+#[tokio::test(start_paused = true)]
+async fn a_large_entry_that_does_not_come_yet_is_not_asked_for() {
+    let mut ring = Ring::with_proxy(1, 3).await;
+    let mut stream = ring.stream(3).await;
+    stream.send(0..3);
+    assert_eq!(stream.matching().await, Some(2));
+    ring.log(1).push_entries([large_entry(3)]);
+    ring.lines.requests(MemberId(2));
+    stream.send(3..4);
+    tokio::time::sleep(ring.options.wait * 5).await;
+    assert!(ring.lines.requests(MemberId(2)).is_empty());
+    ring.log(2).push_entries([large_entry(3)]);
+    ring.bring_up(2).await;
+    assert_eq!(stream.matching().await, Some(3));
+    assert!(ring.fallbacks().is_empty());
+    let received = ring.members.received(MemberId(3));
+    assert_eq!(received.last().unwrap().from, MemberId(2));
+
+    // The first of a stream is held back as well.
+    ring.log(1).push_entries([large_entry(4)]);
+    drop(stream);
+    let mut stream = ring.stream(3).await;
+    stream.send(4..5);
+    tokio::time::sleep(ring.options.wait * 5).await;
+    ring.bring_up(2).await;
+    assert_eq!(stream.matching().await, Some(4));
+    assert!(ring.fallbacks().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_entry_that_its_proxy_never_gets_is_sent_by_the_leader() {
+    let mut ring = Ring::with_proxy(1, 3).await;
+    ring.log(1).push_entries([large_entry(3)]);
+    let mut stream = ring.stream(3).await;
+    let begun = Instant::now();
+    stream.send(3..4);
+    // So that the member hears of its leader; it lacks what is before the entry.
+    stream.answer().await.unwrap().unwrap();
+    let took = begun.elapsed();
+    let allowed = ring.options.wait * 6 + Duration::from_secs(LARGE as u64 / (16 << 20));
+    assert!(took >= allowed, "{took:?}");
+    assert!(took < allowed + ring.options.silence(), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]

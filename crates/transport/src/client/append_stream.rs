@@ -14,7 +14,7 @@ use futures::task::AtomicWaker;
 use futures::{FutureExt, Stream, StreamExt};
 use openraft::errors::{NetworkError, RPCError, Timeout, Unreachable};
 use openraft::network::RPCTypes;
-use raft_types::{AppEntry, EntryPayload, TypeConfig};
+use raft_types::{AppEntry, EntryPayload, SLOWEST_DISK_BYTES_PER_S, TypeConfig};
 use tokio::time::{Sleep, sleep};
 use tonic::{Code, Status, Streaming};
 
@@ -26,9 +26,6 @@ use crate::wire::{PackedRequest, Splitter, answered_from};
 
 // How much of a stream is under way: the sender waits when it is full, the answers make room. The engine itself pipelines
 // without a bound.
-
-/// Bytes a second that the disk of a member writes at least, of entries whose stream is not given up meanwhile.
-const SLOWEST_DISK: usize = 2 << 20;
 
 /// One append stream's window, shared by its two ends.
 #[derive(Debug)]
@@ -124,7 +121,7 @@ impl Window {
     /// what is under way: it is answered when it is durable.
     pub(crate) fn is_stalled(&self, deadline: Duration) -> bool {
         let state = self.lock();
-        let written = Duration::from_secs((state.bytes / SLOWEST_DISK) as u64);
+        let written = Duration::from_secs((state.bytes / SLOWEST_DISK_BYTES_PER_S) as u64);
         !state.unanswered.is_empty() && state.moved.elapsed() >= deadline + written
     }
 

@@ -6,7 +6,7 @@ use std::iter::Peekable;
 use std::{iter, vec};
 
 use bytes::Bytes;
-use consensus::log_probe::Asked;
+use consensus::log_probe::{Asked, Departure};
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{
     AssemblyError, Entry, LogId, MAX_MESSAGE_BYTES, MAX_TRANSACTION_BYTES, OpId, PayloadAssembly,
@@ -65,6 +65,7 @@ pub(crate) struct Splitter {
     nothing_sent: bool,
     /// The first answer shall bring a report.
     wants_report: bool,
+    departure: Departure,
     /// What is left of an entry that travels in pieces, and its whole size.
     rest: Option<(Bytes, usize)>,
     /// How much of a message its entries may take.
@@ -79,11 +80,13 @@ impl Splitter {
         let Asked {
             request,
             wants_report,
+            departure,
         } = asked;
         let packed = packed.into_iter().chain(iter::repeat(None));
         let entries: Vec<Outgoing> = request.entries.into_iter().zip(packed).collect();
         Self {
             wants_report,
+            departure,
             vote: request.vote,
             leader_commit: request.leader_commit,
             previous: request.prev_log_id,
@@ -101,6 +104,15 @@ impl Splitter {
 
     /// The next message of the request; `None` when all of it was given out.
     pub(crate) fn next_part(&mut self) -> Result<Option<Part>, WireError> {
+        let part = self.cut()?;
+        if part.is_some() {
+            let last = self.rest.is_none() && self.entries.peek().is_none();
+            self.departure.piece_left(last);
+        }
+        Ok(part)
+    }
+
+    fn cut(&mut self) -> Result<Option<Part>, WireError> {
         if let Some((rest, whole)) = self.rest.take() {
             return Ok(Some(self.continue_entry(rest, whole)));
         }

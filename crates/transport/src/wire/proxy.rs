@@ -198,6 +198,7 @@ impl AnswerWriter {
 
     pub(crate) fn write(&mut self, answer: ProxyAnswer) -> ProxyAnswerPart {
         use schema::proxy_answer_part::Answer;
+        let mut moving = false;
         let answer = match answer {
             ProxyAnswer::Answered(answered) => {
                 let matching = answered.result.as_ref().ok().copied().flatten();
@@ -217,7 +218,10 @@ impl AnswerWriter {
                     }
                 }
             }
-            ProxyAnswer::SentOn(upto) => Answer::SentOn(upto),
+            ProxyAnswer::SentOn { upto, moves } => {
+                moving = moves;
+                Answer::SentOn(upto)
+            }
             ProxyAnswer::Missing { op_id, purged } => Answer::Missing(schema::ProxyMissing {
                 entry: Some(log_id_to(op_id.into())),
                 purged,
@@ -233,6 +237,7 @@ impl AnswerWriter {
         ProxyAnswerPart {
             session: self.session,
             answer: Some(answer),
+            moves: moving,
         }
     }
 
@@ -241,6 +246,7 @@ impl AnswerWriter {
         ProxyAnswerPart {
             session: self.session,
             answer: Some(schema::proxy_answer_part::Answer::Ended(true)),
+            moves: false,
         }
     }
 }
@@ -276,7 +282,10 @@ impl AnswerReader {
                 }
                 ProxyAnswer::Answered(answered)
             }
-            Answer::SentOn(upto) => ProxyAnswer::SentOn(upto),
+            Answer::SentOn(upto) => ProxyAnswer::SentOn {
+                upto,
+                moves: part.moves,
+            },
             Answer::Missing(missing) => ProxyAnswer::Missing {
                 op_id: log_id_from(missing.entry.ok_or(WireError::Missing("entry"))?).into(),
                 purged: missing.purged,

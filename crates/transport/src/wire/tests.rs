@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use consensus::log_probe::Asked;
+use consensus::log_probe::{Asked, Departure};
 use openraft::raft::AppendEntriesRequest;
 use proptest::prelude::*;
 use prost::Message;
@@ -79,10 +79,7 @@ fn request(previous: Option<u64>, payloads: Vec<EntryPayload>) -> Request {
 
 /// All messages of a request, and the sizes of the requests on the wire.
 fn parts(request: Request) -> (Vec<AppendPart>, Vec<usize>) {
-    cut(PackedRequest::from(Asked {
-        request,
-        wants_report: true,
-    }))
+    cut(PackedRequest::from(Asked::new(request, true)))
 }
 
 fn cut(request: PackedRequest) -> (Vec<AppendPart>, Vec<usize>) {
@@ -166,13 +163,7 @@ fn only_a_transaction_travels_in_pieces() {
         transaction(2 * FAR),
     ];
     let whole = request(Some(4), payloads.into());
-    let (messages, _) = cut_to(
-        PackedRequest::from(Asked {
-            request: whole.clone(),
-            wants_report: true,
-        }),
-        FAR,
-    );
+    let (messages, _) = cut_to(PackedRequest::from(Asked::new(whole.clone(), true)), FAR);
     let requests = assembled(messages).unwrap();
     let arrived: Vec<_> = requests.into_iter().flat_map(|one| one.entries).collect();
     assert_eq!(arrived, whole.entries);
@@ -386,10 +377,7 @@ fn packed_payloads_arrive_as_they_are_in_the_log() {
             .as_ref()
             .is_some_and(|packed| packed.len() > 2 * MAX_MESSAGE_BYTES)
     );
-    let asked = Asked {
-        request: whole.clone(),
-        wants_report: true,
-    };
+    let asked = Asked::new(whole.clone(), true);
     let (messages, _) = cut(PackedRequest { asked, packed });
     assert!(messages.len() > 3, "{} messages", messages.len());
     let entries: Vec<_> = assembled(messages.clone())
@@ -406,4 +394,25 @@ fn packed_payloads_arrive_as_they_are_in_the_log() {
         refused.to_string().contains("damaged on its way"),
         "{refused}"
     );
+}
+
+#[test]
+fn a_request_says_how_much_of_it_has_left() {
+    let payloads = vec![transaction(10), transaction(3 * PART_BYTES)];
+    let mut asked = Asked::new(request(Some(4), payloads), true);
+    asked.departure = Departure::watched();
+    let departure = asked.departure.clone();
+    let mut splitter = Splitter::new(asked.into(), PART_BYTES);
+    let mut pieces = 0;
+    loop {
+        assert_eq!(departure.pieces(), pieces);
+        let ended = departure.is_over();
+        let next = splitter.next_part().unwrap();
+        assert_eq!(next.is_none(), ended, "after {pieces} pieces");
+        if ended {
+            break;
+        }
+        pieces += 1;
+    }
+    assert_eq!(pieces, 5);
 }

@@ -48,7 +48,10 @@ impl ProxyService for Echo {
         let held = self.sessions.clone();
         let to = onward.first().map_or(0, |member| member.0);
         requests
-            .map(move |request| ProxyAnswer::SentOn(to * 1000 + request.first_index()))
+            .map(move |request| ProxyAnswer::SentOn {
+                upto: to * 1000 + request.first_index(),
+                moves: false,
+            })
             .chain(stream::pending())
             .inspect(move |_| {
                 let _held = &held;
@@ -89,7 +92,7 @@ async fn expect(session: &mut ProxyAnswers, onward: u64) {
     for next in [2, 3] {
         let said = within("an answer", session.next()).await;
         match said {
-            Some(Ok(ProxyAnswer::SentOn(upto))) => assert_eq!(upto, onward * 1000 + next),
+            Some(Ok(ProxyAnswer::SentOn { upto, .. })) => assert_eq!(upto, onward * 1000 + next),
             other => panic!("session {onward}: {other:?}"),
         }
     }
@@ -166,7 +169,7 @@ async fn a_line_that_breaks_ends_its_sessions_and_the_next_one_has_another() {
     within("another line", async {
         loop {
             let mut session = open(&ring, 6, true).await;
-            if let Some(Ok(ProxyAnswer::SentOn(upto))) = session.next().await {
+            if let Some(Ok(ProxyAnswer::SentOn { upto, .. })) = session.next().await {
                 assert_eq!(upto, 6002);
                 return;
             }

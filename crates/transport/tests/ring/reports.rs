@@ -29,10 +29,7 @@ async fn a_report_comes_with_the_answer_that_asks_for_it() {
         entries: Vec::new(),
     };
     let wanted = [true, false, true];
-    let asked = wanted.map(|wants_report| Asked {
-        request: request.clone(),
-        wants_report,
-    });
+    let asked = wanted.map(|wants_report| Asked::new(request.clone(), wants_report));
     let option = RPCOption::new(Duration::from_secs(5));
     let answers = client.stream_reported(stream::iter(asked), option).await;
     let answers: Vec<_> = answers.unwrap().collect().await;

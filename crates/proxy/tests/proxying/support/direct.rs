@@ -101,10 +101,7 @@ impl Carrier for Members {
         let Call::Heartbeat(request) = call else {
             unreachable!("nobody votes here, and nobody begins anew");
         };
-        let asked = Asked {
-            request,
-            wants_report: false,
-        };
+        let asked = Asked::new(request, false);
         Some(match self.clone().deliver(link, asked).await {
             Ok(answered) => Reply::Heartbeat(answered.result),
             Err(error) => Reply::Unreachable(error.to_string()),

@@ -27,15 +27,15 @@ pub(crate) fn request(log: &Log, range: Range<u64>) -> Asked {
         .start
         .checked_sub(1)
         .and_then(|index| log.id_at(index));
-    Asked {
-        request: AppendEntriesRequest {
+    Asked::new(
+        AppendEntriesRequest {
             vote: vote(),
             prev_log_id: previous,
             entries: log.range(range),
             leader_commit: previous,
         },
-        wants_report: false,
-    }
+        false,
+    )
 }
 
 /// One stream after the other, whose requests are the test's.

@@ -130,7 +130,14 @@ fn answers_arrive_as_they_were_given() {
             report: Some(LogReport::default()),
         }),
         ok(Some(id(TERM, 403))),
-        ProxyAnswer::SentOn(500),
+        ProxyAnswer::SentOn {
+            upto: 500,
+            moves: false,
+        },
+        ProxyAnswer::SentOn {
+            upto: 501,
+            moves: true,
+        },
         ProxyAnswer::Missing {
             op_id: OpId::new(TERM, 501),
             purged: true,
