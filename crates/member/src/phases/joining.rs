@@ -11,7 +11,9 @@ use binlog_store::{
     BinlogStore, CutBackError, DiskFileSystem, LogHandle, ProgressCallback, SledMeta,
     StoreObserver, StoreOptions,
 };
-use consensus::{IdentityBook, LogOrigin, MemberCalls, Recollection, Rejoin, Returning, RingState};
+use consensus::{
+    IdentityBook, IdentityError, LogOrigin, MemberCalls, Recollection, Rejoin, Returning, RingState,
+};
 use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
 use spilling_bytes::SpillFolder;
 use tokio::sync::mpsc;
@@ -161,14 +163,18 @@ impl Joining<'_> {
     }
 
     async fn open_log(&self, ring: RingId) -> Result<BinlogStore, MemberError> {
-        open_log(
+        let book = &self.base.book;
+        let log = open_log(
             self.base.settings.clone(),
             ring,
-            &self.base.book.origin(),
+            book,
             self.base.with.flushes.clone(),
             self.base.spill.clone(),
         )
-        .await
+        .await?;
+        // Behind the log: stopped in between, the directory has a log that it may have lost, and not the other way around.
+        book.note_log_begun().map_err(IdentityError::File)?;
+        Ok(log)
     }
 }
 
@@ -245,12 +251,13 @@ fn recollection(log: &LogHandle) -> Recollection {
 pub(crate) async fn open_log(
     config: Arc<Settings>,
     ring: RingId,
-    origin: &LogOrigin,
+    book: &IdentityBook,
     flushes: Option<Arc<dyn StoreObserver>>,
     spill: SpillFolder,
 ) -> Result<BinlogStore, MemberError> {
-    let origin = origin_gtids(&config, origin)?;
-    let opening = move || open(&config, ring, origin, flushes, spill);
+    let origin = origin_gtids(&config, &book.origin())?;
+    let begun = book.log_begun();
+    let opening = move || open(&config, ring, origin, begun, flushes, spill);
     let opened = tokio::task::spawn_blocking(opening).await;
     opened.unwrap_or_else(|error| {
         Err(MemberError::Ended {
@@ -275,6 +282,7 @@ fn open(
     config: &Settings,
     ring: RingId,
     origin: GtidSet,
+    begun: bool,
     flushes: Option<Arc<dyn StoreObserver>>,
     spill: SpillFolder,
 ) -> Result<BinlogStore, MemberError> {
@@ -286,6 +294,7 @@ fn open(
     let files = Arc::new(DiskFileSystem);
     let options = StoreOptions {
         origin,
+        begun,
         spill,
         ..options(config, ring, flushes)
     };

@@ -190,6 +190,11 @@ async fn end(
 /// in its place fits to the files before and behind it. The newest file is not: it may hold what only this member said it has.
 fn damage_advice(error: &binlog_store::OpenError) -> &'static str {
     let newer = match error {
+        binlog_store::OpenError::AllMissing { .. }
+        | binlog_store::OpenError::LogMissing { .. }
+        | binlog_store::OpenError::MetaMissing { .. } => {
+            return "look first whether its volume is mounted, and see the runbook lost-member";
+        }
         binlog_store::OpenError::Corrupt { path, corruption } => {
             let next = path.with_file_name(corruption.file.next().name());
             next.exists()
