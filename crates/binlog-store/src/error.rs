@@ -108,8 +108,8 @@ impl From<StoreError> for io::Error {
 pub enum CutBackError {
     /// The log does not have the entry that is to be its last.
     #[error(
-        "the log cannot be cut back to {}: it {}. Nothing was changed; move the data directory away and let the member \
-         join again as a new one",
+        "the log cannot be cut back to {}: it {}. Nothing was changed; replace the member: remove it from the ring, and add it \
+         again under a new number with an empty data directory",
         .to.map_or_else(|| "before its first entry".to_owned(), |to| to.to_string()),
         .found.map_or_else(|| "does not reach that far".to_owned(), |found| format!("has only {found} there"))
     )]
@@ -125,8 +125,8 @@ pub enum CutBackError {
 }
 
 /// What an operator does when a member's own state cannot be trusted any more.
-const REPLACE: &str = "Restore the data directory from a copy made while the member was stopped, if it has not run since, or move it away \
-                       and let the member join again as a new one";
+const REPLACE: &str = "Restore the whole data directory from a copy made while the member was stopped, if it has not run since, or replace \
+                       the member: remove it from the ring, and add it again under a new number with an empty data directory";
 
 /// Why a log cannot be opened. Nothing was changed on the disk.
 #[derive(Debug, thiserror::Error)]
@@ -163,6 +163,16 @@ pub enum OpenError {
     #[error("{} has no log files, although this member has acknowledged entries. {REPLACE}", dir.display())]
     LogMissing {
         /// The directory that should hold the log files.
+        dir: PathBuf,
+    },
+    /// All files of the log and the hard state are gone.
+    #[error(
+        "{} has neither a log (`log/`) nor a hard state (`meta/`) any more, although this member has had both: it does not know how it \
+         has voted and what it has acknowledged, so that transactions could be lost if it took part. {REPLACE}",
+        dir.display()
+    )]
+    AllMissing {
+        /// The data directory.
         dir: PathBuf,
     },
     /// The hard state is gone.

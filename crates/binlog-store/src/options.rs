@@ -82,6 +82,9 @@ pub struct StoreOptions {
     /// What the log begins behind: GTIDs that it takes as given. The same on every member of the ring; looked at only when
     /// the first file is made.
     pub origin: GtidSet,
+    /// Whether the data directory has had a log before: none is made then, because the member's votes and what it acknowledged would
+    /// be forgotten.
+    pub begun: bool,
     /// When an entry counts as durable: once it is fsynced, or once the operating system has it.
     pub durability: Durability,
     /// What names the machine's life from its start to its end ([`crate::boot_id`]): with [`Durability::Os`], a log that was
@@ -135,6 +138,7 @@ impl StoreOptions {
             data_dir: data_dir.into(),
             ring,
             origin: GtidSet::new(),
+            begun: false,
             durability: Durability::Fsync,
             boot_id: None,
             writer: WriterMode::Thread,
@@ -187,6 +191,7 @@ impl fmt::Debug for StoreOptions {
             .field("data_dir", &self.data_dir)
             .field("ring", &self.ring)
             .field("origin", &self.origin.to_string())
+            .field("begun", &self.begun)
             .field("durability", &self.durability)
             .field("boot_id", &self.boot_id)
             .field("writer", &self.writer)

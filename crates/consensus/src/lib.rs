@@ -28,7 +28,7 @@ mod state_machine;
 mod transfer;
 
 pub use crate::bootstrap::identity::{
-    Identity, IdentityBook, IdentityError, IdentityFile, LogOrigin, RingState,
+    Identity, IdentityBook, IdentityError, IdentityFile, IdentityPages, LogOrigin, RingState,
 };
 pub use crate::bootstrap::{BootstrapPlan, BootstrapRefusal, Introduction, plan_bootstrap};
 pub use crate::calls::admission::{AdmissionRefusal, Envelope, Party, admit};

@@ -5,7 +5,7 @@ use std::io;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use consensus::{Identity, IdentityBook, LogOrigin};
+use consensus::{Identity, IdentityBook, IdentityPages, LogOrigin};
 use mysqld_controller::durable_file;
 use raft_types::{FormatMismatch, FormatRange, FormatVersion, MemberId};
 use serde::{Deserialize, Serialize};
@@ -102,6 +102,13 @@ pub(crate) struct IdentityRecord {
     /// Where the log of its ring begins.
     #[serde(default, skip_serializing_if = "LogOrigin::is_empty")]
     pub log_begins_behind: LogOrigin,
+    /// Whether the directory has had a log. Not there in files of earlier programs, and of directories that have had none.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub log_begun: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// What is read of the file before anything else of it is believed.
@@ -221,6 +228,7 @@ impl IdentityRecord {
             member_name: claim.member_name.clone(),
             identity: Identity::fresh(claim.member_id),
             log_begins_behind: LogOrigin::default(),
+            log_begun: false,
         }
     }
 
@@ -275,7 +283,7 @@ pub(crate) fn open_identity(
         record: record.clone(),
     };
     let (identity, origin) = (record.identity, record.log_begins_behind);
-    let book = IdentityBook::new(identity, origin, Box::new(file));
+    let book = IdentityBook::new(identity, origin, Box::new(file)).with_log_begun(record.log_begun);
     Ok(book.speaking(speaks, record.reached))
 }
 
@@ -291,16 +299,12 @@ struct BoundFile {
 }
 
 impl consensus::IdentityFile for BoundFile {
-    fn write(
-        &self,
-        identity: &Identity,
-        origin: &LogOrigin,
-        reached: FormatVersion,
-    ) -> io::Result<()> {
+    fn write(&self, pages: &IdentityPages) -> io::Result<()> {
         let record = IdentityRecord {
-            reached,
-            identity: *identity,
-            log_begins_behind: origin.clone(),
+            reached: pages.reached,
+            identity: pages.identity,
+            log_begins_behind: pages.origin.clone(),
+            log_begun: pages.log_begun,
             ..self.record.clone()
         };
         record.store(&self.data_dir)
@@ -455,6 +459,21 @@ mod identity_tests {
         assert_eq!(made.identity(), again.identity());
         assert_eq!(again.origin(), origin);
         assert_eq!(again.identity().ring, RingState::Belongs { ring });
+    }
+
+    #[test]
+    fn that_a_log_was_begun_outlives_the_process_and_is_unknown_in_files_from_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path();
+        let made = open_as_1(dir, &claim(1, "a", "r")).unwrap();
+        // The file is as an earlier program wrote it, and read it.
+        let before = std::fs::read_to_string(dir.join("identity")).unwrap();
+        assert!(!before.contains("log_begun"), "{before}");
+        assert!(!made.log_begun());
+        made.note_log_begun().unwrap();
+        assert!(open_as_1(dir, &claim(1, "a", "r")).unwrap().log_begun());
+        std::fs::write(dir.join("identity"), before).unwrap();
+        assert!(!open_as_1(dir, &claim(1, "a", "r")).unwrap().log_begun());
     }
 
     #[test]

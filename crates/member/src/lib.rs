@@ -27,6 +27,7 @@ mod hooks;
 mod leaving;
 mod log_keeping;
 mod mysqld;
+mod own_host;
 mod phases;
 pub mod protocol;
 mod provisioning;
@@ -44,6 +45,7 @@ pub use mysqld::{
     ConvertedMysqld, GUARD, GUARDS, GuardCommand, MysqldBeside, RELOAD, Reached, connect_options,
     guarded_server,
 };
+pub use own_host::HeardHereAlone;
 pub use phases::{Joined, Opened, Running, Surroundings};
 pub use provisioning::Donor;
 pub use reload::{Reload, Renewed};

@@ -6,8 +6,8 @@ use std::io;
 use std::sync::Arc;
 
 use binlog_format::gtid::GtidSet;
-use consensus::{Identity, IdentityBook, IdentityFile, LogOrigin, RingState};
-use raft_types::{FormatVersion, MemberId, MemberRecord, RingId};
+use consensus::{Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, RingState};
+use raft_types::{MemberId, MemberRecord, RingId};
 
 use crate::member::admin_calls::AdminCalls;
 
@@ -25,7 +25,7 @@ pub(crate) struct Directory {
 struct Kept;
 
 impl IdentityFile for Kept {
-    fn write(&self, _: &Identity, _: &LogOrigin, _: FormatVersion) -> io::Result<()> {
+    fn write(&self, _: &IdentityPages) -> io::Result<()> {
         Ok(())
     }
 }

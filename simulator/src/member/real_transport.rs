@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use consensus::{
-    Identity, IdentityBook, IdentityFile, LogOrigin, Member, Program, RingState, Timers,
+    Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Member, Program, RingState,
+    Timers,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -202,9 +203,9 @@ fn deadlines(timers: &Timers, mutation: Option<Mutation>) -> TransportConfig {
 struct DirectoryFile(Arc<Mutex<Directory>>);
 
 impl IdentityFile for DirectoryFile {
-    fn write(&self, _: &Identity, _: &LogOrigin, reached: FormatVersion) -> io::Result<()> {
+    fn write(&self, pages: &IdentityPages) -> io::Result<()> {
         let mut directory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        directory.reached = reached;
+        directory.reached = pages.reached;
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The seam below the hard state: a small ordered key-value store. Production uses sled
 //! ([`crate::SledMeta`]); tests use one that loses and tears what was not flushed.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -55,6 +55,9 @@ pub trait MetaStore: Send + Sync {
 // Behind the first error of a write sled takes nothing more until it is opened anew. So that a full disk is no such error, blocks are
 // reserved behind the file's end (`fallocate`), as many as sled could take with the next calls, and before each of them it is looked
 // whether they are there. Where the file system cannot reserve, or copies what it changes, a full disk is an error of sled's.
+//
+// As it opens, sled writes a snapshot under another name and renames it when it is whole. What a full disk, a kill or a power cut left
+// under that name, sled 0.34 takes for its newest snapshot at the next start, and refuses it as damage. So that is removed before.
 
 /// sled's page cache, in bytes; all our keys together take a few kilobytes.
 const CACHE_BYTES: u64 = 1 << 20;
@@ -65,6 +68,9 @@ const RESERVED_BYTES: u64 = 2 << 20;
 
 /// The file below its directory in which sled keeps everything.
 const SLED_FILE: &str = "db";
+
+/// What the name of a snapshot begins with, and what it ends with until it is whole.
+const SNAPSHOT: (&str, &str) = ("snap.", ".generating");
 
 /// The hard state in a sled database. sled locks its directory, so a second process that opens the
 /// same data directory is refused here.
@@ -77,8 +83,10 @@ impl SledMeta {
     /// Opens the database in `dir`, or creates it.
     ///
     /// # Errors
-    /// When another process has it open, or sled finds it damaged.
+    /// `ResourceBusy` when another process has it open, `InvalidData` when sled finds it damaged, `StorageFull` or `QuotaExceeded`
+    /// when there is no room for what a start writes: it can be opened once there is.
     pub fn open(dir: &Path) -> io::Result<Self> {
+        remove_unfinished_snapshots(dir)?;
         let db = sled::Config::new()
             .path(dir)
             .cache_capacity(CACHE_BYTES)
@@ -97,6 +105,31 @@ impl SledMeta {
         }
         Ok(Self { db, file })
     }
+}
+
+/// See above. Durable with the directory, which [`SledMeta::open`] syncs: until then a crash has them removed once more.
+fn remove_unfinished_snapshots(dir: &Path) -> io::Result<()> {
+    let file = match File::options().write(true).open(dir.join(SLED_FILE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        file => file?,
+    };
+    // sled's own lock: whoever has it may be writing one.
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => {
+            io::Error::new(io::ErrorKind::ResourceBusy, "another process has it open")
+        }
+        TryLockError::Error(error) => error,
+    })?;
+    let (begin, end) = SNAPSHOT;
+    for entry in dir.read_dir()? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(begin) && name.ends_with(end) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 impl MetaStore for SledMeta {
@@ -157,12 +190,35 @@ mod tests {
             meta.put("floor", b"gone").unwrap();
             meta.remove("floor").unwrap();
             meta.flush().unwrap();
-            assert!(SledMeta::open(&path).is_err(), "it is locked");
+            let refused = SledMeta::open(&path).err().map(|error| error.kind());
+            assert_eq!(refused, Some(io::ErrorKind::ResourceBusy));
         }
         // A process that another test starts at this moment has the lock's file until it runs its program.
         let open = || SledMeta::open(&path);
         let meta = eventually("the lock is free", Duration::from_secs(5), open).unwrap();
         assert_eq!(meta.get("vote").unwrap(), Some(b"two".to_vec()));
         assert_eq!(meta.get("floor").unwrap(), None);
+    }
+    #[test]
+    fn what_is_left_of_an_unfinished_snapshot_is_in_nobodys_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("meta");
+        let open = || SledMeta::open(&path);
+        let opened = || eventually("the lock is free", Duration::from_secs(5), open).unwrap();
+        let meta = opened();
+        meta.put("vote", b"one").unwrap();
+        meta.flush().unwrap();
+        drop(meta);
+        for left in [&b""[..], b"half of it", &[7; 10_000]] {
+            let unfinished = path.join("snap.FFFFFFFFFFFFFFFF.generating");
+            std::fs::write(&unfinished, left).unwrap();
+            let meta = opened();
+            assert_eq!(meta.get("vote").unwrap(), Some(b"one".to_vec()));
+            assert!(!unfinished.exists());
+        }
+        // One that was finished counts.
+        std::fs::write(path.join("snap.FFFFFFFFFFFFFFFF"), b"half of it").unwrap();
+        let damaged = open().err().map(|error| error.kind());
+        assert_eq!(damaged, Some(io::ErrorKind::InvalidData));
     }
 }

@@ -103,6 +103,10 @@ fn recover(
         cases.push(case.name);
         match (case.verdict, &survey.saved.floor) {
             (Verdict::StartOver, _) => repair.start_over(survey.saved.start)?,
+            (Verdict::CreateLog, _) if options.begun => {
+                let dir = options.data_dir.clone();
+                return Err(OpenError::AllMissing { dir });
+            }
             (Verdict::CreateLog, _) => repair.create_log()?,
             (Verdict::BeginBehindFloor, Some(floor)) => repair.begin_behind_floor(&log, floor)?,
             (

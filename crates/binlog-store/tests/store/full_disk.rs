@@ -12,8 +12,8 @@ use crate::workload::{
     summary,
 };
 use binlog_store::{
-    BinlogStore, DiskFileSystem, Durability, LogHandle, SledMeta, StoreError, StoreOptions,
-    WriterMode,
+    BinlogStore, DiskFileSystem, Durability, LogHandle, MetaStore, SledMeta, StoreError,
+    StoreOptions, WriterMode,
 };
 use futures::FutureExt;
 use futures::executor::block_on;
@@ -343,4 +343,28 @@ fn a_real_disk_that_others_fill_is_waited_for() {
         summary(&read_all(&store).unwrap()),
         "121 entries 0.0..=0.120"
     );
+}
+
+/// Needs root and a loop device, as well.
+#[test]
+fn a_hard_state_that_found_no_room_to_be_opened_is_opened_once_there_is_some() {
+    let disk = LoopDisk::of_its_own(64 << 20).unwrap();
+    let path = disk.folder().join("meta");
+    let patience = Patience::every(Duration::from_millis(5), Duration::from_secs(20));
+    let meta = SledMeta::open(&path).unwrap();
+    meta.put("vote", b"one").unwrap();
+    meta.flush().unwrap();
+    drop(meta);
+    disk.fill().unwrap();
+    for _ in 0..2 {
+        let refused = eventually("the lock is free", patience, || {
+            let refused = SledMeta::open(&path).err().map(|error| error.kind());
+            Some(refused).filter(|kind| *kind != Some(std::io::ErrorKind::ResourceBusy))
+        });
+        assert_eq!(refused.unwrap(), Some(std::io::ErrorKind::StorageFull));
+    }
+    disk.make_room().unwrap();
+    let open = || SledMeta::open(&path);
+    let meta = eventually("the lock is free", patience, open).unwrap();
+    assert_eq!(meta.get("vote").unwrap(), Some(b"one".to_vec()));
 }

@@ -133,11 +133,43 @@ fn refuses(disk: &FaultyDisk, words: &[&str]) -> OpenError {
     // What may take the place of a damaged file, the program says.
     assert!(
         matches!(error, OpenError::Corrupt { .. })
-            || message.contains("Restore the data directory"),
+            || message.contains("Restore the whole data directory"),
         "{message}"
     );
     assert!(log_files(disk) == before, "a refusal changes nothing");
     error
+}
+
+#[test]
+fn a_directory_that_has_had_a_log_gets_no_new_one() {
+    let begun = || StoreOptions {
+        begun: true,
+        ..workload::options()
+    };
+    let everything_gone = stopped();
+    for path in everything_gone.files(&log_dir()) {
+        everything_gone.delete(&path);
+    }
+    everything_gone.wipe_meta();
+    for disk in [everything_gone, creating()] {
+        let before = log_files(&disk);
+        let error = workload::open_with(&disk, begun()).map(|_| ()).unwrap_err();
+        assert!(
+            matches!(error, OpenError::AllMissing { .. }) && error.is_corruption(),
+            "{error}"
+        );
+        let message = error.to_string();
+        for word in [
+            "/data has neither a log",
+            "whole data directory",
+            "new number",
+        ] {
+            assert!(message.contains(word), "{word:?} is not in: {message}");
+        }
+        assert!(log_files(&disk) == before, "a refusal changes nothing");
+    }
+    // What is there is opened.
+    workload::open_with(&stopped(), begun()).unwrap();
 }
 
 /// Tests that are named after a row, and the list of the rows that have one.

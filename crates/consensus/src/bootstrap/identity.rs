@@ -64,21 +64,16 @@ impl RingState {
 
 /// Writes the identity file of a data directory.
 pub trait IdentityFile: Send + Sync + 'static {
-    /// Replaces the file as a whole: the identity, where the log of its ring begins, and the format that the directory has reached.
+    /// Replaces the file as a whole.
     ///
     /// # Errors
     /// When the new content may not survive a power cut; the old or the new one is then there.
-    fn write(
-        &self,
-        identity: &Identity,
-        origin: &LogOrigin,
-        reached: FormatVersion,
-    ) -> io::Result<()>;
+    fn write(&self, pages: &IdentityPages) -> io::Result<()>;
 }
 
 /// The identity in memory and the file behind it; memory never runs ahead of the file.
 pub struct IdentityBook {
-    pages: Mutex<Pages>,
+    pages: Mutex<IdentityPages>,
     file: Box<dyn IdentityFile>,
     ring: watch::Sender<RingState>,
     /// What the program that uses the directory speaks.
@@ -88,11 +83,16 @@ pub struct IdentityBook {
 }
 
 /// What stands in the file.
-#[derive(Debug, Clone)]
-struct Pages {
-    identity: Identity,
-    origin: LogOrigin,
-    reached: FormatVersion,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdentityPages {
+    /// The member, its data directory and its ring.
+    pub identity: Identity,
+    /// Where the log of its ring begins.
+    pub origin: LogOrigin,
+    /// The format that the directory has reached.
+    pub reached: FormatVersion,
+    /// Whether the directory has had a log, and with it votes and entries that it answered for. False also where that is unknown.
+    pub log_begun: bool,
 }
 
 /// Why a data directory does not change its ring.
@@ -131,10 +131,11 @@ impl IdentityBook {
         let reached = FormatVersion::FIRST;
         Self {
             ring: watch::Sender::new(identity.ring),
-            pages: Mutex::new(Pages {
+            pages: Mutex::new(IdentityPages {
                 identity,
                 origin,
                 reached,
+                log_begun: false,
             }),
             file,
             speaks: FormatRange::OF_THIS_PROGRAM,
@@ -151,6 +152,38 @@ impl IdentityBook {
         let pages = self.pages.get_mut();
         pages.unwrap_or_else(PoisonError::into_inner).reached = reached;
         self
+    }
+
+    /// The same, of a directory that has had a log if this says so.
+    #[must_use]
+    pub fn with_log_begun(mut self, log_begun: bool) -> Self {
+        let pages = self.pages.get_mut();
+        pages.unwrap_or_else(PoisonError::into_inner).log_begun = log_begun;
+        self
+    }
+
+    /// Whether the directory has had a log: without one, it has lost it. False also where that is unknown.
+    pub fn log_begun(&self) -> bool {
+        self.lock().log_begun
+    }
+
+    /// Notes that the directory has a log, before anything is answered that only the log remembers. It has to be durable before:
+    /// a directory that says so and never had one is of no use any more. Durable when it returns.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn note_log_begun(&self) -> io::Result<()> {
+        let mut pages = self.lock();
+        if pages.log_begun {
+            return Ok(());
+        }
+        let changed = IdentityPages {
+            log_begun: true,
+            ..pages.clone()
+        };
+        self.file.write(&changed)?;
+        *pages = changed;
+        Ok(())
     }
 
     /// What the program that uses the directory speaks.
@@ -173,8 +206,12 @@ impl IdentityBook {
         if to <= pages.reached {
             return Ok(());
         }
-        self.file.write(&pages.identity, &pages.origin, to)?;
-        pages.reached = to;
+        let changed = IdentityPages {
+            reached: to,
+            ..pages.clone()
+        };
+        self.file.write(&changed)?;
+        *pages = changed;
         Ok(())
     }
 
@@ -269,15 +306,14 @@ impl IdentityBook {
             if let (Some(origin), RingState::Fresh) = (origin, pages.identity.ring) {
                 changed.origin = origin.clone();
             }
-            self.file
-                .write(&changed.identity, &changed.origin, changed.reached)?;
+            self.file.write(&changed)?;
             *pages = changed;
             self.ring.send_replace(ring);
         }
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pages> {
+    fn lock(&self) -> MutexGuard<'_, IdentityPages> {
         // The value is replaced as a whole, so a panic elsewhere cannot have left half of one.
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -325,23 +361,16 @@ mod tests {
 
     #[derive(Default, Clone)]
     struct Disk {
-        content: Arc<Mutex<Option<(Identity, LogOrigin)>>>,
-        reached: Arc<AtomicU32>,
+        content: Arc<Mutex<Option<IdentityPages>>>,
         full: Arc<AtomicBool>,
     }
 
     impl IdentityFile for Disk {
-        fn write(
-            &self,
-            identity: &Identity,
-            origin: &LogOrigin,
-            reached: FormatVersion,
-        ) -> io::Result<()> {
+        fn write(&self, pages: &IdentityPages) -> io::Result<()> {
             if self.full.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::StorageFull.into());
             }
-            *self.content.lock().unwrap() = Some((*identity, origin.clone()));
-            self.reached.store(reached.0, Ordering::Relaxed);
+            *self.content.lock().unwrap() = Some(pages.clone());
             Ok(())
         }
     }
@@ -371,7 +400,8 @@ mod tests {
         book.raise(FormatVersion::FIRST).unwrap();
         assert_eq!(book.reached(), two);
         book.adopt(RingId::random(), &origin()).unwrap();
-        assert_eq!(disk.reached.load(Ordering::Relaxed), 2);
+        let written = disk.content.lock().unwrap().clone().unwrap();
+        assert_eq!(written.reached, two);
         // Calls are made in the ring's format, not in that of the directory.
         assert_eq!(book.calls_in(), FormatVersion::FIRST);
         // Before the log is open, nothing else is known.
@@ -391,9 +421,10 @@ mod tests {
         book.adopt(ring, &origin()).unwrap();
         assert!(waiting.has_changed().unwrap());
         assert_eq!(*waiting.borrow_and_update(), RingState::Belongs { ring });
+        let written = disk.content.lock().unwrap().clone().unwrap();
         assert_eq!(
-            *disk.content.lock().unwrap(),
-            Some((book.identity(), origin()))
+            (written.identity, written.origin),
+            (book.identity(), origin())
         );
         book.adopt(ring, &origin()).unwrap();
         let refusal = book
@@ -405,6 +436,20 @@ mod tests {
         // What its log begins behind stays as well.
         book.adopt(ring, &LogOrigin::default()).unwrap();
         assert_eq!(book.origin(), origin());
+    }
+
+    #[test]
+    fn that_a_log_was_begun_is_on_disk_first_and_stays() {
+        let (book, disk) = book();
+        disk.full.store(true, Ordering::Relaxed);
+        book.note_log_begun().unwrap_err();
+        assert!(!book.log_begun());
+        disk.full.store(false, Ordering::Relaxed);
+        book.note_log_begun().unwrap();
+        assert!(book.log_begun());
+        book.adopt(RingId::random(), &origin()).unwrap();
+        let written = disk.content.lock().unwrap().clone().unwrap();
+        assert!(written.log_begun && written.identity.ring != RingState::Fresh);
     }
 
     #[test]

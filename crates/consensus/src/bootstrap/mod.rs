@@ -73,9 +73,7 @@ pub enum BootstrapRefusal {
         found: MemberId,
     },
     /// A member belongs to a ring.
-    #[error(
-        "member {member} belongs to ring {ring} already; only members with empty data directories can form a ring"
-    )]
+    #[error("member {member} belongs to ring {ring} already; a member is in one ring for good")]
     BelongsAlready {
         /// The configured member whose data directory is not empty.
         member: MemberId,
@@ -90,7 +88,7 @@ pub enum BootstrapRefusal {
     Opening(MemberId),
     /// A member has a log entry or has voted, although its directory belongs to no ring.
     #[error(
-        "member {0} has entries in its log; only members with empty data directories can form a ring"
+        "member {0} has entries in its log; only members that were in no ring before can form one"
     )]
     HasEntries(MemberId),
     /// A member does not speak the format with which the ring would begin: the founder's oldest.

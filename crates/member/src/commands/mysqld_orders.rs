@@ -62,12 +62,12 @@ pub(crate) async fn bootstrap(
             RingState::Fresh | RingState::Bootstrapping { .. } => {}
         }
         if let Some(answered) = &mut bootstrap
-            && let Ok(Err(cause)) = answered.try_recv()
+            && let Ok(Err((cause, advice))) = answered.try_recv()
         {
             return Err(Refusal::new(
                 RefusalKind::Refused,
                 format!("the ring cannot be made: {cause}"),
-                "start all members of the configuration with empty data directories, without --bootstrap, and try again",
+                advice,
             ));
         }
         if tokio::time::Instant::now() > until {

@@ -3,6 +3,9 @@
 //! is cut back first, if the ring went on without its end.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,11 +14,15 @@ use binlog_store::{
     BinlogStore, CutBackError, DiskFileSystem, LogHandle, ProgressCallback, SledMeta,
     StoreObserver, StoreOptions,
 };
-use consensus::{IdentityBook, LogOrigin, MemberCalls, Recollection, Rejoin, Returning, RingState};
+use consensus::{
+    BootstrapRefusal, IdentityBook, IdentityError, LogOrigin, MemberCalls, Recollection, Rejoin,
+    Returning, RingState,
+};
+use futures::future::join_all;
 use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
 use spilling_bytes::SpillFolder;
 use tokio::sync::mpsc;
-use transport::{GrpcNetworkFactory, bootstrap_ring};
+use transport::{AdminClient, GrpcNetworkFactory, RingBootstrapError, bootstrap_ring};
 
 use crate::error::MemberError;
 use crate::phases::base::Base;
@@ -25,6 +32,8 @@ use crate::state::{BootstrapOrder, Phase};
 
 /// How often a waiting member looks whether it was taken into a ring.
 const LOOK: Duration = Duration::from_millis(50);
+/// How often it asks the others whether there is a ring.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// A founder waits for the other members as long as nobody stops it.
 const FOUNDER_PATIENCE: Duration = Duration::from_secs(365 * 86_400);
 
@@ -105,11 +114,10 @@ impl Joining<'_> {
 
     /// Waits until another member founds the ring, or an operator has this one do it.
     async fn taken_in_or_ordered(&mut self) -> Result<Come, MemberError> {
-        tracing::info!(
-            "waiting to be added to a ring; run `witness bootstrap` beside one member, or `witness enable-raft` beside a primary"
-        );
+        let mut saying = pin!(say_what_is_waited_for(self.base));
         loop {
             let order = tokio::select! {
+                never = &mut saying => match never {},
                 ring = taken_in(&self.base.book) => return self.open(ring, None).await,
                 order = self.bootstrap_orders.recv() => order,
             };
@@ -130,7 +138,8 @@ impl Joining<'_> {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the ring could not be created");
-                    drop(answer.send(Err(error.to_string())));
+                    let advice = bootstrap_advice(&error);
+                    drop(answer.send(Err((error.to_string(), advice))));
                 }
             }
         }
@@ -161,14 +170,73 @@ impl Joining<'_> {
     }
 
     async fn open_log(&self, ring: RingId) -> Result<BinlogStore, MemberError> {
-        open_log(
+        let book = &self.base.book;
+        let log = open_log(
             self.base.settings.clone(),
             ring,
-            &self.base.book.origin(),
+            book,
             self.base.with.flushes.clone(),
             self.base.spill.clone(),
         )
-        .await
+        .await?;
+        // Behind the log: stopped in between, the directory has a log that it may have lost, and not the other way around.
+        book.note_log_begun().map_err(IdentityError::File)?;
+        Ok(log)
+    }
+}
+
+/// Says in the log what a member without a ring waits for: until one of the others says that it belongs to a ring, that one is made.
+/// A data directory may be empty because its volume is not mounted, and then the ring is the last thing to begin anew.
+async fn say_what_is_waited_for(base: &Base) -> Infallible {
+    let mut said = false;
+    loop {
+        if let Some((member, ring)) = ring_of_another(base).await {
+            tracing::warn!(
+                "this member's data directory is empty, although the ring {ring} is there (`{member}` belongs to it). If this member was \
+                 in the ring before, is its volume mounted? See the runbook lost-member. If it is new, add it with `witness members add`"
+            );
+            return pending().await;
+        }
+        if !said {
+            tracing::info!(
+                "waiting to be added to a ring; run `witness bootstrap` beside one member, or `witness enable-raft` beside a primary"
+            );
+            said = true;
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+/// The name and the ring of another configured member that belongs to one.
+async fn ring_of_another(base: &Base) -> Option<(String, RingId)> {
+    let own = base.settings.own.id;
+    let others = base.settings.members.iter().filter(|one| one.id != own);
+    let asked = others.map(|one| async move {
+        let tls = base.state.credentials.tls.as_ref();
+        let client = AdminClient::new(&one.address, tls, base.transport).ok()?;
+        let said = client.identify().await.ok()?.identity;
+        match said.ring {
+            RingState::Belongs { ring } if said.member == one.id => Some((one.name.clone(), ring)),
+            _ => None,
+        }
+    });
+    join_all(asked).await.into_iter().flatten().next()
+}
+
+/// What to do where a ring could not be made on order. Where one may be there, nobody is told to empty anything.
+fn bootstrap_advice(error: &MemberError) -> &'static str {
+    match error {
+        MemberError::RingBootstrap(RingBootstrapError::Refused {
+            refusal: BootstrapRefusal::BelongsAlready { .. } | BootstrapRefusal::HasEntries(_),
+            ..
+        }) => {
+            "the ring is there, and nobody's data may be removed. If this member was in it before, is its volume mounted? See the runbook \
+             lost-member. If it is new, add it with `witness members add`"
+        }
+        _ => {
+            "start all members of the configuration, without --bootstrap, and try again; where one of them was in a ring before, see the \
+             runbook lost-member first"
+        }
     }
 }
 
@@ -245,12 +313,13 @@ fn recollection(log: &LogHandle) -> Recollection {
 pub(crate) async fn open_log(
     config: Arc<Settings>,
     ring: RingId,
-    origin: &LogOrigin,
+    book: &IdentityBook,
     flushes: Option<Arc<dyn StoreObserver>>,
     spill: SpillFolder,
 ) -> Result<BinlogStore, MemberError> {
-    let origin = origin_gtids(&config, origin)?;
-    let opening = move || open(&config, ring, origin, flushes, spill);
+    let origin = origin_gtids(&config, &book.origin())?;
+    let begun = book.log_begun();
+    let opening = move || open(&config, ring, origin, begun, flushes, spill);
     let opened = tokio::task::spawn_blocking(opening).await;
     opened.unwrap_or_else(|error| {
         Err(MemberError::Ended {
@@ -275,6 +344,7 @@ fn open(
     config: &Settings,
     ring: RingId,
     origin: GtidSet,
+    begun: bool,
     flushes: Option<Arc<dyn StoreObserver>>,
     spill: SpillFolder,
 ) -> Result<BinlogStore, MemberError> {
@@ -286,6 +356,7 @@ fn open(
     let files = Arc::new(DiskFileSystem);
     let options = StoreOptions {
         origin,
+        begun,
         spill,
         ..options(config, ring, flushes)
     };
@@ -333,4 +404,34 @@ fn progress() -> ProgressCallback {
             tracing::info!(done, total, "verifying the log, in bytes");
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_told_to_empty_a_data_directory_where_a_ring_may_be() {
+        let words = |refusal| {
+            let last_error = None;
+            let refused = RingBootstrapError::Refused {
+                refusal,
+                last_error,
+            };
+            let refused = MemberError::RingBootstrap(refused);
+            format!("{refused}: {}", bootstrap_advice(&refused))
+        };
+        let (member, ring) = (MemberId(2), RingId::random());
+        for there in [
+            BootstrapRefusal::BelongsAlready { member, ring },
+            BootstrapRefusal::HasEntries(member),
+        ] {
+            let words = words(there);
+            assert!(words.contains("is its volume mounted"), "{words}");
+            assert!(!words.contains("empty"), "{words}");
+        }
+        // Whoever does not answer may have belonged to one.
+        let words = words(BootstrapRefusal::Missing(member));
+        assert!(!words.contains("empty"), "{words}");
+    }
 }

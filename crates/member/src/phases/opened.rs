@@ -62,6 +62,12 @@ impl Opened {
         let commands = Commands::new(state.clone(), transport, stop);
         local.take_commands(Arc::new(commands.clone()));
         let listener = listen("member.listen", &settings.listen).await?;
+        if let Ok(at) = listener.local_addr() {
+            tracing::info!(%at, "listening for the other members");
+            if let Some(alone) = settings.heard_here_alone(at.ip()) {
+                tracing::warn!("{}: {}", alone.what, alone.advice);
+            }
+        }
         let tls = state.credentials.tls.as_ref();
         let server = serve(listener, local.clone(), tls, &transport)?;
         let base = Base {

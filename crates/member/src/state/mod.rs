@@ -37,8 +37,8 @@ pub use crate::state::takeover::{TakeoverObserver, TakeoverPhase};
 pub(crate) struct BootstrapOrder {
     /// What its log begins behind.
     pub(crate) origin: LogOrigin,
-    /// Whether that came about, or why not.
-    pub(crate) answer: oneshot::Sender<Result<RingId, String>>,
+    /// Whether that came about, or why not and what to do.
+    pub(crate) answer: oneshot::Sender<Result<RingId, (String, &'static str)>>,
 }
 
 /// Gives the views of those who read the member's binlog server.

@@ -127,7 +127,7 @@ impl StatusView<'_> {
         let Some(raft) = &self.raft else {
             return lost(
                 "the ring is not bootstrapped, or this member has not joined it".into(),
-                "start every member, one of them with `witness run --bootstrap`".into(),
+                "start every member, and run `witness bootstrap` beside one if there is no ring yet".into(),
             );
         };
         if has_quorum(raft) {

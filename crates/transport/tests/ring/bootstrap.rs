@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use consensus::{
-    AppliedFloor, Identity, IdentityBook, IdentityFile, LogOrigin, Member, MemberConfig, Party,
-    RingState,
+    AppliedFloor, Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Member,
+    MemberConfig, Party, RingState,
 };
 use raft_types::MemberKind::{Database, Witness};
-use raft_types::{FormatVersion, Incarnation, MemberId, MemberRecord, RingId};
+use raft_types::{Incarnation, MemberId, MemberRecord, RingId};
 use transport::{
     AdminClient, AdminError, GrpcNetworkFactory, LocalMember, RingBootstrapError, RunningServer,
     bootstrap_ring, serve,
@@ -23,8 +23,8 @@ use crate::support::memory_log::MemoryDisk;
 struct Kept(Arc<Mutex<Option<Identity>>>);
 
 impl IdentityFile for Kept {
-    fn write(&self, identity: &Identity, _: &LogOrigin, _: FormatVersion) -> std::io::Result<()> {
-        *self.0.lock().unwrap() = Some(*identity);
+    fn write(&self, pages: &IdentityPages) -> std::io::Result<()> {
+        *self.0.lock().unwrap() = Some(pages.identity);
         Ok(())
     }
 }

@@ -9,15 +9,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use consensus::log_probe::LogProbe;
 use consensus::{
-    AppliedFloor, Identity, IdentityBook, IdentityFile, LogOrigin, Member, MemberConfig, Outcome,
-    RingState, Term, Timers, TransferError, TransferRefusal,
+    AppliedFloor, Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Member,
+    MemberConfig, Outcome, RingState, Term, Timers, TransferError, TransferRefusal,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use name_lookup::Names;
 use proxy::{ProxyOptions, ProxyService, Proxying, Relay, RouteTable};
 use raft_types::{
-    AppEntry, FormatVersion, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
+    AppEntry, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
     TransactionPayload,
 };
 use spilling_bytes::SpillFolder;
@@ -43,7 +43,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct NoFile;
 
 impl IdentityFile for NoFile {
-    fn write(&self, _: &Identity, _: &LogOrigin, _: FormatVersion) -> io::Result<()> {
+    fn write(&self, _: &IdentityPages) -> io::Result<()> {
         Ok(())
     }
 }

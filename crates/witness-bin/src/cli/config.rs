@@ -1,9 +1,13 @@
 //! `witness config`: writes a configuration to begin with, judges one, and prints the reference of its keys.
 
+use std::net::ToSocketAddrs;
+
+use member::HeardHereAlone;
+use member::settings::Settings;
 use serde::Serialize;
 
 use crate::cli::config_args::{ConfigArgs, counted};
-use crate::config::{Problem, example, read, reference};
+use crate::config::{Place, Problem, example, read, reference};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// Subcommands of `witness config`.
@@ -66,7 +70,21 @@ fn check(config: &ConfigArgs, format: Format) -> Result<(), Failure> {
         .file
         .as_ref()
         .map_or("the configuration", |(name, _)| name.as_str());
-    let (config, problems) = read(&sources);
+    let (config, mut problems) = read(&sources);
+    if let Some(alone) = config
+        .as_ref()
+        .and_then(|read| heard_here_alone(&read.member))
+    {
+        let place = sources
+            .file
+            .as_ref()
+            .map_or(Place::Default, |(file, _)| Place::File {
+                file: file.clone(),
+                line: 0,
+                column: 0,
+            });
+        problems.warning(&place, "members.address", alone.what, alone.advice);
+    }
     match format {
         Format::Json => print_json(&Report {
             valid: config.is_some(),
@@ -88,4 +106,10 @@ fn check(config: &ConfigArgs, format: Format) -> Result<(), Failure> {
     } else {
         Err(Failure::silent(Exit::Usage))
     }
+}
+
+/// Looks up what this member's address means on this host, as the member does when it begins to listen.
+fn heard_here_alone(settings: &Settings) -> Option<HeardHereAlone> {
+    let mut found = settings.listens_at_its_address()?.to_socket_addrs().ok()?;
+    settings.heard_here_alone(found.next()?.ip())
 }

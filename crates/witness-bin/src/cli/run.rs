@@ -1,6 +1,7 @@
 //! `witness run`: one member, until it is told to stop or cannot go on.
 
 use std::future::ready;
+use std::io;
 use std::sync::{Arc, Mutex};
 
 use consensus::IdentityError;
@@ -189,6 +190,11 @@ async fn end(
 /// in its place fits to the files before and behind it. The newest file is not: it may hold what only this member said it has.
 fn damage_advice(error: &binlog_store::OpenError) -> &'static str {
     let newer = match error {
+        binlog_store::OpenError::AllMissing { .. }
+        | binlog_store::OpenError::LogMissing { .. }
+        | binlog_store::OpenError::MetaMissing { .. } => {
+            return "look first whether its volume is mounted, and see the runbook lost-member";
+        }
         binlog_store::OpenError::Corrupt { path, corruption } => {
             let next = path.with_file_name(corruption.file.next().name());
             next.exists()
@@ -200,16 +206,41 @@ fn damage_advice(error: &binlog_store::OpenError) -> &'static str {
             "this file is closed, so it is the same on every member: move it away, put another member's file of that \
              name in its place, and start again; `witness log verify DATA_DIR` names every damaged place"
         }
-        false => {
-            "only a copy that was made while this member was stopped, and that has not run since, may replace the newest file, the index or `meta`: otherwise remove the member (`witness members remove`), and add it again under a new number \
-             with an empty data directory, which gets the log of the others; `witness log verify DATA_DIR` names every damaged place"
-        }
+        false => OWN_STATE,
     }
+}
+
+/// What to do where that is damaged which only this member has.
+const OWN_STATE: &str = "only a copy that was made while this member was stopped, and that has not run since, may replace the newest file, the index or `meta`: otherwise remove the member (`witness members remove`), and add it again under a new number \
+     with an empty data directory, which gets the log of the others; `witness log verify DATA_DIR` names every damaged place";
+
+/// What to do about a hard state that does not open.
+fn hard_state_advice(error: &io::Error) -> (Exit, &'static str) {
+    match error.kind() {
+        io::ErrorKind::ResourceBusy => (Exit::Refused, "stop that process first"),
+        io::ErrorKind::InvalidData => (Exit::Corrupt, OWN_STATE),
+        _ => (Exit::Error, ""),
+    }
+}
+
+/// Whether a start ended because there was no room for what it writes.
+fn wants_room(error: &MemberError) -> bool {
+    let first: &(dyn std::error::Error + 'static) = error;
+    let mut causes = std::iter::successors(Some(first), |error| error.source());
+    causes.any(|cause| {
+        let kind = cause.downcast_ref().map(io::Error::kind);
+        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        kind.is_some_and(|kind| full.contains(&kind))
+    })
 }
 
 /// The exit code and the advice for what stopped a member.
 pub(crate) fn failure(error: &MemberError) -> Failure {
     let (exit, advice) = match error {
+        full if wants_room(full) => (
+            Exit::Error,
+            "free space on the disk of `data_dir`, and start this member again: it has what it had before",
+        ),
         MemberError::Lock(LockError::InUse { .. }) => (
             Exit::Refused,
             "stop that process first, or name another `data_dir`",
@@ -239,10 +270,7 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
             Exit::Error,
             "stop what listens there, or configure another address",
         ),
-        MemberError::Meta { .. } => (
-            Exit::Error,
-            "another process may have it open; look at `lock` in the data directory",
-        ),
+        MemberError::Meta { source, .. } => hard_state_advice(source),
         _ => (Exit::Error, ""),
     };
     Failure::new(exit, error.to_string(), advice)
@@ -263,5 +291,39 @@ fn raise_descriptor_limit() {
     };
     if let Err(error) = setrlimit(Resource::Nofile, wanted) {
         tracing::warn!(%error, limit = now.current, "the limit of open files cannot be raised");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_a_hard_state_that_does_not_open_fits_to_the_cause() {
+        let advice = |kind: io::ErrorKind| {
+            let failure = failure(&MemberError::Meta {
+                path: "/data/meta".into(),
+                source: kind.into(),
+            });
+            failure.to_string()
+        };
+        let said = |kind, words: &str| {
+            let advice = advice(kind);
+            assert!(advice.contains(words), "{kind}: {advice}");
+            let process = advice.contains("stop that process");
+            assert_eq!(process, kind == io::ErrorKind::ResourceBusy, "{advice}");
+        };
+        said(io::ErrorKind::StorageFull, "free space");
+        said(io::ErrorKind::QuotaExceeded, "free space");
+        said(io::ErrorKind::InvalidData, "under a new number");
+        said(io::ErrorKind::ResourceBusy, "stop that process");
+        said(io::ErrorKind::PermissionDenied, "permission denied");
+        // Wherever in a start it is found.
+        let identity = IdentityFileError::Io {
+            path: "/data/identity".into(),
+            source: io::ErrorKind::StorageFull.into(),
+        };
+        let full = failure(&identity.into()).to_string();
+        assert!(full.contains("free space"), "{full}");
     }
 }

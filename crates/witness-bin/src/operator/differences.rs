@@ -16,6 +16,7 @@ pub(super) fn differences(asked: &[Asked]) -> Vec<String> {
         return told;
     };
     told.extend(views().flat_map(|view| file_differs(view, ring)));
+    told.extend(views().filter_map(|view| lost_its_data(view, ring)));
     for asked in asked {
         let entry = &asked.entry;
         let logged = ring.members.iter().find(|logged| logged.id == entry.id);
@@ -35,6 +36,21 @@ pub(super) fn differences(asked: &[Asked]) -> Vec<String> {
         });
     }
     told
+}
+
+/// A member of the ring that answers from an empty data directory.
+fn lost_its_data(view: &MemberView, ring: &MemberView) -> Option<String> {
+    let own = &view.member;
+    let logged = ring.members.iter().find(|logged| logged.id == own.id)?;
+    // One that is being added joins with the data directory that the log names.
+    let another = logged.record.incarnation != own.incarnation;
+    (view.ring.id.is_none() && another).then(|| {
+        format!(
+            "`{}` is in the ring, and its data directory is empty: it takes no part, and counts as down. Is its volume mounted? See the \
+             runbook lost-member",
+            own.name
+        )
+    })
 }
 
 /// What a member's file says otherwise than the ring's log about the quorum.
@@ -102,6 +118,7 @@ fn differs(entry: &MemberEntry, logged: &LoggedMember) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use consensus::quorum::QuorumPolicy;
+    use raft_types::Incarnation;
     use raft_types::MemberId;
     use raft_types::MemberKind;
     use raft_types::Region;
@@ -148,7 +165,16 @@ mod tests {
     fn every_difference_says_what_to_do() {
         assert!(differences(&ring()).is_empty());
         type Change = fn(&mut Vec<Asked>);
-        let table: [(Change, &str); 5] = [
+        let table: [(Change, &str); 6] = [
+            (
+                |ring| {
+                    let view = ring[1].answer.as_mut().unwrap();
+                    view.ring.id = None;
+                    view.member.incarnation = Incarnation::random();
+                },
+                "`witness-1` is in the ring, and its data directory is empty: it takes no part, and counts as down. Is its volume \
+                 mounted? See the runbook lost-member",
+            ),
             (
                 |ring| {
                     let view = ring[0].answer.as_mut().unwrap();

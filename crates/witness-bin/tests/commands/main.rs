@@ -18,6 +18,7 @@ mod log_is_purged_on_order;
 mod log_on_disk_is_read_and_judged;
 mod log_parallelism_is_told;
 mod log_tells_what_was_trimmed;
+mod lost_data_directories;
 mod member_answers_over_http;
 mod member_refuses_what_is_not_its_own;
 mod members_of_two_versions;

@@ -5,10 +5,12 @@ use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::process::Child;
+use std::time::Duration;
 
 use crate::program::played::{configure, played};
 use crate::program::{Run, Scratch, witness};
 use rustix::process::{Pid, Signal, kill_process};
+use testkit::wait::eventually;
 
 fn start(scratch: &Scratch) -> Child {
     witness(scratch).args(["run"]).spawn()
@@ -126,6 +128,49 @@ fn a_lost_identity() {
             .contains("identity is missing, but the directory holds a log"),
         "{run}"
     );
+}
+
+#[test]
+fn a_log_that_is_gone_with_its_hard_state() {
+    let scratch = Scratch::new();
+    let copy = played().copy("witness-1", &scratch);
+    configure(&scratch, 2, &copy);
+    let child = start(&scratch);
+    let begun = || {
+        let identity = fs::read_to_string(copy.join("identity"));
+        identity.is_ok_and(|identity| identity.contains("log_begun"))
+    };
+    eventually("it has noted its log", Duration::from_secs(60), begun).expect("a note");
+    assert_eq!(terminate(child), 0);
+    for part in ["log", "meta"] {
+        fs::remove_dir_all(copy.join(part)).expect(part);
+    }
+    configure(&scratch, 2, &copy);
+    let run = refused(&scratch);
+    assert_eq!(run.code, 7, "{run}");
+    assert!(run.stderr.contains("has neither a log"), "{run}");
+    assert!(run.stderr.contains("under a new number"), "{run}");
+    assert!(!copy.join("log").exists(), "no new log is made");
+}
+
+#[test]
+fn a_snapshot_that_a_full_disk_left_half_made() {
+    let scratch = Scratch::new();
+    let copy = played().copy("witness-1", &scratch);
+    configure(&scratch, 2, &copy);
+    let half_made = copy.join("meta/snap.FFFFFFFFFFFFFFFF.generating");
+    fs::write(&half_made, b"").expect("a file");
+    let mut child = start(&scratch);
+    wait_for(&mut child, "the log is open");
+    assert_eq!(terminate(child), 0);
+    assert!(!half_made.exists());
+    // A whole one that is damaged is another thing.
+    fs::write(copy.join("meta/snap.FFFFFFFFFFFFFFFF"), b"damage").expect("a file");
+    configure(&scratch, 2, &copy);
+    let run = refused(&scratch);
+    assert_eq!(run.code, 7, "{run}");
+    assert!(run.stderr.contains("log verify"), "{run}");
+    assert!(!run.stderr.contains("process"), "{run}");
 }
 
 #[test]

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use consensus::{Identity, IdentityBook, IdentityFile, LogOrigin, Promoted, Term, Timers};
+use consensus::{
+    Identity, IdentityBook, IdentityFile, IdentityPages, LogOrigin, Promoted, Term, Timers,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use member::protocol::{CommandEvent, CommandResult, OperatorCommand, Refusal};
 use member::status::{
     ActivityView, LogView, LoggedMember, MemberName, MemberView, QuorumView, RingName, Role,
 };
-use raft_types::{
-    FormatVersion, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
-};
+use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -107,7 +107,7 @@ impl CommandSource for Player {
 struct NoFile;
 
 impl IdentityFile for NoFile {
-    fn write(&self, _: &Identity, _: &LogOrigin, _: FormatVersion) -> std::io::Result<()> {
+    fn write(&self, _: &IdentityPages) -> std::io::Result<()> {
         Ok(())
     }
 }

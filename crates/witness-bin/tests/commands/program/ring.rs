@@ -116,6 +116,17 @@ impl Ring {
         self.cluster.config(at).to_owned()
     }
 
+    /// A member's data directory.
+    pub(crate) fn directory(&self, at: usize) -> &Path {
+        self.cluster.directory(at)
+    }
+
+    /// Waits until a member has ended by itself, and says with which code.
+    pub(crate) fn exit_code(&mut self, at: usize) -> Option<i32> {
+        let ended = self.cluster.wait_for_exit(at, PATIENCE);
+        ended.expect("it ends").code()
+    }
+
     /// What a member logged.
     pub(crate) fn log(&self, at: usize) -> String {
         self.cluster.output(at)
