@@ -10,15 +10,15 @@ use anyhow::{Context, Result, ensure};
 use consensus::log_probe::LogProbe;
 use consensus::quorum::{QuorumPolicy, RingRules};
 use consensus::{
-    Answer, AppliedFloor, CallError, Identity, IdentityBook, IdentityFile, Knock, LogOrigin,
-    Member, MemberCalls, MemberConfig, Question, RingState, Term, Timers,
+    Answer, AppliedFloor, CallError, Identity, IdentityBook, IdentityFile, IdentityPages, Knock,
+    LogOrigin, Member, MemberCalls, MemberConfig, Question, RingState, Term, Timers,
 };
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use futures::stream::BoxStream;
 use openraft::network::RaftNetworkFactory;
 use proxy::{LineBroken, ProxyAnswers, ProxyCalls, ProxyRequest, Proxying, Relay, RouteTable};
-use raft_types::{FormatVersion, MemberId, MemberRecord, OwnLog, RingId, TypeConfig};
+use raft_types::{MemberId, MemberRecord, OwnLog, RingId, TypeConfig};
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use transport::{
@@ -257,7 +257,7 @@ async fn start(
 struct NoFile;
 
 impl IdentityFile for NoFile {
-    fn write(&self, _: &Identity, _: &LogOrigin, _: FormatVersion) -> io::Result<()> {
+    fn write(&self, _: &IdentityPages) -> io::Result<()> {
         Ok(())
     }
 }

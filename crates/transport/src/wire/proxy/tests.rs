@@ -192,6 +192,7 @@ fn what_cannot_be_is_refused() {
     let mut answers = AnswerReader::new(&vote());
     let nothing = ProxyAnswerPart {
         session: 1,
+        moves: false,
         answer: Some(schema::proxy_answer_part::Answer::Advance(0)),
     };
     assert!(answers.read(nothing).is_err());
