@@ -163,7 +163,7 @@ impl EventScheduler {
     /// When the server refuses a statement.
     pub async fn give_back(&self, connect: &ConnectOptions) -> Result<(), LinkError> {
         let on = if self.wanted().await { "ON" } else { "OFF" };
-        let mut connection = Connection::open(connect).await?;
+        let mut connection = Connection::open_with_own_settings(connect).await?;
         let persisted = self.found().is_some_and(|found| found.persisted);
         match persisted {
             true => {
@@ -267,7 +267,7 @@ const REPLICATED: &str = "SELECT event_schema, event_name, definer FROM informat
 /// # Errors
 /// When the connection fails; done again, it goes on where it was.
 pub(crate) async fn enable_replicated(connect: &ConnectOptions) -> Result<(), LinkError> {
-    let mut connection = Connection::open(connect).await?;
+    let mut connection = Connection::open_with_own_settings(connect).await?;
     let listed = connection.query(REPLICATED).await?;
     let text = |row: &mysql_link::Row, place| row.text_at(place).unwrap_or_default().to_owned();
     let event = |row: &mysql_link::Row| ReplicatedEvent {

@@ -90,7 +90,7 @@ pub(crate) async fn close(
     let until = Instant::now() + limit;
     let mut held_up = false;
     loop {
-        let mut session = Connection::open(options).await?;
+        let mut session = Connection::open_with_own_settings(options).await?;
         let holders = seen(holders(&mut session).await);
         match course(&holders, held_up, Instant::now() >= until, wanted()) {
             Course::Close => match read_only::close_by(&mut session, options, lock_wait).await {
@@ -116,7 +116,8 @@ async fn kill_and_close(options: &ConnectOptions) -> Result<(), ReadOnlyError> {
     let killing = async {
         loop {
             tokio::time::sleep(LOOK).await;
-            let looked = async { holders(&mut Connection::open(options).await?).await };
+            let looked =
+                async { holders(&mut Connection::open_with_own_settings(options).await?).await };
             for holder in seen(looked.await) {
                 if holder.is_long() && killed.insert(holder.id) {
                     kill(options, &holder).await;

@@ -35,7 +35,7 @@ impl ReadOnlyError {
 
 /// Lets clients write, and has the server run its events if they are wanted.
 pub(crate) async fn open(options: &ConnectOptions, events: bool) -> Result<(), ReadOnlyError> {
-    let mut connection = Connection::open(options).await?;
+    let mut connection = Connection::open_with_own_settings(options).await?;
     // It switches super_read_only off as well. Events begin behind that: before, they could do nothing but fail. All is checked
     // before anything is set.
     match connection
@@ -62,7 +62,7 @@ pub(crate) async fn close(
     options: &ConnectOptions,
     lock_wait: Duration,
 ) -> Result<(), ReadOnlyError> {
-    let mut connection = Connection::open(options).await?;
+    let mut connection = Connection::open_with_own_settings(options).await?;
     close_by(&mut connection, options, lock_wait).await?;
     connection.close().await;
     Ok(())
