@@ -182,7 +182,9 @@ impl ScratchServer {
             statement: statement.to_owned(),
             source: Box::new(source),
         };
-        let mut connection = Connection::open(&self.connect).await.map_err(refused)?;
+        let mut connection = Connection::open_with_own_settings(&self.connect)
+            .await
+            .map_err(refused)?;
         let told = connection.query_within(statement, LIMIT).await;
         let told = told.map_err(refused)?;
         connection.close().await;
@@ -204,7 +206,7 @@ impl ScratchServer {
                 source: Box::new(source),
             }
         };
-        let opened = Connection::open(&self.connect).await;
+        let opened = Connection::open_with_own_settings(&self.connect).await;
         let mut connection = opened.map_err(refused("a connection"))?;
         let drop = format!("DROP USER '{USER}'@'localhost'");
         let dropped = connection.execute(&drop).await;
@@ -227,7 +229,7 @@ impl ScratchServer {
             {
                 return Err(self.ended(format!("ended while it started ({status})")));
             }
-            if let Ok(connection) = Connection::open(&self.connect).await {
+            if let Ok(connection) = Connection::open_with_own_settings(&self.connect).await {
                 connection.close().await;
                 return Ok(());
             }

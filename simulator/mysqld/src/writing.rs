@@ -519,6 +519,11 @@ fn is_of_session(name: &str) -> bool {
         "autocommit",
         "innodb_lock_wait_timeout",
         "sql_mode",
+        "completion_type",
+        "transaction_isolation",
+        "transaction_read_only",
+        "max_execution_time",
+        "sql_select_limit",
     ]
     .contains(&name)
 }

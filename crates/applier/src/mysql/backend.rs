@@ -101,7 +101,7 @@ impl MysqlBackend {
     /// # Errors
     /// When the target cannot be reached, or too many readers wait already.
     pub async fn snapshot_reader(&self) -> Result<Connection, BackendError> {
-        let mut connection = Connection::open(&self.options.connect)
+        let mut connection = Connection::open_with_own_settings(&self.options.connect)
             .await
             .map_err(backend_error)?;
         connection
@@ -259,9 +259,9 @@ async fn ask(
         }
     }
     *kept = None;
-    let mut connection = Connection::open(&options.connect).await?;
+    let mut connection = Connection::open_with_own_settings(&options.connect).await?;
     connection
-        .execute("SET SESSION sql_mode = '', lock_wait_timeout = 60")
+        .execute("SET SESSION lock_wait_timeout = 60")
         .await?;
     if connection.version() >= INVISIBLE_PRIMARY_KEYS_FROM {
         connection

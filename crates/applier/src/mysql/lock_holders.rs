@@ -38,7 +38,7 @@ pub(super) async fn tell(
 }
 
 async fn holders(options: &MysqlOptions, waiting: SessionId) -> Result<Vec<String>, LinkError> {
-    let mut connection = Connection::open(&options.connect).await?;
+    let mut connection = Connection::open_with_own_settings(&options.connect).await?;
     let answer = connection.query(holders_query(waiting)).await;
     connection.close().await;
     Ok(read_holders(&answer?))

@@ -79,10 +79,8 @@ async fn publish(connection: &mut Connection, gtids: &GtidSet) -> Result<(), Lin
 
 /// A connection whose statements nobody logs.
 pub(super) async fn open(options: &MysqlOptions) -> Result<Connection, LinkError> {
-    let mut connection = Connection::open(&options.connect).await?;
-    connection
-        .execute("SET sql_log_bin = 0, autocommit = 1, sql_mode = ''")
-        .await?;
+    let mut connection = Connection::open_with_own_settings(&options.connect).await?;
+    connection.execute("SET sql_log_bin = 0").await?;
     Ok(connection)
 }
 

@@ -495,3 +495,32 @@ async fn what_the_row_says_beyond_the_log_is_not_believed() -> Result<()> {
     pair.backend.begin().await?;
     pair.equal_after(Way::AsOne(2), &["d"]).await
 }
+
+/// Defaults of the target under which a question leaves the checkpoint's row locked, keeps an old view of it, or is cut off.
+#[tokio::test]
+async fn defaults_of_the_target_hold_nothing_up() -> Result<()> {
+    let defaults = [
+        "--autocommit=0",
+        "--transaction-isolation=REPEATABLE-READ",
+        "--transaction-read-only=ON",
+        "--completion-type=CHAIN",
+        "--max-execution-time=5000",
+        "--sql-mode=ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES",
+    ];
+    let mut pair = Pair::with(&[], &defaults, |options| {
+        options.lock_wait = Duration::from_secs(1);
+    })
+    .await?;
+    pair.write("CREATE DATABASE d; CREATE TABLE d.t (i INT PRIMARY KEY)")?;
+    for i in 0..3 {
+        pair.write(&format!(
+            "INSERT INTO d.t (i) VALUES ({i}); INSERT INTO d.t (i) VALUES ({i} + 10)"
+        ))?;
+        // Begins with the question what was executed.
+        let followed = pair.follow(Way::AsOne(2)).await?;
+        followed.map_err(|stop| anyhow::anyhow!("{}: {}", stop.gtid, stop.error))?;
+        // The tables are looked at anew: no question sees them as they were.
+        pair.write(&format!("ALTER TABLE d.t ADD c{i} INT"))?;
+    }
+    pair.equal_after(Way::AsOne(2), &["d"]).await
+}

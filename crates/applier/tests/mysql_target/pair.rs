@@ -325,7 +325,7 @@ struct Table {
 }
 
 async fn contents(server: &Mysqld, schema: &str) -> Result<Contents> {
-    let mut connection = Connection::open(&connect(server, "root")).await?;
+    let mut connection = Connection::open_with_own_settings(&connect(server, "root")).await?;
     connection
         .execute(
             "SET NAMES utf8mb4, character_set_results = binary, group_concat_max_len = 1000000",

@@ -44,7 +44,9 @@ impl OneAtATime {
         let failed = |error| {
             ConversionFailure::error(format!("the primary's mysqld cannot be locked: {error}"))
         };
-        let mut connection = Connection::open(primary).await.map_err(failed)?;
+        let mut connection = Connection::open_with_own_settings(primary)
+            .await
+            .map_err(failed)?;
         let asked = format!("SELECT GET_LOCK('{LOCK_NAME}', 0)");
         let taken = connection.query(&asked).await.map_err(failed)?;
         let taken = taken.first().and_then(|row| row.text_at(0));

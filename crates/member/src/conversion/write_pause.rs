@@ -22,7 +22,7 @@ impl WritePause {
     /// # Errors
     /// When the server cannot be connected to.
     pub(super) async fn watch(primary: &ConnectOptions) -> Result<Self, LinkError> {
-        let connection = Connection::open(primary).await?;
+        let connection = Connection::open_with_own_settings(primary).await?;
         let (end, ended) = oneshot::channel();
         let task = tokio::spawn(watch(connection, ended));
         Ok(Self { end, task })

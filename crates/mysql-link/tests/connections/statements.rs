@@ -174,3 +174,35 @@ async fn a_statement_given_up_can_be_killed_in_mysqld() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn the_server_s_defaults_change_nothing_for_a_session_with_settings_of_its_own() -> Result<()>
+{
+    const SESSION: &str = "SELECT CONCAT_WS(' ', @@autocommit, @@completion_type, @@transaction_isolation, \
+         @@transaction_read_only, @@max_execution_time, @@sql_select_limit, @@sql_mode)";
+    const ORDINARY: &str = "1 NO_CHAIN READ-COMMITTED 0 0 18446744073709551615 ";
+    let server = Mysqld::launch(&MysqlTree::require())?;
+    let of_root = options(&server, TlsMode::Disabled);
+    // Who may not do more than ask gets it, too; `init_connect` is run for such accounts.
+    let mut of_client = of_root.clone();
+    of_client.user = "client".to_owned();
+    server.client().sql(
+        "CREATE USER client; SET GLOBAL autocommit = 0, GLOBAL completion_type = 'CHAIN', \
+         GLOBAL transaction_isolation = 'SERIALIZABLE', GLOBAL transaction_read_only = 1, GLOBAL max_execution_time = 7000, \
+         GLOBAL sql_select_limit = 3, GLOBAL sql_mode = 'ANSI_QUOTES', GLOBAL init_connect = 'SET sql_select_limit = 2'",
+    )?;
+    for (options, limit) in [(&of_root, 3), (&of_client, 2)] {
+        let told = |answer: mysql_link::QueryResult| {
+            let row = answer.first().and_then(|row| row.text_at(0));
+            row.unwrap_or_default().to_owned()
+        };
+        let mut plain = Connection::open(options).await?;
+        let of_server = format!("0 CHAIN SERIALIZABLE 1 7000 {limit} ANSI_QUOTES");
+        assert_eq!(told(plain.query(SESSION).await?), of_server);
+        plain.close().await;
+        let mut own = Connection::open_with_own_settings(options).await?;
+        assert_eq!(told(own.query(SESSION).await?), ORDINARY);
+        own.close().await;
+    }
+    Ok(())
+}

@@ -144,7 +144,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(2);
 /// # Errors
 /// In words.
 pub(super) async fn open(connect: &ConnectOptions) -> Result<Connection, String> {
-    let opened = Connection::open(connect).await;
+    let opened = Connection::open_with_own_settings(connect).await;
     opened.map_err(|error| error.to_string())
 }
 

@@ -377,7 +377,9 @@ fn in_words(error: &ApplyError) -> String {
 /// Makes the server writable for the applier and not for clients. Its commits must not wait for the ring, which has them: no
 /// commit of a client waits either, since the door is closed.
 async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), String> {
-    let mut connection = Connection::open(connect).await.map_err(told)?;
+    let mut connection = Connection::open_with_own_settings(connect)
+        .await
+        .map_err(told)?;
     let waiting = stop_waiting_for_acks(&mut connection).await;
     waiting.map_err(|error| error.to_string())?;
     // What is applied is in InnoDB with its GTIDs; the binlog has nothing but their names, and may lose them. It may not have them
@@ -396,7 +398,9 @@ async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), String> {
 /// temporary tables of readers are not logged, as they are in the formats that log statements. Replica threads that ran before the
 /// member was restarted, or that came with a copy, are ended: a server that turns out to have errant transactions must not follow.
 async fn keep_still(connect: &ConnectOptions) -> Result<(), String> {
-    let mut connection = Connection::open(connect).await.map_err(told)?;
+    let mut connection = Connection::open_with_own_settings(connect)
+        .await
+        .map_err(told)?;
     stop_events(&mut connection).await.map_err(told)?;
     drop_channel(&mut connection).await.map_err(told)?;
     // It is to go: a server may be without it.
@@ -430,7 +434,9 @@ async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
             if !errant.is_empty() {
                 return Ok(errant);
             }
-            let mut connection = Connection::open(&options.connect).await.map_err(told)?;
+            let mut connection = Connection::open_with_own_settings(&options.connect)
+                .await
+                .map_err(told)?;
             drop_earlier_binlogs(&mut connection).await?;
             connection.close().await;
             Ok::<GtidSet, String>(errant)

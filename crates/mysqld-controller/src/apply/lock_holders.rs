@@ -93,7 +93,7 @@ async fn look(connect: &ConnectOptions) -> Result<Vec<BlockingSession>, LinkErro
          AND t.TYPE = 'FOREGROUND' AND t.PROCESSLIST_COMMAND <> 'Daemon' \
          AND t.NAME NOT {OF_REPLICATION} AND t.NAME NOT {OF_REPLICATION_BEFORE}"
     );
-    let mut session = Connection::open(connect).await?;
+    let mut session = Connection::open_with_own_settings(connect).await?;
     let found = asked(&mut session, &query).await?;
     session.close().await;
     Ok(found)

@@ -53,7 +53,9 @@ pub(super) async fn replicate(
 }
 
 async fn begin(connect: &ConnectOptions, source: &ReplicationSource) -> Result<(), String> {
-    let mut connection = Connection::open(connect).await.map_err(told)?;
+    let mut connection = Connection::open_with_own_settings(connect)
+        .await
+        .map_err(told)?;
     let waiting = stop_waiting_for_acks(&mut connection).await;
     waiting.map_err(|error| error.to_string())?;
     drop_channel(&mut connection).await.map_err(told)?;
@@ -125,7 +127,9 @@ pub(crate) async fn drop_channel(connection: &mut Connection) -> Result<(), Link
 }
 
 async fn end(connect: &ConnectOptions) -> Result<(), String> {
-    let mut connection = Connection::open(connect).await.map_err(told)?;
+    let mut connection = Connection::open_with_own_settings(connect)
+        .await
+        .map_err(told)?;
     drop_channel(&mut connection).await.map_err(told)?;
     connection.close().await;
     Ok(())
@@ -175,7 +179,7 @@ enum Threads {
 }
 
 async fn look(connect: &ConnectOptions) -> Result<Threads, LinkError> {
-    let mut connection = Connection::open(connect).await?;
+    let mut connection = Connection::open_with_own_settings(connect).await?;
     let threads = connection
         .query(format!(
             "SELECT 'receiver', service_state, last_error_number, last_error_message, \

@@ -26,14 +26,14 @@ pub(super) async fn let_commits_through(
     connect: &ConnectOptions,
     requirements: &Requirements,
 ) -> Result<(), LinkError> {
-    let mut connection = Connection::open(connect).await?;
+    let mut connection = Connection::open_with_own_settings(connect).await?;
     let observed = observe(&mut connection, Depth::Watch).await?;
     let names = observed.semi_sync();
     if !names.is_some_and(|names| observed.is_on(&names.enabled())) {
         connection.close().await;
         return Ok(());
     }
-    let mut replica = Connection::open(connect).await?;
+    let mut replica = Connection::open_with_own_settings(connect).await?;
     let id = replica.id();
     let gtids = replica.query("SELECT @@GLOBAL.gtid_executed").await?;
     let gtids = gtids.first().and_then(|row| row.text_at(0));

@@ -115,7 +115,7 @@ pub async fn look(
     connect: &ConnectOptions,
     requirements: &Requirements,
 ) -> Result<ServerLook, LinkError> {
-    let mut connection = Connection::open(connect).await?;
+    let mut connection = Connection::open_with_own_settings(connect).await?;
     let mut observed = observe(&mut connection, Depth::Preflight).await?;
     observed.compare_place(requirements.binlog.as_ref());
     if observed.waiting_sessions() == 0 {

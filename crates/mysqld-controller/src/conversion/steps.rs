@@ -46,7 +46,9 @@ fn doing(doing: &'static str) -> impl FnOnce(LinkError) -> ConversionError {
 }
 
 async fn open(connect: &ConnectOptions) -> Result<Connection, ConversionError> {
-    Connection::open(connect).await.map_err(doing("connecting"))
+    Connection::open_with_own_settings(connect)
+        .await
+        .map_err(doing("connecting"))
 }
 
 /// Sets a server that is going to be the primary to what the ring needs, but for the waiting itself, so that less is left for

@@ -163,7 +163,7 @@ impl EventScheduler {
     /// When the server refuses a statement.
     pub async fn give_back(&self, connect: &ConnectOptions) -> Result<(), LinkError> {
         let on = if self.wanted().await { "ON" } else { "OFF" };
-        let mut connection = Connection::open(connect).await?;
+        let mut connection = Connection::open_with_own_settings(connect).await?;
         let persisted = self.found().is_some_and(|found| found.persisted);
         match persisted {
             true => {
@@ -276,7 +276,7 @@ const OVER: &str = "event_type = 'ONE TIME' AND on_completion = 'PRESERVE' AND l
 pub(crate) async fn events_that_are_over(
     connect: &ConnectOptions,
 ) -> Result<Vec<NamedEvent>, LinkError> {
-    let mut connection = Connection::open(connect).await?;
+    let mut connection = Connection::open_with_own_settings(connect).await?;
     let events = match listed(&mut connection, &format!("status = 'ENABLED' AND {OVER}")).await {
         Err(LinkError::Server(error)) => {
             warn!("whether events would run a second time is not known: {error}");
@@ -342,7 +342,7 @@ pub(crate) async fn enable_replicated(connect: &ConnectOptions) -> Result<(), Li
     let replicated = format!(
         "status IN ('REPLICA_SIDE_DISABLED', 'SLAVESIDE_DISABLED') AND originator <> @@GLOBAL.server_id AND NOT ({OVER})"
     );
-    let mut connection = Connection::open(connect).await?;
+    let mut connection = Connection::open_with_own_settings(connect).await?;
     for event in listed(&mut connection, &replicated).await? {
         match connection.execute(event.altered("ENABLE")).await {
             Ok(_) => {

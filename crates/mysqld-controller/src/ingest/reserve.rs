@@ -93,7 +93,7 @@ impl Reserve {
 /// A session that leaves the connection beyond `max_connections`, of which there is one for administrators, to those who need
 /// one now.
 async fn opened(connect: &ConnectOptions) -> Result<Option<Connection>, LinkError> {
-    let mut session = Connection::open(connect).await?;
+    let mut session = Connection::open_with_own_settings(connect).await?;
     let limit = number(&mut session, "SELECT @@GLOBAL.max_connections", 0).await?;
     let count = number(
         &mut session,

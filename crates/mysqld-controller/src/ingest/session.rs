@@ -42,7 +42,7 @@ pub(super) struct Prospect {
 impl Prospect {
     /// Opens a session on the primary and reads its settings.
     pub(super) async fn look(connect: &ConnectOptions) -> Result<Self, IngestError> {
-        let mut connection = Connection::open(connect).await?;
+        let mut connection = Connection::open_with_own_settings(connect).await?;
         let looked_at = Instant::now();
         let observed = observe(&mut connection, Depth::Preflight).await?;
         Ok(Self {
@@ -273,7 +273,7 @@ async fn make_commits_wait(
     options: &IngestOptions,
     seen: Option<(Observed, Instant)>,
 ) -> Result<(), IngestError> {
-    let mut connection = Connection::open(&options.connect).await?;
+    let mut connection = Connection::open_with_own_settings(&options.connect).await?;
     let requirements = &options.requirements;
     let (observed, done) = match seen.filter(|(_, at)| at.elapsed() < LOOK_LASTS) {
         Some((observed, _)) => {

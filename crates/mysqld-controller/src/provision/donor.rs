@@ -45,7 +45,7 @@ pub async fn offer(
     connect: &ConnectOptions,
     recipient: MemberId,
 ) -> Result<CloneOffer, ProvisionError> {
-    let opened = Connection::open(connect).await;
+    let opened = Connection::open_with_own_settings(connect).await;
     let mut connection =
         opened.map_err(ProvisionError::at("the donor's mysqld cannot be reached"))?;
     let account = CloneAccount::random(recipient);
@@ -116,7 +116,7 @@ pub async fn withdraw(
     account: &CloneAccount,
 ) -> Result<(), ProvisionError> {
     let what = "the account of the copy cannot be removed at the donor";
-    let mut connection = Connection::open(connect)
+    let mut connection = Connection::open_with_own_settings(connect)
         .await
         .map_err(ProvisionError::at(what))?;
     let closed = ajar(&mut connection)

@@ -336,7 +336,7 @@ pub async fn finish(connect: &ConnectOptions) -> Result<(), ProvisionError> {
 }
 
 pub(super) async fn reach(connect: &ConnectOptions) -> Result<Connection, ProvisionError> {
-    let opened = Connection::open(connect).await;
+    let opened = Connection::open_with_own_settings(connect).await;
     opened.map_err(ProvisionError::at("mysqld cannot be reached"))
 }
 

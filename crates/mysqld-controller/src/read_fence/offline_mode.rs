@@ -23,7 +23,7 @@ pub enum SetOffline {
 /// # Errors
 /// When the server cannot be reached, or refuses.
 pub async fn raise(connect: &ConnectOptions) -> Result<SetOffline, LinkError> {
-    let mut connection = Connection::open(connect).await?;
+    let mut connection = Connection::open_with_own_settings(connect).await?;
     let done = raise_on(&mut connection).await?;
     connection.close().await;
     Ok(done)
@@ -37,7 +37,7 @@ pub(super) async fn raise_in_start_before(
     connect: &ConnectOptions,
     ago: Duration,
 ) -> Result<Option<SetOffline>, LinkError> {
-    let mut connection = Connection::open(connect).await?;
+    let mut connection = Connection::open_with_own_settings(connect).await?;
     let answer = connection.query(UPTIME).await?;
     let up: Option<u64> = answer
         .first()
@@ -70,7 +70,7 @@ async fn raise_on(connection: &mut Connection) -> Result<SetOffline, LinkError> 
 /// # Errors
 /// When the server cannot be reached, or refuses.
 pub async fn lower(connect: &ConnectOptions) -> Result<SetOffline, LinkError> {
-    let mut connection = Connection::open(connect).await?;
+    let mut connection = Connection::open_with_own_settings(connect).await?;
     let found = look(&mut connection).await?;
     let done = match found {
         None => SetOffline::AlreadySo,

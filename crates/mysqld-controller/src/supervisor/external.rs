@@ -114,7 +114,7 @@ pub(super) async fn booted_open(account: &ConnectOptions) -> Option<BootedOpen> 
 }
 
 async fn look(account: &ConnectOptions) -> Result<Option<BootedOpen>, LinkError> {
-    let mut connection = Connection::open(account).await?;
+    let mut connection = Connection::open_with_own_settings(account).await?;
     let answer = connection
         .query(
             "SELECT @@GLOBAL.super_read_only, variable_source \

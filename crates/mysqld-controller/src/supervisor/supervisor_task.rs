@@ -426,7 +426,7 @@ const CLOSING_LIMIT: Duration = Duration::from_secs(2);
 /// what they have not sent is sent while the server stops.
 pub(super) async fn close_sessions(account: &ConnectOptions) {
     let closed = async {
-        let mut connection = Connection::open(account).await?;
+        let mut connection = Connection::open_with_own_settings(account).await?;
         let sessions = connection.query("SHOW PROCESSLIST").await?;
         for row in &sessions.rows {
             let text = |column: &str| row.text(column).unwrap_or_default();
@@ -467,7 +467,7 @@ async fn attempt(account: &ConnectOptions) -> Result<Drained, LinkError> {
             other => Ok(Drained::No(other.to_string())),
         };
     }
-    let mut connection = Connection::open(account).await?;
+    let mut connection = Connection::open_with_own_settings(account).await?;
     let observed = observe(&mut connection, Depth::Watch).await?;
     connection.close().await;
     let waiting = observed.waiting_sessions();

@@ -449,7 +449,9 @@ impl ProtectionStart {
             return Ok(());
         };
         let told = |error: mysql_link::LinkError| error.to_string();
-        let mut connection = Connection::open(connect).await.map_err(told)?;
+        let mut connection = Connection::open_with_own_settings(connect)
+            .await
+            .map_err(told)?;
         let index = connection.query("SELECT @@GLOBAL.log_bin_index").await;
         let index = index.map_err(told)?;
         let index = index

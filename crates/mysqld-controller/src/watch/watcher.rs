@@ -276,7 +276,7 @@ impl Watcher {
         self.ingest.mark_unchanged();
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => Connection::open(&self.options.connect).await?,
+            None => Connection::open_with_own_settings(&self.options.connect).await?,
         };
         let mut observed = observe_again(&mut connection, self.seen.as_ref()).await?;
         self.seen = Some(observed.clone());
@@ -353,7 +353,9 @@ impl Watcher {
         if observed.waiting_sessions() > 0 {
             return None;
         }
-        let mut connection = Connection::open(&self.options.connect).await.ok()?;
+        let mut connection = Connection::open_with_own_settings(&self.options.connect)
+            .await
+            .ok()?;
         let filters = binlog_filters(&mut connection).await.ok()?;
         connection.close().await;
         self.filters = filters.clone().map(|filters| (incarnation, filters));

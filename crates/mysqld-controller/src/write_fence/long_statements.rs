@@ -78,7 +78,7 @@ pub(crate) async fn close(
     let until = Instant::now() + limit;
     let mut held_up = false;
     loop {
-        let mut session = Connection::open(options).await?;
+        let mut session = Connection::open_with_own_settings(options).await?;
         let holders = seen(holding(&mut session, HOLDERS).await, HELD_UP);
         match course(&holders, held_up, Instant::now() >= until, wanted()) {
             Course::Close => match read_only::close_by(&mut session, options, lock_wait).await {
@@ -104,7 +104,13 @@ async fn kill_and_close(options: &ConnectOptions) -> Result<(), ReadOnlyError> {
     let killing = async {
         loop {
             tokio::time::sleep(LOOK).await;
-            let looked = async { holding(&mut Connection::open(options).await?, HOLDERS).await };
+            let looked = async {
+                holding(
+                    &mut Connection::open_with_own_settings(options).await?,
+                    HOLDERS,
+                )
+                .await
+            };
             for holder in seen(looked.await, HELD_UP) {
                 if is_long(&holder) && killed.insert(holder.id) {
                     let why = "its statement or its locked tables hold a planned switchover up";

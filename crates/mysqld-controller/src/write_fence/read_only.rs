@@ -49,7 +49,7 @@ pub(crate) async fn open(
     options: &ConnectOptions,
     events: &EventsAtOpening,
 ) -> Result<(), ReadOnlyError> {
-    let mut connection = Connection::open(options).await?;
+    let mut connection = Connection::open_with_own_settings(options).await?;
     if events.wanted && !events.over.is_empty() {
         // Ordinary accounts still cannot write.
         connection
@@ -87,7 +87,7 @@ pub(crate) async fn close(
     options: &ConnectOptions,
     lock_wait: Duration,
 ) -> Result<(), ReadOnlyError> {
-    let mut connection = Connection::open(options).await?;
+    let mut connection = Connection::open_with_own_settings(options).await?;
     close_by(&mut connection, options, lock_wait).await?;
     connection.close().await;
     Ok(())
