@@ -6,7 +6,7 @@ use mysql_link::ServerVersion;
 use mysqld_controller::BinlogPlace;
 use mysqld_controller::settings::{
     Check, Finding, Fix, Grants, NATIVE_RIGHTS, Observed, Phase, Plan, Requirements,
-    SemiSyncReplica, Severity, Statement, native_grants, preflight,
+    SemiSyncReplica, Severity, Statement, native_grants, preflight, rows_grants,
 };
 use uuid::Uuid;
 
@@ -79,7 +79,10 @@ fn perfect(version: ServerVersion) -> Observed {
         may_shut_down: Some(Vec::new()),
         grants: Some(Grants::parse(
             "w@%",
-            ["GRANT ALL PRIVILEGES ON *.* TO `w`@`%`"],
+            [
+                "GRANT ALL PRIVILEGES ON *.* TO `w`@`%`",
+                "GRANT PROXY ON ``@`` TO `w`@`%` WITH GRANT OPTION",
+            ],
         )),
         binlog_filters: Some(Vec::new()),
         account_expires: None,
@@ -549,6 +552,33 @@ fn replica_threads_need_the_listed_rights_and_applying_rows_is_not_asked_for_the
         .collect();
     observed.grants = Some(Grants::parse("w@%", lines.iter().map(String::as_str)));
     assert_eq!(preflight(&observed, &native), []);
+}
+
+#[test]
+fn who_applies_the_log_itself_is_told_to_have_proxy_at_each_server() {
+    let all = "GRANT ALL PRIVILEGES ON *.* TO `w`@`%` WITH GRANT OPTION";
+    let mut observed = perfect(NEW);
+    observed.grants = Some(Grants::parse("w@%", [all]));
+    let findings = preflight(&observed, &requirements());
+    let found = only(&findings);
+    assert_eq!(
+        (found.check, found.severity),
+        (Check::Grants, Severity::Advice)
+    );
+    // In the log it would stop those who lack it.
+    assert_eq!(
+        sql(&found.fix),
+        "SET SESSION sql_log_bin = 0; GRANT PROXY ON ''@'' TO 'w'@'%' WITH GRANT OPTION"
+    );
+    let native = Requirements {
+        native: true,
+        ..requirements()
+    };
+    let of_proxy = |finding: &Finding| finding.found.contains("PROXY");
+    assert!(!preflight(&observed, &native).iter().any(of_proxy));
+    let rows = rows_grants("`w`@`%`");
+    observed.grants = Some(Grants::parse("w@%", rows.iter().map(String::as_str)));
+    assert_eq!(preflight(&observed, &requirements()), []);
 }
 
 fn statements(observed: &Observed, requirements: &Requirements, phase: Phase) -> Vec<String> {

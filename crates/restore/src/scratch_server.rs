@@ -258,7 +258,8 @@ fn account(password: &str) -> String {
     format!(
         "DROP USER IF EXISTS '{USER}'@'localhost';\n\
          CREATE USER '{USER}'@'localhost' IDENTIFIED BY '{password}';\n\
-         GRANT ALL ON *.* TO '{USER}'@'localhost' WITH GRANT OPTION;\n"
+         GRANT ALL ON *.* TO '{USER}'@'localhost' WITH GRANT OPTION;\n\
+         GRANT PROXY ON ''@'' TO '{USER}'@'localhost' WITH GRANT OPTION;\n"
     )
 }
 

@@ -127,7 +127,7 @@ impl Server {
         let rights = session.rights;
         let column = format!("Grants for {user}@%");
         let grants: &[&str] = match rights {
-            Rights::All => &["ALL PRIVILEGES ON *.*"],
+            Rights::All => &["ALL PRIVILEGES ON *.*", "PROXY ON ``@``"],
             Rights::Member => &[
                 "RELOAD, PROCESS, REPLICATION SLAVE, REPLICATION CLIENT, CREATE USER, EVENT ON *.*",
                 "BACKUP_ADMIN ON *.*",

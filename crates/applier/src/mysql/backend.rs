@@ -7,7 +7,7 @@ use mysql_link::{Connection, LinkError, QueryResult, ServerVersion, server_code}
 
 use crate::backend::{Backend, BackendError, Finished, SessionId};
 use crate::mysql::checkpoint::{Checkpoint, RIGHTS, TABLE};
-use crate::mysql::options::{Grants, MysqlOptions, OpenSessions, grant_statement};
+use crate::mysql::options::{Grants, MysqlOptions, OpenSessions, grant_statement, lacking_proxy};
 use crate::mysql::outcome::{backend_error, blockers_query, code, read_blockers};
 use crate::mysql::patience::Patience;
 use crate::mysql::preparation::{MOST_WAITING, PacketRoom, WaitingReaders, settings};
@@ -44,7 +44,8 @@ impl MysqlBackend {
     ///
     /// The account needs REPLICATION_APPLIER and SESSION_VARIABLES_ADMIN (before 8.0.18, BINLOG_ADMIN and
     /// SYSTEM_VARIABLES_ADMIN); INSERT, UPDATE and DELETE on the tables that the log changes; and what the log's statements
-    /// need: CREATE, ALTER, DROP, INDEX, REFERENCES and others, or SUPER and all of them. With `read_only` it needs
+    /// need: CREATE, ALTER, DROP, INDEX, REFERENCES and others, or SUPER and all of them; for `GRANT PROXY`, which all of them are not
+    /// enough for, PROXY on `''@''` with the grant option. With `read_only` it needs
     /// CONNECTION_ADMIN; with `super_read_only` nobody can apply. SELECT on `performance_schema` lets sessions that hold up
     /// others be told from those that do not. With [`MysqlOptions::batches`], SYSTEM_VARIABLES_ADMIN and, on the schema
     /// `witness_applier`, CREATE, SELECT, INSERT and UPDATE let transactions commit as one; without them they do not, and that is
@@ -206,7 +207,13 @@ impl MysqlBackend {
                     .await?
             }
         };
-        let grants = Grants::parse(grants.rows.iter().filter_map(|row| row.text_at(0)));
+        let lines = grants.rows.iter().filter_map(|row| row.text_at(0));
+        if let Some(lacking) = lacking_proxy(lines.clone(), text("account")) {
+            tracing::warn!(
+                "a GRANT PROXY or REVOKE PROXY in the log would stop it here, for which its account lacks the right: {lacking}"
+            );
+        }
+        let grants = Grants::parse(lines);
         let mut wanted = vec!["INSERT", "UPDATE", "DELETE"];
         let mut lacking = grants.lacks(&wanted);
         wanted = vec!["CONNECTION_ADMIN", "SUPER"];

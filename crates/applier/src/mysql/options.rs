@@ -87,11 +87,35 @@ impl Grants {
     }
 }
 
+/// What an account is to be given that may make accounts and may not let them be used by others: it stops at the log's first
+/// `GRANT PROXY` or `REVOKE PROXY`. `lines` are those of SHOW GRANTS, `account` is as CURRENT_USER() says it. ALL PRIVILEGES are
+/// without it.
+pub(super) fn lacking_proxy<'a>(
+    mut lines: impl Iterator<Item = &'a str> + Clone,
+    account: &str,
+) -> Option<String> {
+    let grants = Grants::parse(lines.clone());
+    let of_all = lines.any(|line| {
+        let line = line.replace('`', "'");
+        line.starts_with("GRANT PROXY ON ''@'' TO ") && line.ends_with(" WITH GRANT OPTION")
+    });
+    let lacks = !of_all && grants.lacks(&["CREATE USER"]).is_empty();
+    lacks.then(|| {
+        let account = quoted(account);
+        // In the log it would be the first to stop those who lack it.
+        format!("SET sql_log_bin = 0; GRANT PROXY ON ''@'' TO {account} WITH GRANT OPTION")
+    })
+}
+
 /// The statement that gives an account what it lacks. `account` is as CURRENT_USER() says it: user@host.
 pub(super) fn grant_statement(privileges: &[&str], account: &str) -> String {
+    let account = quoted(account);
+    format!("GRANT {} ON *.* TO {account}", privileges.join(", "))
+}
+
+fn quoted(account: &str) -> String {
     let (user, host) = account.rsplit_once('@').unwrap_or((account, "%"));
-    let (user, host) = (literal(user), literal(host));
-    format!("GRANT {} ON *.* TO {user}@{host}", privileges.join(", "))
+    format!("{}@{}", literal(user), literal(host))
 }
 
 // Which sessions of this program are open on the target.
@@ -147,6 +171,25 @@ mod tests {
         );
         let root = Grants::parse(["GRANT ALL PRIVILEGES ON *.* TO `root`@`localhost`"]);
         assert!(root.lacks(&["DELETE", "CONNECTION_ADMIN"]).is_empty());
+    }
+
+    #[test]
+    fn who_may_make_accounts_is_to_have_proxy_which_all_privileges_are_without() {
+        let lacking = |lines: &[&str]| lacking_proxy(lines.iter().copied(), "w@localhost");
+        let all = "GRANT SELECT, CREATE USER ON *.* TO `w`@`localhost` WITH GRANT OPTION";
+        let told = Some(
+            "SET sql_log_bin = 0; GRANT PROXY ON ''@'' TO 'w'@'localhost' WITH GRANT OPTION"
+                .to_owned(),
+        );
+        assert_eq!(lacking(&[all]), told);
+        let of_one = "GRANT PROXY ON `a`@`b` TO `w`@`localhost` WITH GRANT OPTION";
+        assert_eq!(lacking(&[all, of_one]), told);
+        // Names are quoted in the one way or the other.
+        for of_all in ["``@``", "''@''"] {
+            let grant = format!("GRANT PROXY ON {of_all} TO `w`@`localhost` WITH GRANT OPTION");
+            assert_eq!(lacking(&[all, &grant]), None);
+        }
+        assert_eq!(lacking(&["GRANT SELECT ON *.* TO `w`@`localhost`"]), None);
     }
 }
 

@@ -172,3 +172,25 @@ async fn statements_about_the_own_account_are_about_that_of_the_source() -> Resu
     ensure!(one == other, "{one:?}\n{other:?}");
     Ok(())
 }
+
+/// With the account that a member makes where it applies the log itself. ALL PRIVILEGES are without PROXY.
+#[tokio::test]
+async fn an_account_with_the_rights_of_a_member_lets_accounts_be_used_by_others() -> Result<()> {
+    let mut pair = Pair::new().await?;
+    pair.tamper(
+        "CREATE USER limited@localhost; GRANT ALL PRIVILEGES ON *.* TO limited@localhost WITH GRANT OPTION",
+    )?;
+    pair.backend = MysqlBackend::connect(limited(&pair.target)).await?;
+    pair.write("CREATE USER a, b, c; GRANT PROXY ON a TO b; GRANT PROXY ON a TO c WITH GRANT OPTION; REVOKE PROXY ON a FROM b")?;
+    let stop = pair.follow(Way::AsOne(2)).await?.expect_err("no PROXY");
+    ensure!(
+        stop.error.to_string().contains("GRANT PROXY"),
+        "{}",
+        stop.error
+    );
+    pair.tamper("GRANT PROXY ON ''@'' TO limited@localhost WITH GRANT OPTION")?;
+    pair.equal_after(Way::AsOne(2), &[]).await?;
+    let proxies = "SELECT CONCAT_WS(' ', user, proxied_user, with_grant) FROM mysql.proxies_priv WHERE proxied_user <> ''";
+    assert_eq!(pair.target.client().value(proxies)?, "c a 1");
+    Ok(())
+}

@@ -40,11 +40,13 @@ pub enum Privilege {
     BackupAdmin,
     /// To look for such accounts, and for those that may shut mysqld down; on `mysql.*`.
     SelectMysql,
+    /// To apply `GRANT PROXY` and `REVOKE PROXY` of anybody; with the grant option. No other privilege includes it.
+    Proxy,
 }
 
 use Privilege::{
     BackupAdmin, BinlogAdmin, CloneAdmin, ConnectionAdmin, CreateUser, Event, InsertMysqlPlugin,
-    PersistRoVariablesAdmin, Process, Reload, ReplicationClient, ReplicationSlave,
+    PersistRoVariablesAdmin, Process, Proxy, Reload, ReplicationClient, ReplicationSlave,
     ReplicationSlaveAdmin, SelectMysql, SelectPerformanceSchema, SetAnyDefiner,
     SystemVariablesAdmin,
 };
@@ -69,6 +71,15 @@ pub const NATIVE_RIGHTS: [Privilege; 17] = [
     SelectMysql,
     InsertMysqlPlugin,
 ];
+
+/// The statements that give an account all that the member needs which applies the log itself: whatever it says, which may be any
+/// statement of an administrator. `account` is quoted already.
+pub fn rows_grants(account: &str) -> Vec<String> {
+    vec![
+        format!("GRANT ALL PRIVILEGES ON *.* TO {account} WITH GRANT OPTION"),
+        Proxy.grant(account),
+    ]
+}
 
 /// The statements that give an account all of [`NATIVE_RIGHTS`]. `account` is quoted already.
 pub fn native_grants(account: &str) -> Vec<String> {
@@ -111,6 +122,7 @@ impl Privilege {
             CreateUser => ("CREATE USER", "*.*"),
             BackupAdmin => ("BACKUP_ADMIN", "*.*"),
             SelectMysql => ("SELECT", "mysql.*"),
+            Proxy => ("PROXY", "''@''"),
         }
     }
 
@@ -124,7 +136,7 @@ impl Privilege {
     }
 
     fn is_given_on(self) -> bool {
-        self == BackupAdmin
+        matches!(self, BackupAdmin | Proxy)
     }
 
     /// Older or wider privileges that include it.
@@ -160,7 +172,7 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// Reads the lines of `SHOW GRANTS`. What is no grant of privileges (roles, proxies) is passed over:
+    /// Reads the lines of `SHOW GRANTS`. What is no grant of privileges (roles) is passed over:
     /// the privileges of active roles are in lines of their own.
     pub fn parse<'a>(account: &str, lines: impl IntoIterator<Item = &'a str>) -> Self {
         let (mut held, mut given_on) = (BTreeSet::new(), BTreeSet::new());
@@ -175,7 +187,7 @@ impl Grants {
                 .split(" TO ")
                 .next()
                 .unwrap_or_default()
-                .replace('`', "");
+                .replace(['`', '\''], "");
             let schema = target.split('.').next().unwrap_or_default().to_lowercase();
             for privilege in privileges.split(',') {
                 let privilege = (schema.clone(), privilege.trim().to_uppercase());
@@ -205,6 +217,9 @@ impl Grants {
             true => &self.given_on,
             false => &self.held,
         };
+        if privilege == Proxy {
+            return held.contains(&("@".to_owned(), name.to_owned()));
+        }
         let schema = on.split('.').next();
         ["*"].into_iter().chain(schema).any(|schema| {
             [name, "ALL PRIVILEGES", "ALL"]
@@ -237,6 +252,25 @@ mod tests {
         assert!(grants.has(Privilege::SelectPerformanceSchema));
         assert!(!grants.has(Privilege::ReplicationClient));
         assert!(!grants.has(Privilege::InsertMysqlPlugin));
+        assert!(grants.has(Privilege::Proxy));
+    }
+
+    #[test]
+    fn all_privileges_are_without_proxy() {
+        let parse = |lines: &[&str]| Grants::parse("w@%", lines.iter().copied());
+        let all = "GRANT ALL PRIVILEGES ON *.* TO `w`@`%` WITH GRANT OPTION";
+        assert!(!parse(&[all]).has(Proxy));
+        // Those of one account, and what may not be given on.
+        for less in [
+            "GRANT PROXY ON `a`@`b` TO `w`@`%` WITH GRANT OPTION",
+            "GRANT PROXY ON ``@`` TO `w`@`%`",
+        ] {
+            assert!(!parse(&[all, less]).has(Proxy), "{less}");
+        }
+        let lines = rows_grants("'w'@'%'");
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let rows = parse(&lines);
+        assert!(rows.has(Proxy) && rows.has(BackupAdmin));
     }
 
     #[test]

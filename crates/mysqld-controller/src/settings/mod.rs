@@ -14,7 +14,7 @@ mod preflight;
 mod probe;
 
 pub use crate::settings::finding::{Check, Finding, Fix, LARGEST_CACHE, Requirements, Severity};
-pub use crate::settings::grants::{Grants, NATIVE_RIGHTS, Privilege, native_grants};
+pub use crate::settings::grants::{Grants, NATIVE_RIGHTS, Privilege, native_grants, rows_grants};
 pub(crate) use crate::settings::left_out::{filters_of_channel, filters_of_server, lenience};
 pub use crate::settings::no_waiting::{StopWaitingError, stop_waiting_for_acks};
 pub(crate) use crate::settings::no_waiting::{switch_off, wait_as_a_plain_source};

@@ -317,6 +317,23 @@ impl Findings<'_> {
                 Fix::sql(privilege.grant(&account)),
             );
         }
+        // Who may not make accounts stops at other statements about them before.
+        if !requirements.native
+            && grants.has(Privilege::CreateUser)
+            && !grants.has(Privilege::Proxy)
+        {
+            self.add(
+                Check::Grants,
+                Severity::Advice,
+                format!("the account {account} lacks {}", Privilege::Proxy),
+                "a follower that applies the log itself stops at a GRANT PROXY or REVOKE PROXY of the primary; give it at each server \
+                 by itself, since in the log it would be the first to stop them",
+                Fix::Sql(vec![
+                    "SET SESSION sql_log_bin = 0".to_owned(),
+                    Privilege::Proxy.grant(&account),
+                ]),
+            );
+        }
     }
 }
 

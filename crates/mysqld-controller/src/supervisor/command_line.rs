@@ -8,7 +8,7 @@ use std::{fs, io};
 
 use mysql_link::{ConnectOptions, ServerVersion};
 
-use crate::settings::{LARGEST_CACHE, SemiSyncNames, TIMEOUT_MS, native_grants};
+use crate::settings::{LARGEST_CACHE, SemiSyncNames, TIMEOUT_MS, native_grants, rows_grants};
 use crate::supervisor::decision::DataDir;
 
 /// What mysqld is started with.
@@ -276,9 +276,7 @@ fn account_statements(user: &str, password: &str, rights: AccountRights) -> Stri
             literal(password)
         ));
         let grants = match rights {
-            AccountRights::All => vec![format!(
-                "GRANT ALL PRIVILEGES ON *.* TO {account} WITH GRANT OPTION"
-            )],
+            AccountRights::All => rows_grants(&account),
             AccountRights::Native => native_grants(&account),
         };
         for grant in grants {
@@ -414,7 +412,8 @@ mod data_dir_tests {
         // With `default_password_lifetime` it would expire on all members at once.
         assert!(statements.contains("BY 'p''; DROP USER root; --' PASSWORD EXPIRE NEVER;"));
         // Three hosts, and nothing of it in a binlog.
-        assert_eq!(statements.lines().count(), 1 + 3 * 2);
+        assert_eq!(statements.lines().count(), 1 + 3 * 3);
+        assert_eq!(statements.matches("GRANT PROXY ON ''@''").count(), 3);
         assert!(statements.starts_with("SET SESSION sql_log_bin = 0;\n"));
         let native = account_statements("w", "p", AccountRights::Native);
         assert!(!native.contains("ALL PRIVILEGES") && native.contains("CLONE_ADMIN"));

@@ -38,6 +38,7 @@ fn statement(right: Privilege) -> &'static str {
         Privilege::SelectPerformanceSchema => "SELECT COUNT(*) FROM performance_schema.threads",
         Privilege::SelectMysql => "SELECT COUNT(*) FROM mysql.user",
         Privilege::InsertMysqlPlugin => "INSTALL PLUGIN clone SONAME 'mysql_clone.so'",
+        Privilege::Proxy => "GRANT PROXY ON ticker TO ticker",
     }
 }
 

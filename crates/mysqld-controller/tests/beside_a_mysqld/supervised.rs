@@ -233,6 +233,10 @@ async fn a_mysqld_from_nothing_to_its_stop() -> Result<()> {
         .query("SHOW GLOBAL VARIABLES LIKE 'skip_replica_start'")
         .await?;
     assert_eq!(skips.first().and_then(|row| row.text_at(1)), Some("ON"));
+    // It applies whatever an administrator does.
+    let grants = connection.query("SHOW GRANTS").await?;
+    let mut grants = grants.rows.iter().filter_map(|row| row.text_at(0));
+    assert!(grants.any(|grant| grant.starts_with("GRANT PROXY ON ``@``")));
     assert!(
         !home.path("pid.init.sql").exists(),
         "the file with the password is still there"

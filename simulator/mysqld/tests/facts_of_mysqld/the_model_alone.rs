@@ -47,7 +47,10 @@ async fn the_model_of_mysqld_passes_the_preflight() -> Result<()> {
     let options = ConnectOptions::new(Endpoint::unix(own.socket()), "witness", "secret");
     let mut connection = Connection::open_with_own_settings(&options).await?;
     let observed = observe(&mut connection, Depth::Preflight).await?;
-    let requirements = Requirements::new(4001, Uuid::from_u128(0x4001));
+    let requirements = Requirements {
+        native: true,
+        ..Requirements::new(4001, Uuid::from_u128(0x4001))
+    };
     let found = preflight(&observed, &requirements);
     // Limits of caches are the member's to set; root may shut any server down.
     let expected = [
