@@ -58,7 +58,8 @@ fn dry_runs(ring: &Ring) {
     let before = ring.json("members list");
     for (line, would) in [
         (
-            "switchover s-1 --dry-run",
+            // There is no mysqld, which could not be the primary.
+            "switchover s-1 --dry-run --force",
             "`s-1` would be made the primary",
         ),
         (
@@ -191,7 +192,7 @@ fn promotion(ring: &Ring) {
         (&true.into(), &4.into()),
         "{mock}"
     );
-    let promoted = ring.run("promote 4 --yes");
+    let promoted = ring.run("promote 4 --yes --force");
     assert_eq!(promoted.code, 0, "{promoted}");
     assert!(
         promoted.stdout.starts_with("`s-1` leads in term "),
