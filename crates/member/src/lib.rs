@@ -27,6 +27,7 @@ mod hooks;
 mod leaving;
 mod log_keeping;
 mod mysqld;
+mod other_members;
 mod phases;
 pub mod protocol;
 mod provisioning;
