@@ -31,7 +31,12 @@ fn it_gives_the_leadership_to_the_first_member_whose_mysqld_can_be_the_primary()
         set.client(at).sql(&row).unwrap();
     };
     insert(&set, first, 1);
-    says(&set, without, "promotion", "nothing of the ring's log is applied");
+    says(
+        &set,
+        without,
+        "promotion",
+        "nothing of the ring's log is applied",
+    );
     let refused = set.cli_of(1, &["switchover", "db-2", "--yes"]).unwrap();
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(4), "{told}");
@@ -50,7 +55,12 @@ fn it_gives_the_leadership_to_the_first_member_whose_mysqld_can_be_the_primary()
     // Nobody else can lead but witnesses: it takes care of the ring, takes no writes, and says why.
     set.kill_host(first).unwrap();
     set.kill_host(other).unwrap();
-    let reason = says(&set, without, "demotion", "nothing of the ring's log is applied");
+    let reason = says(
+        &set,
+        without,
+        "demotion",
+        "nothing of the ring's log is applied",
+    );
     println!("{reason}");
     let view = set.status(without).unwrap();
     assert_eq!(
