@@ -27,6 +27,7 @@ mod hooks;
 mod leaving;
 mod log_keeping;
 mod mysqld;
+mod other_members;
 mod own_host;
 mod phases;
 pub mod protocol;

@@ -20,6 +20,7 @@ use transport::{AdminClient, AdminError, CommandSource, Right, TransportConfig};
 
 pub(crate) use crate::commands::mysqld_orders::OrderedMysqld;
 use crate::log_keeping;
+use crate::other_members::OtherMembers;
 use crate::protocol::{
     CommandEvent, CommandProgress, CommandResult, OperatorCommand, Order, PurgeReport,
     PurgeRequest, Refusal, RefusalKind, done_event,
@@ -443,14 +444,10 @@ impl Work {
         let named =
             member.and_then(|member| Some((member.named(member.id())?, member.named(donor)?)));
         let own = parts.as_ref().and_then(|parts| parts.mysql_view());
-        let donor = DonorMember::find(
-            others.get(&donor),
-            donor,
-            own.as_ref(),
-            self.member.state.credentials.tls.as_ref(),
-            self.member.transport,
-        );
-        let donor = donor.await?;
+        let state = &self.member.state;
+        let tls = state.credentials.tls.as_ref();
+        let members = OtherMembers::of(&state.settings, tls, self.member.transport);
+        let donor = DonorMember::find(others.get(&donor), donor, own.as_ref(), &members).await?;
         if dry_run {
             return Ok(CommandResult::ProvisionPlan(
                 provisioner.plan(&donor).await?,

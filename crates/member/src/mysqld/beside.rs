@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use super::connection::requirements;
 use super::management::{Given, MysqldManagement};
-use super::same_uuid::OtherMysqlds;
+use super::other_mysqlds::OtherMysqlds;
 use crate::commands::OrderedMysqld;
 use crate::data_directory::UnmanagedNote;
 use crate::leaving;

@@ -1,115 +1,16 @@
 //! Two mysqlds with one `server_uuid`, as behind a copy of a data directory with its `auto.cnf`, or two members that look after one
 //! mysqld. Two servers of one UUID give the same GTIDs to different transactions, so that no comparison of GTIDs says whether one has
-//! what the ring has. Stock replicas refuse such a source; here each member asks the others for theirs.
+//! what the ring has. Stock replicas refuse such a source; here each member asks the others for theirs ([`super::other_mysqlds`]).
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use consensus::Member;
-use futures::future::join_all;
 use mysqld_controller::Ring;
 use mysqld_controller::apply::StandingFile;
 use mysqld_controller::status::Hold;
 use mysqld_controller::watch::{Protection, WatchReport};
-use raft_types::{MemberId, MemberKind, MemberRecord};
 use tokio::sync::watch;
-use transport::{AdminClient, TlsMaterial, TransportConfig};
 
+use super::other_mysqlds::OtherMysqlds;
 use crate::ring_handle::RingHandle;
 use crate::settings::MysqlMode;
-use crate::status::MemberView;
-
-/// Between two rounds of questions.
-const EVERY: Duration = Duration::from_secs(5);
-/// The same while somebody has not said it yet, for the first rounds.
-const FIRST: Duration = Duration::from_secs(1);
-const FIRST_ROUNDS: u32 = 30;
-/// How long one member may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// What the other database members said last of their mysqlds. Who does not answer, or whose mysqld is down, is believed what it said
-/// before: that one may come back as it was.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct OtherMysqlds {
-    /// Whether all were asked at least once.
-    pub(crate) asked: bool,
-    /// Name of the member and UUID of its server.
-    pub(crate) said: BTreeMap<MemberId, (String, String)>,
-}
-
-impl OtherMysqlds {
-    /// Where nobody asks.
-    pub(crate) fn nobody() -> watch::Receiver<Self> {
-        let nobody = Self {
-            asked: true,
-            said: BTreeMap::new(),
-        };
-        watch::channel(nobody).1
-    }
-
-    /// Takes in what was said in one round. Who is no member any more goes.
-    fn told(
-        &mut self,
-        members: &BTreeMap<MemberId, MemberRecord>,
-        now: impl IntoIterator<Item = (MemberId, String)>,
-    ) {
-        self.asked = true;
-        self.said.retain(|id, _| members.contains_key(id));
-        for (id, uuid) in now {
-            if let Some(record) = members.get(&id) {
-                self.said.insert(id, (record.name.clone(), uuid));
-            }
-        }
-    }
-}
-
-/// Asks the other database members again and again.
-pub(crate) async fn ask_around(
-    member: Member,
-    tls: Option<TlsMaterial>,
-    transport: TransportConfig,
-    told: watch::Sender<OtherMysqlds>,
-) {
-    let mut clients: BTreeMap<MemberId, (String, AdminClient)> = BTreeMap::new();
-    let mut round = 0_u32;
-    loop {
-        let mut others = member.others();
-        others.retain(|_, record| record.kind == MemberKind::Database);
-        clients.retain(|id, (address, _)| {
-            others
-                .get(id)
-                .is_some_and(|record| record.address == *address)
-        });
-        for (id, record) in &others {
-            if !clients.contains_key(id)
-                && let Ok(client) = AdminClient::new(&record.address, tls.as_ref(), transport)
-            {
-                clients.insert(*id, (record.address.clone(), client));
-            }
-        }
-        let asked = clients.iter().map(async |(id, (_, client))| {
-            let answer = tokio::time::timeout(PATIENCE, client.status()).await;
-            let view = serde_json::from_slice::<MemberView>(&answer.ok()?.ok()?).ok()?;
-            // Whoever has the address of a member that is gone says nothing of that one.
-            let is_it = view.member.id == *id;
-            let uuid = view.mysql?.server_uuid.filter(|_| is_it)?;
-            Some((*id, uuid))
-        });
-        let now: Vec<(MemberId, String)> = join_all(asked).await.into_iter().flatten().collect();
-        let all = now.len() == others.len();
-        told.send_if_modified(|told| {
-            let before = told.clone();
-            told.told(&others, now);
-            *told != before
-        });
-        round = round.saturating_add(1);
-        let pause = match all || round > FIRST_ROUNDS {
-            true => EVERY,
-            false => FIRST,
-        };
-        tokio::time::sleep(pause).await;
-    }
-}
 
 /// The UUID of the server that answers now.
 pub(super) fn uuid_of(report: &WatchReport) -> Option<String> {
@@ -262,6 +163,8 @@ pub(super) async fn merge(
 
 #[cfg(test)]
 mod tests {
+    use raft_types::MemberId;
+
     use super::*;
 
     const UUID: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
@@ -331,28 +234,5 @@ mod tests {
             ..own(true, false, MysqlMode::Child)
         };
         assert_eq!(judge(unseen, &others(&[UUID])), Verdict::default());
-    }
-
-    #[test]
-    fn what_a_member_said_last_counts_until_it_says_something_else_or_is_gone() {
-        let record = |name: &str| MemberRecord {
-            name: name.to_owned(),
-            ..MemberRecord::default()
-        };
-        let both: BTreeMap<_, _> =
-            [(MemberId(2), record("db-2")), (MemberId(3), record("db-3"))].into();
-        let mut others = OtherMysqlds::default();
-        others.told(&both, [(MemberId(2), UUID.to_owned())]);
-        assert!(others.asked);
-        others.told(&both, []);
-        assert_eq!(
-            others.said[&MemberId(2)],
-            ("db-2".to_owned(), UUID.to_owned())
-        );
-        others.told(&both, [(MemberId(2), OTHER.to_owned())]);
-        assert_eq!(others.said[&MemberId(2)].1, OTHER);
-        let one: BTreeMap<_, _> = [(MemberId(3), record("db-3"))].into();
-        others.told(&one, []);
-        assert!(others.said.is_empty());
     }
 }

@@ -15,6 +15,7 @@ use crate::log_keeping::{Retention, purge_as_configured, scrub};
 use crate::mysqld::{
     Child, Given, MysqldManagement, OtherMysqlds, ask_around, native_source, requirements,
 };
+use crate::other_members::OtherMembers;
 use crate::phases::base::{Base, listen};
 use crate::phases::joining::{Joined, origin_gtids, record_of};
 use crate::ring_handle::{ReadableLog, RingHandle};
@@ -201,7 +202,7 @@ fn look_after_mysqld(
         return Ok(None);
     };
     let (said, others) = watch::channel(OtherMysqlds::default());
-    let (tls, transport) = (credentials.tls.clone(), base.transport);
+    let members = OtherMembers::of(&config, credentials.tls.as_ref(), base.transport);
     let server = credentials.binlog_server.as_ref();
     let given = Given {
         native: server.and_then(|server| native_source(&config, &server.account)),
@@ -213,7 +214,7 @@ fn look_after_mysqld(
         others,
     };
     base.tasks
-        .spawn(ask_around(ring.member.clone(), tls, transport, said));
+        .spawn(ask_around(ring.member.clone(), members, said));
     let identity = base.book.identity();
     let requirements = requirements(settings, identity.member, identity.incarnation);
     let asked = Some(connect.clone());

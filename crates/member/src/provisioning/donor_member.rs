@@ -4,15 +4,16 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use mysqld_controller::provision::{CloneAccount, CloneOffer};
 use raft_types::{MemberId, MemberKind, MemberRecord};
-use transport::{AdminClient, AdminError, TlsMaterial, TransportConfig};
+use transport::{AdminClient, AdminError};
 
 use super::Donor;
+use crate::other_members::OtherMembers;
 use crate::protocol::{CommandEvent, CommandResult, OperatorCommand, Refusal, RefusalKind};
-use crate::status::{MemberView, MysqlView};
+use crate::status::MysqlView;
 
 pub(crate) struct DonorMember {
     name: String,
-    /// The host of its address, where its mysqld listens too.
+    /// The host at which it answers, where its mysqld listens too.
     host: String,
     client: AdminClient,
 }
@@ -26,8 +27,7 @@ impl DonorMember {
         record: Option<&MemberRecord>,
         id: MemberId,
         own: Option<&MysqlView>,
-        tls: Option<&TlsMaterial>,
-        transport: TransportConfig,
+        others: &OtherMembers,
     ) -> Result<Self, Refusal> {
         let record = record.filter(|record| record.kind == MemberKind::Database);
         let record = record.ok_or_else(|| {
@@ -35,18 +35,14 @@ impl DonorMember {
                 "member {id} is no other database member of this ring"
             ))
         })?;
-        let client = AdminClient::new(&record.address, tls, transport);
-        let client = client.map_err(|error| unreachable(&record.name, &error))?;
+        let answering = others.view_of(id, record).await;
+        let answering = answering.map_err(|error| unreachable(&record.name, &error))?;
         let donor = Self {
             name: record.name.clone(),
-            host: host_of(&record.address).to_owned(),
-            client,
+            host: host_of(&answering.address).to_owned(),
+            client: answering.client,
         };
-        let view = donor.client.status().await;
-        let view = view.map_err(|error| unreachable(&donor.name, &error))?;
-        let view = serde_json::from_slice::<MemberView>(&view);
-        let theirs = view.ok().and_then(|view| view.mysql);
-        fit(&donor.name, theirs.as_ref(), own)?;
+        fit(&donor.name, answering.view.mysql.as_ref(), own)?;
         Ok(donor)
     }
 

@@ -1,0 +1,117 @@
+//! What the other database members say of their mysqlds, asked again and again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use consensus::Member;
+use futures::future::join_all;
+use raft_types::{MemberId, MemberKind, MemberRecord};
+use tokio::sync::watch;
+
+use crate::other_members::OtherMembers;
+
+/// Between two rounds of questions.
+const EVERY: Duration = Duration::from_secs(5);
+/// The same while somebody has not said it yet, for the first rounds.
+const FIRST: Duration = Duration::from_secs(1);
+const FIRST_ROUNDS: u32 = 30;
+/// How long one member may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the other database members said last of their mysqlds. Who does not answer, or whose mysqld is down, is believed what it said
+/// before: that one may come back as it was.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct OtherMysqlds {
+    /// Whether all were asked at least once.
+    pub(crate) asked: bool,
+    /// Name of the member and UUID of its server.
+    pub(crate) said: BTreeMap<MemberId, (String, String)>,
+}
+
+impl OtherMysqlds {
+    /// Where nobody asks.
+    pub(crate) fn nobody() -> watch::Receiver<Self> {
+        let nobody = Self {
+            asked: true,
+            said: BTreeMap::new(),
+        };
+        watch::channel(nobody).1
+    }
+
+    /// Takes in what was said in one round. Who is no member any more goes.
+    fn told(
+        &mut self,
+        members: &BTreeMap<MemberId, MemberRecord>,
+        now: impl IntoIterator<Item = (MemberId, String)>,
+    ) {
+        self.asked = true;
+        self.said.retain(|id, _| members.contains_key(id));
+        for (id, uuid) in now {
+            if let Some(record) = members.get(&id) {
+                self.said.insert(id, (record.name.clone(), uuid));
+            }
+        }
+    }
+}
+
+/// Asks the other database members again and again.
+pub(crate) async fn ask_around(
+    member: Member,
+    others: OtherMembers,
+    told: watch::Sender<OtherMysqlds>,
+) {
+    let mut round = 0_u32;
+    loop {
+        let mut asked = member.others();
+        asked.retain(|_, record| record.kind == MemberKind::Database);
+        let answers = asked.iter().map(async |(id, record)| {
+            let answer = tokio::time::timeout(PATIENCE, others.view_of(*id, record)).await;
+            let uuid = answer.ok()?.ok()?.view.mysql?.server_uuid?;
+            Some((*id, uuid))
+        });
+        let now: Vec<(MemberId, String)> = join_all(answers).await.into_iter().flatten().collect();
+        let all = now.len() == asked.len();
+        told.send_if_modified(|told| {
+            let before = told.clone();
+            told.told(&asked, now);
+            *told != before
+        });
+        round = round.saturating_add(1);
+        let pause = match all || round > FIRST_ROUNDS {
+            true => EVERY,
+            false => FIRST,
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UUID: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
+    const OTHER: &str = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb";
+
+    #[test]
+    fn what_a_member_said_last_counts_until_it_says_something_else_or_is_gone() {
+        let record = |name: &str| MemberRecord {
+            name: name.to_owned(),
+            ..MemberRecord::default()
+        };
+        let both: BTreeMap<_, _> =
+            [(MemberId(2), record("db-2")), (MemberId(3), record("db-3"))].into();
+        let mut others = OtherMysqlds::default();
+        others.told(&both, [(MemberId(2), UUID.to_owned())]);
+        assert!(others.asked);
+        others.told(&both, []);
+        assert_eq!(
+            others.said[&MemberId(2)],
+            ("db-2".to_owned(), UUID.to_owned())
+        );
+        others.told(&both, [(MemberId(2), OTHER.to_owned())]);
+        assert_eq!(others.said[&MemberId(2)].1, OTHER);
+        let one: BTreeMap<_, _> = [(MemberId(3), record("db-3"))].into();
+        others.told(&one, []);
+        assert!(others.said.is_empty());
+    }
+}
