@@ -235,7 +235,7 @@ fn promotion(ring: &Ring) {
             "`{line}` is not in {explained}"
         );
     }
-    let back = ring.json("promote n-1 --yes");
+    let back = ring.json("promote n-1 --yes --force");
     assert_eq!(back["name"], "n-1", "{back}");
     let phases = back["phases"].as_array().expect("a list");
     assert_eq!(phases.len(), 7, "{back}");
