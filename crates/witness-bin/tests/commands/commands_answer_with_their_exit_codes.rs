@@ -70,7 +70,7 @@ fn an_address_where_nobody_answers_is_told_once() {
         assert!(gone.stderr.starts_with(said), "{line}: {gone}");
         assert_eq!(gone.stdout, "", "{line}: {gone}");
         let unknown = run(&format!("{line} --endpoints nobody.invalid:7400"));
-        assert_eq!(unknown.stderr.matches("lookup").count(), 1, "{unknown}");
+        assert_eq!(unknown.stderr.matches("looked up").count(), 1, "{unknown}");
         let without_a_port = run(&format!("{line} --endpoints db-1"));
         assert_eq!(without_a_port.code, 2, "{line}: {without_a_port}");
         let said = "`db-1` has no port; write \"host:port\"";
