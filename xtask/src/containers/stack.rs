@@ -24,9 +24,11 @@ use crate::sim::{self, Build};
 const PROJECT: &str = "witness-containers";
 const OVERRIDES: &str = "overrides.yaml";
 const PAGE: &str = "docs/containers.md";
-/// The metric of a member's own certificate.
-const CERTIFICATE_EXPIRES: &str =
-    "certificate_expiry_timestamp_seconds{key=\"tls.certificate_file\"}";
+/// The metric of when a certificate expires, and its label for a member's own one.
+const CERTIFICATE_EXPIRES: [&str; 2] = [
+    "witness_certificate_expiry_timestamp_seconds{",
+    "key=\"tls.certificate_file\"",
+];
 /// The member that the page upgrades.
 const UPGRADED: &str = "north-w1";
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
@@ -362,11 +364,11 @@ impl<'e> Stack<'e> {
         let expiry = |member: &Member| {
             let (_, metrics) = member.ask("/metrics", agent)?;
             let mut lines = metrics.lines();
-            let line = lines.find(|line| line.contains(CERTIFICATE_EXPIRES))?;
-            Some(line.to_owned())
+            let is_it = |line: &&str| CERTIFICATE_EXPIRES.iter().all(|part| line.contains(part));
+            lines.find(is_it).map(str::to_owned)
         };
         let of = |member: &Member| {
-            let missing = || format!("{} does not say {CERTIFICATE_EXPIRES}", member.name);
+            let missing = || format!("{} does not say when its certificate expires", member.name);
             expiry(member).with_context(missing)
         };
         MEMBERS.iter().map(of).collect()
