@@ -13,11 +13,11 @@ use crate::proxy_op::samples::{at, sized};
 use crate::proxy_op::{LineBroken, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest};
 use crate::route_table::RouteTable;
 
-/// A proxy that answers everything and never says that a session is over, as when it has lost its line.
+/// A proxy whose answers are made of the requests.
 #[derive(Clone)]
-struct NeverOver;
+struct Played(fn(BoxStream<'static, ProxyRequest>) -> ProxyAnswers);
 
-impl ProxyCalls for NeverOver {
+impl ProxyCalls for Played {
     fn open(
         &self,
         _: MemberId,
@@ -25,15 +25,30 @@ impl ProxyCalls for NeverOver {
         _: Vec<MemberId>,
         requests: BoxStream<'static, ProxyRequest>,
     ) -> BoxFuture<'static, Result<ProxyAnswers, LineBroken>> {
-        let answers = requests.map(|request| {
-            Ok(ProxyAnswer::Answered(Answered {
-                result: Ok(request.last()),
-                report: None,
-            }))
-        });
-        let answers = answers.chain(stream::pending());
-        future::ready(Ok(answers.boxed())).boxed()
+        future::ready(Ok((self.0)(requests))).boxed()
     }
+}
+
+/// It answers everything and never says that a session is over, as when it has lost its line.
+fn never_over(requests: BoxStream<'static, ProxyRequest>) -> ProxyAnswers {
+    let answers = requests.map(|request| {
+        Ok(ProxyAnswer::Answered(Answered {
+            result: Ok(request.last()),
+            report: None,
+        }))
+    });
+    answers.chain(stream::pending()).boxed()
+}
+
+/// It does not have what it is asked for.
+fn lacking(requests: BoxStream<'static, ProxyRequest>) -> ProxyAnswers {
+    let answers = requests.map(|request| {
+        Ok(ProxyAnswer::Missing {
+            op_id: request.last().unwrap().into(),
+            purged: false,
+        })
+    });
+    answers.boxed()
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,34 +67,12 @@ async fn a_session_is_over_when_all_is_answered_although_its_proxy_does_not_say_
         false,
     );
     let requests = stream::iter([asked.clone(), asked]).boxed();
-    let session = Session::open(&NeverOver, route_table, &[proxy], target, requests);
+    let session = Session::open(&Played(never_over), route_table, &[proxy], target, requests);
     let answers = session.into_answers().collect::<Vec<_>>();
     let answers = tokio::time::timeout(Duration::from_secs(3600), answers).await;
     let answers = answers.expect("it is over");
     assert_eq!(answers.len(), 2);
     assert!(answers.iter().all(Result::is_ok));
-}
-
-/// A proxy that does not have what it is asked for.
-#[derive(Clone)]
-struct Lacking;
-
-impl ProxyCalls for Lacking {
-    fn open(
-        &self,
-        _: MemberId,
-        _: &MemberRecord,
-        _: Vec<MemberId>,
-        requests: BoxStream<'static, ProxyRequest>,
-    ) -> BoxFuture<'static, Result<ProxyAnswers, LineBroken>> {
-        let answers = requests.map(|request| {
-            Ok(ProxyAnswer::Missing {
-                op_id: request.last().unwrap().into(),
-                purged: false,
-            })
-        });
-        future::ready(Ok(answers.boxed())).boxed()
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +95,7 @@ async fn a_proxy_that_puts_a_large_entry_together_is_asked_again_when_it_has_it(
     for held_against in [0, 1] {
         let requests = stream::iter([Asked::new(request.clone(), false)]).boxed();
         let table = route_table.clone();
-        let session = Session::open(&Lacking, table, &[proxy], target, requests);
+        let session = Session::open(&Played(lacking), table, &[proxy], target, requests);
         let answers = session.into_answers().collect::<Vec<_>>().await;
         assert!(matches!(answers.as_slice(), [Err(_)]), "{answers:?}");
         let fallbacks = route_table.traffic().counted().fallbacks;
