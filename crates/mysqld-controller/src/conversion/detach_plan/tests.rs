@@ -123,7 +123,7 @@ fn a_follower_that_lacks_what_the_primary_has_purged_is_managed_again() {
 #[test]
 fn every_obstacle_has_its_own_words() {
     type Change = fn(&mut DetachScene);
-    let table: [(Change, &str); 7] = [
+    let table: [(Change, &str); 8] = [
         (
             |scene| {
                 scene.others[0].managed = false;
@@ -158,6 +158,14 @@ fn every_obstacle_has_its_own_words() {
         (
             |scene| scene.stock = vec![("h:1".into(), Err("refused".into()))],
             "h:1: its mysqld cannot be examined: refused",
+        ),
+        (
+            |scene| {
+                let mut several = server("h:1", "1-90", false);
+                look(&mut several).replicates_from = vec![ReplicatesFrom::default(); 2];
+                scene.stock = vec![("h:1".into(), several.look)];
+            },
+            "h:1: its mysqld replicates through several channels",
         ),
     ];
     for (change, expected) in table {
