@@ -55,6 +55,12 @@ impl Writers {
         Self::on(Way::At(server.socket()), writers, first_id)
     }
 
+    /// The same, each of which pauses for so long behind a commit: stock replicas keep up with them on a machine that is busy, too.
+    #[must_use]
+    pub fn pausing_at(server: &Mysqld, writers: u64, first_id: u64, pause: Duration) -> Self {
+        Self::with_pause(Way::At(server.socket()), writers, first_id, pause)
+    }
+
     /// The same at whoever is the primary of a cluster.
     #[must_use]
     pub fn of(cluster: &Cluster, writers: u64, first_id: u64) -> Self {
@@ -73,6 +79,10 @@ impl Writers {
     }
 
     fn on(way: Way, writers: u64, first_id: u64) -> Self {
+        Self::with_pause(way, writers, first_id, Duration::ZERO)
+    }
+
+    fn with_pause(way: Way, writers: u64, first_id: u64, pause: Duration) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let record = Record::default();
         let thread = thread::spawn({
@@ -87,8 +97,9 @@ impl Writers {
                     for writer in 0..writers {
                         let (next, stop, record) = (next.clone(), stop.clone(), record.clone());
                         let way = way.clone();
-                        tasks
-                            .spawn(async move { write(writer, &way, &next, &stop, &record).await });
+                        tasks.spawn(async move {
+                            write(writer, &way, &next, &stop, &record, pause).await;
+                        });
                     }
                     while let Some(ended) = tasks.join_next().await {
                         ended?;
@@ -132,7 +143,14 @@ impl Writers {
     }
 }
 
-async fn write(writer: u64, way: &Way, next: &AtomicU64, stop: &AtomicBool, record: &Record) {
+async fn write(
+    writer: u64,
+    way: &Way,
+    next: &AtomicU64,
+    stop: &AtomicBool,
+    record: &Record,
+    pause: Duration,
+) {
     let mut connection = None;
     while !stop.load(Ordering::Relaxed) {
         let Some(connected) = &mut connection else {
@@ -150,6 +168,9 @@ async fn write(writer: u64, way: &Way, next: &AtomicU64, stop: &AtomicBool, reco
             connection = None;
         }
         record.add(id, started, error);
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
     }
 }
 

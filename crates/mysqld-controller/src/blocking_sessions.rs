@@ -23,6 +23,8 @@ pub(crate) struct BlockingSession {
     pub(crate) holds: String,
     /// The statement that waits for it, where that was asked.
     pub(crate) waiting: Option<String>,
+    /// Whether it is a member's own, where that was asked.
+    pub(crate) of_member: bool,
 }
 
 impl BlockingSession {
@@ -67,7 +69,8 @@ pub(crate) async fn holding(
     asked(session, &query).await
 }
 
-/// The sessions that a query tells of, each once: [`COLUMNS`], what they hold, and perhaps which statement waits for it.
+/// The sessions that a query tells of, each once: [`COLUMNS`], what they hold, and perhaps which statement waits for it and
+/// whether they are a member's own.
 ///
 /// # Errors
 /// mysqld cannot be asked.
@@ -90,6 +93,7 @@ fn read(row: &Row) -> Option<BlockingSession> {
         account: format!("`{}`@`{}`", text(2), text(3)),
         holds: text(4).to_owned(),
         waiting: row.text_at(5).map(str::to_owned),
+        of_member: row.text_at(6) == Some("1"),
     })
 }
 

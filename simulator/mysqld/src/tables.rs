@@ -282,6 +282,10 @@ impl Server {
             }
             // No password expires here.
             Look::PasswordLifetime => one("password_lifetime", Some("0".to_owned())),
+            // Grant tables are not played: as of an account without a password, which has its rights by a role.
+            Look::StoredAccount => {
+                Rows::of(&["password", "no role"]).row([Some(String::new()), Some("0".to_owned())])
+            }
             Look::ChannelCount => said("COUNT(*)", self.channel.is_some()),
             Look::ReplicaThreads => self.replica_threads(),
             // Nobody takes a backup here, and no reader keeps a lock.

@@ -1,5 +1,6 @@
 //! The mysqld beside a database member.
 
+mod account_watch;
 mod automatic_demotion;
 mod beside;
 mod candidacy;

@@ -16,7 +16,7 @@ use mysqld_controller::ingest::{
 };
 use mysqld_controller::plan::facts::LockoutPatience;
 use mysqld_controller::read_fence;
-use mysqld_controller::settings::Requirements;
+use mysqld_controller::settings::{OwnAccount, Requirements};
 use mysqld_controller::status::{
     ReadFenceReason, Readiness, RoleState, RoleStatus, WriteFenceState, WriteFenceStatus,
 };
@@ -36,6 +36,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::account_watch;
 use super::candidacy::Candidacy;
 use super::connection::supervisor_options;
 use super::guard_line::{GuardCommand, GuardLine};
@@ -74,6 +75,8 @@ pub(crate) struct MysqldTasks {
     costing: Running,
     /// Looks now and then whether the ring gets all that the primary has.
     comparing: Running,
+    /// Looks now and then whether the member can still log in.
+    logging_in: Running,
     /// Looks whether another member's mysqld has its UUID.
     identifying: Running,
 }
@@ -127,6 +130,8 @@ struct Parts {
     promotion: watch::Receiver<Option<DatabaseState>>,
     /// What the primary has and the ring never gets, in words.
     never_sent: watch::Receiver<Option<String>>,
+    /// What is wrong with the account that the member logs in with, in words.
+    account: watch::Receiver<Option<String>>,
     /// What follows from the UUIDs of the members' servers.
     same_uuid: watch::Receiver<Verdict>,
     /// Transactions that were cut off mysqld's binlog before its starts.
@@ -223,6 +228,7 @@ impl MysqldTasks {
         } = known;
         let guard = guard.map(|command| Arc::new(GuardLine::new(command)));
         let events = Some(events).filter(|_| manages_events(settings));
+        let known_of_account = OwnAccount::new(requirements.native);
         let watching = WatchOptions {
             events: events.clone(),
             figures: Some(Arc::clone(&figures)),
@@ -280,6 +286,8 @@ impl MysqldTasks {
             .clone()
             .map(|guard| -> ToGuard { Box::new(move |guards| guard.says(guards)) });
         let controller = controller.guarded_by(to_guard);
+        let (loses, own_account) = watch::channel(None);
+        let logged_in = account_watch::look(connect.clone(), known_of_account, loses);
         let account = connect.clone();
         let candidacy = Arc::new(Candidacy {
             ring: ring.clone(),
@@ -334,6 +342,7 @@ impl MysqldTasks {
                     .map(|supervised| supervised.handle.status()),
                 promotion,
                 never_sent,
+                account: own_account,
                 same_uuid,
                 trimmed,
             },
@@ -376,6 +385,12 @@ impl MysqldTasks {
             identifying: Running::start(|stop| async move {
                 tokio::select! {
                     ((), ()) = async move { tokio::join!(identified, merged) } => {}
+                    () = stop.cancelled() => {}
+                }
+            }),
+            logging_in: Running::start(|stop| async move {
+                tokio::select! {
+                    () = logged_in => {}
                     () = stop.cancelled() => {}
                 }
             }),
@@ -463,6 +478,7 @@ impl MysqldTasks {
         self.provisioning.end().await;
         self.costing.end().await;
         self.comparing.end().await;
+        self.logging_in.end().await;
         self.controller.end().await;
         self.identifying.end().await;
         if let Some(guard) = self.guard {
@@ -506,7 +522,9 @@ impl Parts {
         let never_sent = self.never_sent.borrow().clone();
         let role = self.controller.role.as_ref();
         let held_up_by = role.map(|role| role.borrow().held_up_by.clone());
+        let account = self.account.borrow().clone();
         let all = at_start.into_iter().chain(same_uuid).chain(never_sent);
+        let all = all.chain(account);
         all.chain(held_up_by.into_iter().flatten()).collect()
     }
 

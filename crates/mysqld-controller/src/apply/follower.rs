@@ -47,6 +47,8 @@ pub struct FollowOptions {
     /// How long sessions may hold up what a server lacks that is to be the primary, until they are killed; what backups have locked
     /// is ended at once. `None`: nobody is killed.
     pub kill_after: Option<Duration>,
+    /// How long one of the member's own sessions may keep others from the applier's own row, until it is named.
+    pub own_after: Duration,
 }
 
 impl FollowOptions {
@@ -61,6 +63,7 @@ impl FollowOptions {
             retry: Duration::from_secs(5),
             tidy_every: Duration::from_secs(20),
             kill_after: Some(Duration::from_secs(10)),
+            own_after: Duration::from_secs(60),
         }
     }
 }
@@ -146,11 +149,17 @@ impl Follower {
                     follow(&*ring, &options, stop, shown, steps).await
                 }
             };
-            let behind = || lag_ms(&lag.0, &lag.1).is_some_and(lock_holders::is_far);
-            let (connect, kill_after) = (&options.connect, options.kill_after);
+            // Before it has begun, the lag is not known, and its row may be locked already.
+            let behind = || lag_ms(&lag.0, &lag.1).is_none_or(lock_holders::is_far);
+            let FollowOptions {
+                connect,
+                kill_after,
+                own_after,
+                ..
+            } = &options;
             tokio::select! {
                 ended = following => ended,
-                never = lock_holders::watch(connect, kill_after, behind, promoted, holders) => match never {},
+                never = lock_holders::watch(connect, *kill_after, *own_after, behind, promoted, holders) => match never {},
             }
         });
         Self {

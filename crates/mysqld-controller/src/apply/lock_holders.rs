@@ -1,7 +1,8 @@
 //! Sessions whose locks stand between a follower and the end of the ring's log: a reader that has left its transaction open keeps
 //! DDL waiting, `SELECT … FOR SHARE` and `LOCK TABLES … READ` rows, `FLUSH TABLES WITH READ LOCK` everything. While mysqld follows
 //! they are named, and it lags; where it is to be the primary, every client waits for them, and they are killed at the operator's
-//! limit.
+//! limit. Members' own sessions are spared, and wait for each other all the time; one that has held the applier's own row for long is
+//! named all the same, since nothing is applied behind it.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -26,10 +27,12 @@ pub(super) fn is_far(lag_ms: u64) -> bool {
     Duration::from_millis(lag_ms) >= NAMED
 }
 
-/// Looks for ever, while mysqld is `behind` or is to be the primary (`promoting`). Tells who holds it up, in words.
+/// Looks for ever, while mysqld is `behind` or is to be the primary (`promoting`). Tells who holds it up, in words; members' own
+/// sessions once their transaction is as old as `own_after`.
 pub(super) async fn watch(
     connect: &ConnectOptions,
     kill_after: Option<Duration>,
+    own_after: Duration,
     behind: impl Fn() -> bool,
     promoting: watch::Receiver<bool>,
     told: watch::Sender<Vec<String>>,
@@ -43,7 +46,7 @@ pub(super) async fn watch(
         let promoted = *promoting.borrow();
         let found = match promoted || behind() {
             // It may be down.
-            true => look(&connect).await.unwrap_or_else(|error| {
+            true => look(&connect, own_after).await.unwrap_or_else(|error| {
                 tracing::debug!(%error, "who holds the applier up is not known");
                 Vec::new()
             }),
@@ -69,13 +72,22 @@ pub(super) async fn watch(
 /// Who is in the way of members' sessions and replica threads: by locks on tables and wider ones, as far as the modes do not get along
 /// (a plain reader is in the way only of what locks everybody out), and by locks on rows. It is believed only where we see ourselves
 /// among the members' sessions: otherwise it could be one of them.
-async fn look(connect: &ConnectOptions) -> Result<Vec<BlockingSession>, LinkError> {
+async fn look(
+    connect: &ConnectOptions,
+    own_after: Duration,
+) -> Result<Vec<BlockingSession>, LinkError> {
+    // A batch has the row for no longer than its commit takes.
+    let own_for_long = format!(
+        "waits.holds = 'rows of witness_applier.checkpoint' AND waits.held = 'GRANTED' AND t.PROCESSLIST_ID IN \
+         (SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_started <= NOW() - INTERVAL {} SECOND)",
+        own_after.as_secs()
+    );
     const OF_REPLICATION: &str = "LIKE 'thread/sql/replica%'";
     const OF_REPLICATION_BEFORE: &str = "LIKE 'thread/sql/slave%'";
     let query = format!(
-        "SELECT {COLUMNS}, waits.holds, COALESCE(waiter.PROCESSLIST_INFO, '') \
+        "SELECT {COLUMNS}, waits.holds, COALESCE(waiter.PROCESSLIST_INFO, ''), t.PROCESSLIST_ID IN {OF_MEMBERS} \
          FROM (SELECT wanted.OWNER_THREAD_ID AS waiting, held.OWNER_THREAD_ID AS holding, \
-             CONCAT_WS(' ', LOWER(held.OBJECT_TYPE), NULLIF(CONCAT_WS('.', held.OBJECT_SCHEMA, held.OBJECT_NAME), '')) AS holds \
+             CONCAT_WS(' ', LOWER(held.OBJECT_TYPE), NULLIF(CONCAT_WS('.', held.OBJECT_SCHEMA, held.OBJECT_NAME), '')) AS holds, held.LOCK_STATUS AS held \
              FROM performance_schema.metadata_locks AS wanted \
              JOIN performance_schema.metadata_locks AS held ON held.OBJECT_TYPE = wanted.OBJECT_TYPE \
              AND held.OBJECT_SCHEMA <=> wanted.OBJECT_SCHEMA AND held.OBJECT_NAME <=> wanted.OBJECT_NAME \
@@ -83,13 +95,13 @@ async fn look(connect: &ConnectOptions) -> Result<Vec<BlockingSession>, LinkErro
              AND (wanted.LOCK_TYPE IN ('EXCLUSIVE', 'SHARED_NO_READ_WRITE') \
              OR held.LOCK_TYPE NOT IN ('SHARED_READ', 'SHARED_HIGH_PRIO', wanted.LOCK_TYPE)) \
              UNION ALL SELECT waits.REQUESTING_THREAD_ID, waits.BLOCKING_THREAD_ID, \
-             CONCAT('rows of ', held.OBJECT_SCHEMA, '.', held.OBJECT_NAME) \
+             CONCAT('rows of ', held.OBJECT_SCHEMA, '.', held.OBJECT_NAME), held.LOCK_STATUS \
              FROM performance_schema.data_lock_waits AS waits JOIN performance_schema.data_locks AS held \
              ON held.ENGINE_LOCK_ID = waits.BLOCKING_ENGINE_LOCK_ID AND held.ENGINE = waits.ENGINE) AS waits \
          JOIN performance_schema.threads AS waiter ON waiter.THREAD_ID = waits.waiting \
          JOIN performance_schema.threads AS t ON t.THREAD_ID = waits.holding \
          WHERE (waiter.PROCESSLIST_ID IN {OF_MEMBERS} OR waiter.NAME {OF_REPLICATION} OR waiter.NAME {OF_REPLICATION_BEFORE}) \
-         AND CONNECTION_ID() IN {OF_MEMBERS} AND t.PROCESSLIST_ID NOT IN {OF_MEMBERS} \
+         AND CONNECTION_ID() IN {OF_MEMBERS} AND (t.PROCESSLIST_ID NOT IN {OF_MEMBERS} OR {own_for_long}) \
          AND t.TYPE = 'FOREGROUND' AND t.PROCESSLIST_COMMAND <> 'Daemon' \
          AND t.NAME NOT {OF_REPLICATION} AND t.NAME NOT {OF_REPLICATION_BEFORE}"
     );
@@ -161,7 +173,8 @@ impl Holders {
     fn overdue(&mut self, limit: Duration, now: Instant) -> Vec<BlockingSession> {
         let over = self.seen.values_mut().filter(|holder| {
             let is_there = holder.seen_at == now;
-            is_there && !holder.is_killed && now.duration_since(holder.since) >= limit
+            let may_be_killed = !holder.is_killed && !holder.session.of_member;
+            is_there && may_be_killed && now.duration_since(holder.since) >= limit
         });
         let killed = over.map(|holder| {
             holder.is_killed = true;
@@ -182,6 +195,7 @@ impl Holder {
             account,
             holds,
             waiting,
+            of_member,
             ..
         } = &self.session;
         let holds = match holds.as_str() {
@@ -195,9 +209,15 @@ impl Holder {
             statement => format!("`{}`", shortened(statement)),
         };
         let held_up = now.duration_since(self.since).as_secs();
+        let ends = match of_member {
+            true => {
+                "It is the member's own, which nobody else kills: if it does not end by itself, it does"
+            }
+            false => "It ends by itself, or",
+        };
         format!(
             "session {id} of {account} has locked {holds}: {waiting} has waited for it for {held_up} s, and everything behind that as \
-             well. It ends by itself, or by KILL {id}"
+             well. {ends} by KILL {id}"
         )
     }
 }
@@ -222,6 +242,7 @@ mod tests {
             account: "`reports`@`10.0.0.7`".to_owned(),
             holds: "table d.t".to_owned(),
             waiting: Some(waiting.to_owned()),
+            of_member: false,
         }
     }
 
@@ -270,5 +291,21 @@ mod tests {
         assert!(holders.in_words(at(3)).is_empty());
         holders.note(vec![session(7, "BINLOG '…'")], at(4));
         assert!(holders.overdue(Duration::from_secs(1), at(4)).is_empty());
+    }
+
+    #[test]
+    fn a_session_of_the_member_is_named_and_never_killed() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let own = BlockingSession {
+            of_member: true,
+            ..session(7, "UPDATE witness_applier.checkpoint")
+        };
+        let mut holders = Holders::default();
+        holders.note(vec![own.clone()], at(0));
+        holders.note(vec![own], at(2));
+        assert!(holders.overdue(Duration::ZERO, at(2)).is_empty());
+        let told = holders.not_told(at(2)).join("");
+        assert!(told.ends_with("It is the member's own, which nobody else kills: if it does not end by itself, it does by KILL 7"), "{told}");
     }
 }

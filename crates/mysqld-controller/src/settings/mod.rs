@@ -8,6 +8,7 @@ mod left_out;
 mod no_waiting;
 mod observed;
 mod old_sessions;
+mod own_account;
 mod persisted;
 mod plan;
 mod preflight;
@@ -21,6 +22,7 @@ pub(crate) use crate::settings::no_waiting::{switch_off, wait_as_a_plain_source}
 pub(crate) use crate::settings::observed::says_on;
 pub use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncReplica};
 pub(crate) use crate::settings::old_sessions::end_statement_logging;
+pub use crate::settings::own_account::{Account, Login, OwnAccount, log_in};
 pub(crate) use crate::settings::persisted::{
     PersistedValues, WHY, contradicting, contradicts, reset, reset_statement,
 };

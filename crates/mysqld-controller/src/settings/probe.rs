@@ -210,7 +210,7 @@ async fn semi_sync_replicas(
     Ok(Some(replicas).filter(|replicas| !replicas.is_empty()))
 }
 
-async fn grants(connection: &mut Connection) -> Result<Grants, LinkError> {
+pub(super) async fn grants(connection: &mut Connection) -> Result<Grants, LinkError> {
     let account = connection.query("SELECT CURRENT_USER()").await?;
     let account = account
         .first()
@@ -400,7 +400,7 @@ pub(crate) async fn commits(
 }
 
 /// `None` where the account may not look.
-fn unless_refused(
+pub(super) fn unless_refused(
     result: Result<QueryResult, LinkError>,
 ) -> Result<Option<QueryResult>, LinkError> {
     match result {

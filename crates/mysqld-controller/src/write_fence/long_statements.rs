@@ -143,6 +143,7 @@ mod tests {
                 account: "`app`@`h`".to_owned(),
                 holds: "GLOBAL".to_owned(),
                 waiting: None,
+                of_member: false,
             };
             seconds.iter().map(holder).collect()
         };

@@ -292,6 +292,97 @@ async fn who_has_locked_what_the_applier_waits_for_is_killed_and_nobody_else() -
     follower.end().await
 }
 
+/// A server to which an applier has been applying before.
+fn with_the_applier_s_row() -> Result<Mysqld> {
+    let server = launch(&[])?;
+    server.client().sql(
+        "SET sql_log_bin = 0; CREATE DATABASE witness_applier; CREATE TABLE witness_applier.checkpoint (id TINYINT UNSIGNED NOT NULL \
+         PRIMARY KEY, n BIGINT UNSIGNED NOT NULL, gtids MEDIUMTEXT CHARACTER SET ascii NOT NULL); \
+         INSERT INTO witness_applier.checkpoint VALUES (1, 1, '')",
+    )?;
+    Ok(server)
+}
+
+const LOCKED: &str = "SELECT * FROM witness_applier.checkpoint WHERE id = 1 FOR UPDATE";
+
+/// What the applier writes with each batch, waited for behind one of the member's own sessions: that is looked for, as others are, and
+/// named once it has had the row for long. It is not killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_of_the_member_that_keeps_the_applier_s_row_is_named() -> Result<()> {
+    let follower = Follower::of(with_the_applier_s_row()?, |options| {
+        options.kill_after = Some(Duration::from_secs(1));
+        options.own_after = Duration::from_secs(6);
+    })
+    .await?;
+    let server = &follower.server;
+    eventually("the applier has begun", || {
+        let number = "SELECT n FROM witness_applier.checkpoint";
+        Ok(server.client().value(number)? != "1")
+    })
+    .await?;
+    let mut own = idle(server, "witness-lost", &["BEGIN", LOCKED]).await?;
+    let began = tokio::time::Instant::now();
+    let waiting = applied(
+        server,
+        "UPDATE witness_applier.checkpoint SET n = 0 WHERE id = 1",
+    )
+    .await?;
+    follower
+        .ring
+        .invent("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1");
+    follower.ring.set_leadership(Leadership::Serving(TERM));
+    let mut role = follower.role.clone();
+    let named = role.wait_for(|role| !role.held_up_by.is_empty());
+    let words = tokio::time::timeout(LIMIT, named)
+        .await??
+        .held_up_by
+        .join("\n");
+    anyhow::ensure!(
+        began.elapsed() > Duration::from_secs(5),
+        "a batch has it for a moment, too"
+    );
+    let session = format!(
+        "session {} of `root`@`localhost` has locked rows of witness_applier.checkpoint",
+        own.id()
+    );
+    anyhow::ensure!(
+        words.contains(&session) && words.contains("the member's own"),
+        "{words}"
+    );
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    own.query("SELECT 1").await?;
+    own.execute("ROLLBACK").await?;
+    anyhow::ensure!(
+        tokio::time::timeout(LIMIT, waiting).await??,
+        "it was not applied"
+    );
+    follower.end().await
+}
+
+/// The applier begins by writing to its row; how far it is behind is not known by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_keeps_the_applier_from_beginning_is_named() -> Result<()> {
+    let server = with_the_applier_s_row()?;
+    let mut reader = idle(&server, "reports", &["BEGIN", LOCKED]).await?;
+    let follower = Follower::begin(server, |_| {})?;
+    let mut role = follower.role.clone();
+    let named = role.wait_for(|role| !role.held_up_by.is_empty());
+    let words = tokio::time::timeout(LIMIT, named)
+        .await??
+        .held_up_by
+        .join("\n");
+    let session = format!(
+        "session {} of `root`@`localhost` has locked rows of witness_applier.checkpoint",
+        reader.id()
+    );
+    anyhow::ensure!(words.contains(&session), "{words}");
+    reader.query("SELECT 1").await?;
+    reader.execute("ROLLBACK").await?;
+    let free = role.wait_for(|role| role.held_up_by.is_empty());
+    tokio::time::timeout(LIMIT, free).await??;
+    follower.end().await
+}
+
 /// `FLUSH TABLES WITH READ LOCK` lets a follower be opened that has everything, and no write comes through.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_global_read_lock_is_gone_before_a_follower_is_the_primary() -> Result<()> {

@@ -5,6 +5,7 @@
 mod a_commit_waits_for_the_ring;
 mod a_follower_becomes_the_primary;
 mod after_a_break;
+mod an_account_that_is_lost;
 mod conversions;
 mod copied_beside_itself;
 mod drift_closes_it_for_writes;

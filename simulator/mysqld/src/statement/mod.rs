@@ -80,6 +80,7 @@ pub(crate) enum Look {
     SchedulerPersisted,
     Persisted,
     PasswordLifetime,
+    StoredAccount,
     ChannelCount,
     ReplicaThreads,
     HoldersOfApplier,
@@ -104,7 +105,7 @@ pub(crate) enum Look {
 }
 
 /// A characteristic piece of each.
-const LOOKS: [(&str, Look); 28] = [
+const LOOKS: [(&str, Look); 29] = [
     (
         "performance_schema.user_variables_by_thread",
         Look::SemiSyncDumps,
@@ -137,6 +138,7 @@ const LOOKS: [(&str, Look); 28] = [
         "@@GLOBAL.default_password_lifetime) FROM mysql.user",
         Look::PasswordLifetime,
     ),
+    ("SELECT HEX(authentication_string)", Look::StoredAccount),
     (
         "COUNT(*) FROM performance_schema.replication_connection_configuration",
         Look::ChannelCount,
@@ -214,6 +216,7 @@ impl Look {
             self,
             Self::MayShutDown
                 | Self::PasswordLifetime
+                | Self::StoredAccount
                 | Self::Events
                 | Self::ClonePlugin
                 | Self::DataSize

@@ -1,0 +1,80 @@
+//! The member's account that another server's grant tables have replaced, while sessions from before go on; each warning's statements
+//! make it again.
+
+use anyhow::{Context, Result, ensure};
+use mysql_link::{ConnectOptions, Endpoint};
+use mysqld_controller::settings::{OwnAccount, log_in, native_grants, rows_grants};
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::{Mysqld, MysqldOptions};
+
+const ACCOUNT: &str = "'member'@'%'";
+/// What a dump of a server without the account does to it.
+const REPLACED: &str = "DELETE FROM mysql.user WHERE user = 'member'; DELETE FROM mysql.global_grants WHERE user = 'member'; \
+     DELETE FROM mysql.db WHERE user = 'member'; DELETE FROM mysql.tables_priv WHERE user = 'member'";
+const OTHER_PASSWORD: &str = "UPDATE mysql.user SET authentication_string = (SELECT * FROM (SELECT authentication_string FROM mysql.user \
+     WHERE user = 'other') AS other) WHERE user = 'member'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replaced_account_is_told_of_with_what_makes_it_again() -> Result<()> {
+    let server = Mysqld::launch_with(&MysqlTree::require(), MysqldOptions::with_server_id(1))?;
+    let client = server.client();
+    client.sql("CREATE USER other IDENTIFIED BY 'another-password'")?;
+    let connect = ConnectOptions::new(Endpoint::unix(server.socket()), "member", "m");
+    for native in [false, true] {
+        let grants = match native {
+            true => native_grants(ACCOUNT),
+            false => rows_grants(ACCOUNT),
+        };
+        client.sql(&format!(
+            "DROP USER IF EXISTS {ACCOUNT}; CREATE USER {ACCOUNT} IDENTIFIED BY 'm'; {}",
+            grants.join("; ")
+        ))?;
+        let mut account = OwnAccount::new(native);
+        ensure!(account.see(log_in(&connect).await?).is_none());
+        for (done, told) in [
+            (REPLACED.to_owned(), "is in no grant table any more"),
+            (
+                format!("{REPLACED}; FLUSH PRIVILEGES"),
+                "is not let in any more: Access denied",
+            ),
+            (
+                OTHER_PASSWORD.to_owned(),
+                "has another password in the grant tables",
+            ),
+            (
+                format!("{OTHER_PASSWORD}; FLUSH PRIVILEGES"),
+                "is not let in any more: Access denied",
+            ),
+            (
+                format!("ALTER USER {ACCOUNT} ACCOUNT LOCK"),
+                "is not let in any more: Access denied",
+            ),
+            (
+                "UPDATE mysql.user SET Repl_slave_priv = 'N' WHERE user = 'member'".to_owned(),
+                "had REPLICATION SLAVE ON *.* and has lost it",
+            ),
+            (
+                "DELETE FROM mysql.global_grants WHERE user = 'member' AND priv = 'CLONE_ADMIN'"
+                    .to_owned(),
+                "had CLONE_ADMIN ON *.* and has lost it",
+            ),
+            (
+                format!("REVOKE RELOAD ON *.* FROM {ACCOUNT}"),
+                "had RELOAD ON *.* and has lost it",
+            ),
+        ] {
+            client.sql(&done)?;
+            let warning = account.see(log_in(&connect).await?).context(done.clone())?;
+            ensure!(warning.contains(told), "{done}: {warning}");
+            let (_, statements) = warning.split_once("run: ").context("statements")?;
+            client.sql(&statements.replace('…', "m"))?;
+            let still = account.see(log_in(&connect).await?);
+            ensure!(still.is_none(), "{done}: {still:?}");
+            // And by what the next start loads.
+            client.sql("FLUSH PRIVILEGES")?;
+            let still = account.see(log_in(&connect).await?);
+            ensure!(still.is_none(), "{done}: {still:?}");
+        }
+    }
+    Ok(())
+}

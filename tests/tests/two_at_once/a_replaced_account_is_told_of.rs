@@ -1,0 +1,109 @@
+//! The grant tables of another server, as a dump of all its databases brings them to the primary: the account that the members log in
+//! with goes at every server, and sessions from before go on. Each member says so, with what makes it again; then the ring fails over.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::time::Duration;
+
+use testkit::cluster::{Beside, ChildServer, Cluster, ClusterOptions, Profile, witness_binary};
+use testkit::mysql_tree::MysqlTree;
+use witness_tests::{MAKE_ROWS, Writers};
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+/// One has its log applied by the member, the other one by replica threads.
+const DATABASES: [usize; 2] = [0, 3];
+const PASSWORD: &str = "very secret";
+/// Each is emptied and filled anew, as by a dump of a server on which nobody has heard of the account.
+const TABLES: [&str; 5] = ["user", "global_grants", "db", "tables_priv", "proxies_priv"];
+
+#[test]
+fn a_ring_whose_accounts_were_replaced_says_what_makes_them_again() {
+    let _turn = SCENES.take();
+    let tree = MysqlTree::require();
+    let scratch = tempfile::tempdir().unwrap();
+    let password = scratch.path().join("password");
+    std::fs::write(&password, PASSWORD).unwrap();
+    let server = |server_id: u32| {
+        let data_dir = scratch.path().join(server_id.to_string());
+        let made = ChildServer::to_be_made(&tree, server_id, data_dir).unwrap();
+        Beside::from(made.with_account("witness"))
+    };
+    let options = ClusterOptions::new(server(1))
+        .with_more([server(2)])
+        .with_native(DATABASES[1])
+        .with("mysql", format!("password_file = {password:?}"));
+    let mut set = Cluster::prepare(&witness_binary(Profile::Dev).unwrap(), options).unwrap();
+    set.bootstrap().unwrap();
+    let primary = set.primary(2 * SOON).unwrap();
+    let follower = DATABASES[0] + DATABASES[1] - primary;
+    set.create_client(primary, MAKE_ROWS).unwrap();
+    set.follows(follower, 2 * SOON).unwrap();
+    assert_eq!(
+        DATABASES.map(|database| warning(&set, database)),
+        [None, None]
+    );
+
+    for table in TABLES {
+        let replaced = format!(
+            "CREATE SCHEMA dump; CREATE TABLE dump.t AS SELECT * FROM mysql.{table} WHERE user <> 'witness'; \
+             TRUNCATE mysql.{table}; INSERT INTO mysql.{table} SELECT * FROM dump.t; DROP SCHEMA dump"
+        );
+        set.client(primary).sql(&replaced).unwrap();
+    }
+    for database in DATABASES {
+        says(&set, database, "is in no grant table any more");
+    }
+    let clients = Writers::of(&set, 2, 0);
+    clients.wait_for_more(20, SOON).unwrap();
+    set.client(primary).sql("FLUSH PRIVILEGES").unwrap();
+    for database in DATABASES {
+        says(&set, database, "is not let in any more: Access denied");
+    }
+    clients.wait_for_more(20, SOON).unwrap();
+
+    for database in DATABASES {
+        let told = warning(&set, database).unwrap();
+        let (_, statements) = told.split_once("run: ").unwrap();
+        let statements = statements.replace('…', PASSWORD);
+        let client = set.client(database);
+        let closed = client.value("SELECT @@GLOBAL.super_read_only").unwrap();
+        let put_right = format!(
+            "SET GLOBAL super_read_only = OFF; {statements}; SET GLOBAL super_read_only = {closed}"
+        );
+        let run = if closed == "1" { put_right } else { statements };
+        client.sql(&run).unwrap();
+        set.eventually("it has its account", SOON, || {
+            warning(&set, database).is_none()
+        })
+        .unwrap();
+    }
+    set.follows(follower, SOON).unwrap();
+    set.kill_host(primary).unwrap();
+    clients.wait_for_more(20, SOON).unwrap();
+    set.start(primary).unwrap();
+    set.follows(primary, SOON).unwrap();
+    let written = clients.finish().unwrap();
+    set.equal("acked", SOON).unwrap();
+    for database in DATABASES {
+        written.ensure_all_are_in(&set.client(database)).unwrap();
+    }
+}
+
+/// What a member says of its account.
+fn warning(set: &Cluster, database: usize) -> Option<String> {
+    let status = set.status(database).unwrap();
+    let warnings = status["mysql"]["warnings"].as_array().unwrap();
+    let warnings = warnings.iter().filter_map(|warning| warning.as_str());
+    let mut of_account = warnings.filter(|warning| warning.starts_with("the account "));
+    of_account.next().map(str::to_owned)
+}
+
+fn says(set: &Cluster, database: usize, words: &str) {
+    let what = format!("{} says that its account {words}", set.name(database));
+    set.eventually(&what, SOON, || {
+        warning(set, database).is_some_and(|warning| warning.contains(words))
+    })
+    .unwrap();
+}
