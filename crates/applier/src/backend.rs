@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::batch::Batch;
 use crate::schema::{TableName, TableShape};
-use crate::transaction::Transaction;
+use crate::transaction::{SchemaChange, Transaction};
 
 /// When the write of a row is finished, so that the next write of the same row is safe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +65,12 @@ pub trait Backend: Send + Sync + 'static {
         &self,
         names: &[TableName],
     ) -> impl Future<Output = Result<Vec<Option<TableShape>>, BackendError>> + Send;
+
+    /// Called when a barrier changes tables, before the next question about any and never during one: what was found out for
+    /// earlier questions may be so no longer.
+    fn schema_changed(&self, change: &SchemaChange) {
+        let _ = change;
+    }
 
     /// Called at a prefix point of `commit_order = "snapshot"`: everything before it is committed, and nothing behind it.
     /// Readers' snapshots are taken before it returns.

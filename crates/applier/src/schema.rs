@@ -32,6 +32,18 @@ impl fmt::Display for TableName {
     }
 }
 
+/// Whether names differ in their case at most. Column names are equal then, and constraints may write them otherwise than
+/// columns do; names of tables may be.
+pub(crate) fn same_name(one: &str, other: &str) -> bool {
+    let folded = |name: &str| {
+        name.chars()
+            .flat_map(char::to_lowercase)
+            .collect::<String>()
+    };
+    one.eq_ignore_ascii_case(other)
+        || !(one.is_ascii() && other.is_ascii()) && folded(one) == folded(other)
+}
+
 /// A table's columns and what constrains its rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableShape {

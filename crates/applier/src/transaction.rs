@@ -11,7 +11,7 @@ use binlog_format::gtid::Gtid;
 use bytes::Bytes;
 
 use crate::keys::KeyAccess;
-use crate::schema::{TableName, TableShape};
+use crate::schema::{TableName, TableShape, same_name};
 
 /// A transaction's place in the log's order, from 1 on: as many transactions as the target had when the run began are
 /// before the first one that it applies. Consecutive within a run.
@@ -177,7 +177,7 @@ pub enum SchemaChange {
     #[default]
     Nothing,
     /// These, and those that foreign keys tie to them. There may be more here than change, never fewer.
-    Tables(Vec<TableName>),
+    Tables(Vec<Changed>),
     /// Any: a statement is not understood for sure.
     Anything,
 }
@@ -193,6 +193,30 @@ impl SchemaChange {
                 tables.extend(more);
                 Self::Tables(tables)
             }
+        }
+    }
+}
+
+/// What a statement names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Changed {
+    /// A table that comes, goes, or looks different.
+    Table(TableName),
+    /// A table that a foreign key of another one refers to from now on, and that is itself as it was.
+    Referred(TableName),
+    /// Every table of a schema goes.
+    Schema(Box<str>),
+}
+
+impl Changed {
+    /// Whether it may be about this table. Servers may write names otherwise in statements than in rows
+    /// (`lower_case_table_names`); where case counts, more is taken for the same than is.
+    pub fn names(&self, table: &TableName) -> bool {
+        match self {
+            Self::Table(name) | Self::Referred(name) => {
+                same_name(&name.table, &table.table) && same_name(&name.schema, &table.schema)
+            }
+            Self::Schema(schema) => same_name(schema, &table.schema),
         }
     }
 }

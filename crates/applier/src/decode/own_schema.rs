@@ -11,8 +11,8 @@ use binlog_format::events::{Query, Rows, is_rows};
 
 use crate::decode::failure::DecodeCause;
 use crate::decode::schema_change::{is_of_a_schema, schema_change};
-use crate::schema::OWN_SCHEMA;
-use crate::transaction::SchemaChange;
+use crate::schema::{OWN_SCHEMA, TableName};
+use crate::transaction::{Changed, SchemaChange};
 
 /// Looks at a transaction's events in their order.
 #[derive(Debug, Default)]
@@ -138,7 +138,11 @@ fn is_own(statement: &[u8], schema: &[u8]) -> bool {
         return schema == OWN_SCHEMA.as_bytes();
     }
     match schema_change(statement, schema) {
-        SchemaChange::Tables(tables) => tables.iter().all(|table| &*table.schema == OWN_SCHEMA),
+        SchemaChange::Tables(tables) => tables.iter().all(|changed| match changed {
+            Changed::Table(TableName { schema, .. })
+            | Changed::Referred(TableName { schema, .. })
+            | Changed::Schema(schema) => &**schema == OWN_SCHEMA,
+        }),
         SchemaChange::Nothing | SchemaChange::Anything => false,
     }
 }

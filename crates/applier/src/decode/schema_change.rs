@@ -13,7 +13,7 @@
 //! those that tell of a named table, too.
 
 use crate::schema::TableName;
-use crate::transaction::SchemaChange;
+use crate::transaction::{Changed, SchemaChange};
 
 /// Which tables may look different behind a statement that ran in a session with this schema.
 pub(super) fn schema_change(statement: &[u8], schema: &[u8]) -> SchemaChange {
@@ -163,11 +163,16 @@ impl<'a> Words<'a> {
             self.expect("ON")?;
             return self.definition();
         }
+        if same(word, "DATABASE") || same(word, "SCHEMA") {
+            self.skip_words(&["IF", "EXISTS"])?;
+            let schema = Changed::Schema(self.identifier()?.into());
+            return self.at_end().then(|| SchemaChange::Tables(vec![schema]));
+        }
         (same(word, "TABLE") || same(word, "TABLES")).then_some(())?;
         self.skip_words(&["IF", "EXISTS"])?;
-        let mut tables = vec![self.name()?];
+        let mut tables = vec![Changed::Table(self.name()?)];
         while self.symbol(b',') {
-            tables.push(self.name()?);
+            tables.push(Changed::Table(self.name()?));
         }
         if !self.at_end() {
             let word = self.word()?;
@@ -184,9 +189,9 @@ impl<'a> Words<'a> {
         (same(word, "TABLE") || same(word, "TABLES")).then_some(())?;
         let mut tables = Vec::new();
         loop {
-            tables.push(self.name()?);
+            tables.push(Changed::Table(self.name()?));
             self.expect("TO")?;
-            tables.push(self.name()?);
+            tables.push(Changed::Table(self.name()?));
             if !self.symbol(b',') {
                 break;
             }
@@ -197,7 +202,7 @@ impl<'a> Words<'a> {
     /// A table's name, and what is said of it: the tables that are named in it, too.
     fn definition(&mut self) -> Option<SchemaChange> {
         let table = self.name()?;
-        let mut tables = vec![table.clone()];
+        let mut tables = vec![Changed::Table(table.clone())];
         let mut at = self.rest;
         while let Some(further) = Further::find(&mut at) {
             let mut words = Words {
@@ -219,7 +224,13 @@ impl<'a> Words<'a> {
                 Some(schema) => vec![schema],
                 None => vec![table.schema.to_string(), self.session?.to_owned()],
             };
-            tables.extend(schemas.iter().map(|schema| TableName::new(schema, &name)));
+            tables.extend(schemas.iter().map(|schema| {
+                let name = TableName::new(schema, &name);
+                match further {
+                    Further::References => Changed::Referred(name),
+                    Further::Rename | Further::Exchange => Changed::Table(name),
+                }
+            }));
         }
         Some(SchemaChange::Tables(tables))
     }
@@ -389,8 +400,12 @@ mod tests {
             SchemaChange::Nothing => String::new(),
             SchemaChange::Anything => "*".to_owned(),
             SchemaChange::Tables(tables) => {
-                let names: Vec<String> = tables.iter().map(ToString::to_string).collect();
-                names.join(" ")
+                let names = tables.iter().map(|changed| match changed {
+                    Changed::Table(name) => name.to_string(),
+                    Changed::Referred(name) => format!("->{name}"),
+                    Changed::Schema(schema) => format!("{schema}.*"),
+                });
+                names.collect::<Vec<_>>().join(" ")
             }
         }
     }
@@ -442,7 +457,7 @@ mod tests {
             ("ALTER TABLE t RENAME u", "d.t d.u d.u"),
             (
                 "CREATE TABLE c (p INT REFERENCES e.p (id), q INT, FOREIGN KEY (q) references`q`(a))",
-                "d.c e.p d.q d.q",
+                "d.c ->e.p ->d.q ->d.q",
             ),
             ("ALTER TABLE t ADD renamed_at INT", "d.t d.d_at d.d_at"),
             // Not understood for sure.
@@ -463,7 +478,10 @@ mod tests {
             ("DROP TABLE t, u v", "*"),
             ("RENAME TABLE a TO b c", "*"),
             ("CREATE OR REPLACE TABLE t (a INT)", "*"),
-            ("DROP DATABASE d", "*"),
+            ("DROP DATABASE e", "e.*"),
+            ("drop schema if exists `a``b` /* all */", "a`b.*"),
+            ("DROP DATABASE `ä`", "*"),
+            ("DROP DATABASE e f", "*"),
             ("ALTER DATABASE d CHARACTER SET latin1", "*"),
             ("IMPORT TABLE FROM 'x.sdi'", "*"),
             ("INSERTED", "*"),

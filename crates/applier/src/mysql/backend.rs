@@ -1,12 +1,13 @@
 //! A MySQL as a target.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use binlog_format::gtid::GtidSet;
 use mysql_link::{Connection, LinkError, QueryResult, ServerVersion, server_code};
 
 use crate::backend::{Backend, BackendError, Finished, SessionId};
 use crate::mysql::checkpoint::{Checkpoint, RIGHTS, TABLE};
+use crate::mysql::foreign_keys::{ForeignKeys, cascading, key_columns};
 use crate::mysql::options::{Grants, MysqlOptions, OpenSessions, grant_statement, lacking_proxy};
 use crate::mysql::outcome::{backend_error, blockers_query, code, read_blockers};
 use crate::mysql::patience::Patience;
@@ -18,6 +19,7 @@ use crate::mysql::publishing::{
 use crate::mysql::session::{MysqlSession, Opened};
 use crate::mysql::table_shape::ShapeQuery;
 use crate::schema::{TableName, TableShape};
+use crate::transaction::SchemaChange;
 
 /// A MySQL as a target of transactions.
 #[derive(Debug)]
@@ -29,6 +31,7 @@ pub struct MysqlBackend {
     locks: tokio::sync::Mutex<Option<Connection>>,
     open: Arc<OpenSessions>,
     readers: WaitingReaders,
+    foreign_keys: Mutex<ForeignKeys>,
     /// Where transactions commit as one.
     checkpoint: Option<Arc<Checkpoint>>,
     /// While a run is at work there.
@@ -60,6 +63,7 @@ impl MysqlBackend {
             locks: tokio::sync::Mutex::default(),
             open: Arc::default(),
             readers: WaitingReaders::default(),
+            foreign_keys: Mutex::default(),
             checkpoint: None,
             publisher: tokio::sync::Mutex::default(),
             room: Arc::default(),
@@ -228,6 +232,26 @@ impl MysqlBackend {
         Ok(grants.lacks(&wanted) != wanted)
     }
 
+    fn foreign_keys(&self) -> MutexGuard<'_, ForeignKeys> {
+        let known = self.foreign_keys.lock();
+        known.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the foreign keys that are not known, or may have changed.
+    async fn read_foreign_keys(&self) -> Result<(), BackendError> {
+        let Some(unread) = self.foreign_keys().unread() else {
+            return Ok(());
+        };
+        let [columns, rules] = unread.sql();
+        let (columns, rules) = (self.ask(&columns).await?, self.ask(&rules).await?);
+        let bytes = columns.rows.len() * BYTES_OF_A_KEY;
+        long_work::run(bytes, || {
+            let (columns, cascading) = (key_columns(&columns.rows), cascading(&rules.rows));
+            self.foreign_keys().take(columns, &cascading);
+        });
+        Ok(())
+    }
+
     async fn account(&self) -> String {
         let answer = self.ask("SELECT CURRENT_USER()").await;
         let name = answer
@@ -278,6 +302,9 @@ async fn ask(
     kept.insert(connection).query(query).await
 }
 
+/// About what it takes to read one, so that many do not hold up the process's other tasks.
+const BYTES_OF_A_KEY: usize = 256;
+
 /// The first version whose primary keys may be hidden from `information_schema`.
 const INVISIBLE_PRIMARY_KEYS_FROM: mysql_link::ServerVersion =
     mysql_link::ServerVersion::new(8, 0, 30);
@@ -294,6 +321,8 @@ impl Backend for MysqlBackend {
     }
 
     async fn begin(&self) -> Result<GtidSet, BackendError> {
+        // Whatever happened since an earlier run.
+        self.schema_changed(&SchemaChange::Anything);
         let number = match &self.checkpoint {
             Some(checkpoint) => checkpoint.begin(),
             None => Checkpoint::new().begin(),
@@ -413,16 +442,21 @@ impl Backend for MysqlBackend {
     }
 
     async fn tables(&self, names: &[TableName]) -> Result<Vec<Option<TableShape>>, BackendError> {
+        self.read_foreign_keys().await?;
         let mut shapes = vec![None; names.len()];
         for query in ShapeQuery::of(names) {
             let answer = self.ask(&query.sql()).await?;
-            for (place, shape) in query.read(&answer.rows) {
+            for (place, shape) in query.read(&answer.rows, &self.foreign_keys()) {
                 if let Some(place) = shapes.get_mut(place) {
                     *place = Some(shape);
                 }
             }
         }
         Ok(shapes)
+    }
+
+    fn schema_changed(&self, change: &SchemaChange) {
+        self.foreign_keys().forget(change);
     }
 
     async fn at_prefix_point(&self) -> Result<(), BackendError> {

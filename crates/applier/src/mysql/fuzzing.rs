@@ -10,6 +10,7 @@ use mysql_link::Row;
 
 use crate::batch::{Batch, BatchSeq, Commits};
 use crate::fuzzing::{event, keys_fit};
+use crate::mysql::foreign_keys::{ForeignKeys, cascading, key_columns};
 use crate::mysql::row_run::{append_run, first_run, single_row, statement_runs};
 use crate::mysql::statement_context::{
     append_user_variable, before_all, context_statement, int_var_statement, rand_statement,
@@ -19,8 +20,11 @@ use crate::mysql::table_shape::ShapeQuery;
 use crate::schema::TableName;
 use crate::transaction::{Barrier, Body, Step, Transaction};
 
-/// Reads a server's answer about tables; whether it has one of them.
+/// Reads a server's answer about tables, also as one about foreign keys; whether it has one of them.
 pub fn table_shapes(rows: &[Row]) -> bool {
+    let mut keys = ForeignKeys::default();
+    keys.take(key_columns(rows), &cascading(rows));
+    assert_eq!(keys.unread(), None);
     let names = [
         TableName::new("s", "t"),
         TableName::new("s", "T"),
@@ -33,7 +37,7 @@ pub fn table_shapes(rows: &[Row]) -> bool {
     let mut found = false;
     for query in &queries {
         assert!(query.sql().contains("information_schema"));
-        for (place, shape) in query.read(rows) {
+        for (place, shape) in query.read(rows, &keys) {
             assert_eq!(shape.name, names[place]);
             keys_fit(&shape);
             found = true;

@@ -1,4 +1,5 @@
-//! Shapes of tables from `information_schema`: one query for all tables of a schema, and its rows read without I/O.
+//! Shapes of tables from `information_schema`: one query for all tables of a schema, and its rows read without I/O. What foreign
+//! keys say of them is known (`foreign_keys`).
 //!
 //! Row images hold the columns that `information_schema.columns` lists, in its order: invisible and generated ones too, and
 //! not the hidden ones of functional keys. (An invisible primary key that the server made is listed when the session asks.)
@@ -8,8 +9,11 @@
 use mysql_link::Row;
 
 use crate::keys::Fold;
+use crate::mysql::foreign_keys::ForeignKeys;
 use crate::mysql::statement_context::text_literal;
-use crate::schema::{ColumnShape, KeyPart, KeyShape, ParentShape, TableName, TableShape};
+use crate::schema::{
+    ColumnShape, KeyPart, KeyShape, ParentShape, TableName, TableShape, same_name,
+};
 
 /// Tables of one schema that are asked for with one query.
 #[derive(Debug)]
@@ -61,80 +65,32 @@ impl<'a> ShapeQuery<'a> {
         let kinds = [
             (
                 "'column'",
-                number.clone(),
-                "NULL",
+                // The table's name, as the server writes it.
+                "CONCAT(HEX(table_schema), '.', HEX(table_name))",
                 "ordinal_position",
                 ["column_name", "data_type", "collation_name"],
                 format!("information_schema.columns WHERE {this}"),
             ),
             (
                 "'key'",
-                number.clone(),
                 "index_name",
                 "seq_in_index",
                 ["column_name", "sub_part", "NULL"],
                 format!("information_schema.statistics WHERE non_unique = 0 AND {this}"),
             ),
-            (
-                "'parent'",
-                number,
-                "constraint_name",
-                "ordinal_position",
-                [
-                    "column_name",
-                    "CONCAT(HEX(referenced_table_schema), '.', HEX(referenced_table_name))",
-                    "referenced_column_name",
-                ],
-                format!(
-                    "information_schema.key_column_usage WHERE referenced_table_name IS NOT NULL AND {this}"
-                ),
-            ),
-            (
-                "'child'",
-                format!("FIELD(referenced_table_name, {tables})"),
-                "CONCAT(HEX(table_schema), '.', HEX(table_name), '.', HEX(constraint_name))",
-                "ordinal_position",
-                ["referenced_column_name", "table_schema", "table_name"],
-                format!(
-                    "information_schema.key_column_usage WHERE referenced_table_schema = {schema} AND \
-                     referenced_table_name IN ({tables})"
-                ),
-            ),
-            (
-                "'cascade'",
-                "number".to_owned(),
-                "NULL",
-                "0",
-                ["child_schema", "child", "NULL"],
-                "reached".to_owned(),
-            ),
         ];
-        let selects = kinds.map(|(kind, number, name, place, [a, b, c], from)| {
+        let selects = kinds.map(|(kind, name, place, [a, b, c], from)| {
             let (kind, name, a, b, c) = (text(kind), text(name), text(a), text(b), text(c));
             format!(
                 "SELECT {number} AS number, {kind} AS kind, {name} AS name, {place} AS place, {a} AS a, {b} AS b, {c} AS c \
                  FROM {from}"
             )
         });
-        format!(
-            "WITH RECURSIVE constraint_rows AS (\
-               SELECT constraint_schema AS child_schema, table_name AS child, unique_constraint_schema AS parent_schema, \
-                 referenced_table_name AS parent, \
-                 update_rule NOT IN ('NO ACTION', 'RESTRICT') OR delete_rule NOT IN ('NO ACTION', 'RESTRICT') AS cascades \
-               FROM information_schema.referential_constraints), \
-             reached AS (\
-               SELECT FIELD(parent, {tables}) AS number, child_schema, child FROM constraint_rows \
-                 WHERE cascades AND parent_schema = {schema} AND parent IN ({tables}) \
-               UNION \
-               SELECT reached.number, further.child_schema, further.child FROM reached JOIN constraint_rows AS further \
-                 ON further.cascades AND further.parent_schema = reached.child_schema AND further.parent = reached.child) \
-             {}",
-            selects.join(" UNION ALL ")
-        )
+        selects.join(" UNION ALL ")
     }
 
     /// Reads the answer: the shapes of the tables that there are, each with its place among all that are wanted.
-    pub(super) fn read(&self, rows: &[Row]) -> Vec<(usize, TableShape)> {
+    pub(super) fn read(&self, rows: &[Row], keys: &ForeignKeys) -> Vec<(usize, TableShape)> {
         let numbered = self.tables.iter().zip(&self.places).zip(1_usize..);
         numbered
             .filter_map(|((name, place), number)| {
@@ -142,14 +98,18 @@ impl<'a> ShapeQuery<'a> {
                 let own = rows
                     .iter()
                     .filter(|row| row.text("number") == Some(number.as_str()));
-                Some((*place, read_shape(name, own)?))
+                Some((*place, read_shape(name, own, keys)?))
             })
             .collect()
     }
 }
 
 /// Reads a table's rows of the answer; `None` when there is no such table.
-fn read_shape<'r>(name: &TableName, rows: impl Iterator<Item = &'r Row>) -> Option<TableShape> {
+fn read_shape<'r>(
+    name: &TableName,
+    rows: impl Iterator<Item = &'r Row>,
+    foreign_keys: &ForeignKeys,
+) -> Option<TableShape> {
     let mut listed = Listed::default();
     for row in rows {
         listed.take(row);
@@ -191,46 +151,35 @@ fn read_shape<'r>(name: &TableName, rows: impl Iterator<Item = &'r Row>) -> Opti
         }
     }
 
-    let parents = listed.parents.iter().filter_map(|key| {
-        let texts = |pick: fn(&Part) -> Option<&str>| {
-            key.parts.iter().map(pick).collect::<Option<Vec<_>>>()
-        };
-        let columns = texts(|part| part.a.as_deref())?.into_iter().map(place);
+    let in_server = listed.name.as_ref().unwrap_or(name);
+    let parents = foreign_keys.of(in_server).iter().filter_map(|key| {
+        let columns = key.columns.iter().map(|(column, _)| place(column));
+        let referenced = key.columns.iter().map(|(_, referenced)| referenced);
         Some(ParentShape {
             columns: columns.collect::<Option<_>>()?,
-            table: from_hex(key.parts.first()?.b.as_deref()?)?,
-            referenced: texts(|part| part.c.as_deref())?
-                .into_iter()
-                .map(Box::from)
-                .collect(),
+            table: (*key.parent).clone(),
+            referenced: referenced.cloned().collect(),
         })
     });
     let parents = parents.collect();
 
     let (mut referenced, mut children) = (Vec::<KeyShape>::new(), Vec::new());
-    for key in &listed.children {
-        if let Some(Part {
-            b: Some(schema),
-            c: Some(table),
-            ..
-        }) = key.parts.first()
-        {
-            push_new(&mut children, TableName::new(schema, table));
+    for (child, key) in foreign_keys.to(in_server) {
+        // Those of one child come one after the other.
+        if children.last() != Some(child) {
+            children.push(child.clone());
         }
-        let parts = key.parts.iter().map(|part| {
+        let parts = key.columns.iter().map(|(_, referenced)| {
             Some(KeyPart {
-                column: place(part.a.as_deref()?)?,
+                column: place(referenced)?,
                 prefix: None,
             })
         });
         if let Some(parts) = parts.collect() {
             let shape = KeyShape { parts };
-            if !primary_key
-                .iter()
-                .chain(&unique_keys)
-                .any(|key| *key == shape)
-            {
-                push_new(&mut referenced, shape);
+            let mut own = primary_key.iter().chain(&unique_keys).chain(&referenced);
+            if !own.any(|key| *key == shape) {
+                referenced.push(shape);
             }
         }
     }
@@ -242,18 +191,17 @@ fn read_shape<'r>(name: &TableName, rows: impl Iterator<Item = &'r Row>) -> Opti
         parents,
         referenced,
         children,
-        cascades_to: listed.cascades_to,
+        cascades_to: foreign_keys.reached_from(in_server),
     })
 }
 
 /// The query's rows by their kind.
 #[derive(Default)]
 struct Listed {
+    /// The table's name, as the server writes it.
+    name: Option<TableName>,
     columns: Vec<(u32, ColumnShape)>,
     keys: Vec<Named>,
-    parents: Vec<Named>,
-    children: Vec<Named>,
-    cascades_to: Vec<TableName>,
 }
 
 /// Parts of one name, in their order.
@@ -266,7 +214,6 @@ struct Part {
     place: u32,
     a: Option<String>,
     b: Option<String>,
-    c: Option<String>,
 }
 
 impl Listed {
@@ -280,22 +227,15 @@ impl Listed {
             place,
             a: text("a"),
             b: text("b"),
-            c: text("c"),
         };
         match row.text("kind") {
             Some("column") => {
                 let fold = Fold::of_column(row.text("b").unwrap_or_default(), row.text("c"));
                 let name = row.text("a").unwrap_or_default().into();
                 self.columns.push((place, ColumnShape { name, fold }));
+                self.name = row.text("name").and_then(from_hex);
             }
             Some("key") => add(&mut self.keys, row, part),
-            Some("parent") => add(&mut self.parents, row, part),
-            Some("child") => add(&mut self.children, row, part),
-            Some("cascade") => {
-                if let (Some(schema), Some(table)) = (row.text("a"), row.text("b")) {
-                    push_new(&mut self.cascades_to, TableName::new(schema, table));
-                }
-            }
             _ => {}
         }
     }
@@ -315,17 +255,6 @@ fn add(all: &mut Vec<Named>, row: &Row, part: Part) {
         named.parts.push(part);
         named.parts.sort_by_key(|part| part.place);
     }
-}
-
-fn push_new<T: PartialEq>(all: &mut Vec<T>, one: T) {
-    if !all.contains(&one) {
-        all.push(one);
-    }
-}
-
-/// Column names are equal whatever their case; constraints may write them otherwise than columns do. Names of tables may be.
-fn same_name(one: &str, other: &str) -> bool {
-    one == other || one.to_lowercase() == other.to_lowercase()
 }
 
 /// Two names in hexadecimal with a point between them, which names may have themselves.

@@ -281,6 +281,7 @@ impl<S: Source, B: Backend> Feed for DecodedSource<S, B> {
 
     fn schema_changed(&mut self, change: &SchemaChange) {
         self.shapes.forget(change);
+        self.backend.schema_changed(change);
     }
 
     fn drained(&self) -> Drained {

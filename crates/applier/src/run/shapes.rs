@@ -5,13 +5,14 @@
 //! forgotten, and those that tell of one of these: a shape says which tables its foreign keys refer to, which refer to it, and
 //! which its cascades reach, however far. A foreign key that comes or goes ties two tables. The statement names both, or it
 //! names the child, and the shapes of the parent and of all from which cascades reached the child tell of it; a new key makes
-//! cascades longer only for those that tell of its parent, which is named. So nothing that changed stays.
+//! cascades longer only for those from which cascades reach its parent, which is named. So nothing that changed stays. The
+//! other children of a new key's parent, and what it refers to itself, are as they were.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::schema::{TableName, TableShape};
-use crate::transaction::SchemaChange;
+use crate::transaction::{Changed, SchemaChange};
 
 /// Most tables that are asked for with one question, for the sake of the tables that are known to be missing now: with the
 /// question, not with its tables, comes most of what it costs.
@@ -68,20 +69,22 @@ impl Shapes {
     /// Tables look different from now on.
     pub(super) fn forget(&mut self, change: &SchemaChange) {
         // Any: `None`.
-        let changed: Option<Vec<(String, String)>> = match change {
+        let changed = match change {
             SchemaChange::Nothing => return,
             SchemaChange::Anything => None,
-            SchemaChange::Tables(tables) => Some(tables.iter().map(folded).collect()),
+            SchemaChange::Tables(changed) => Some(changed),
         };
         let is_gone = |name: &TableName, shape: &TableShape| {
-            let parents = shape.parents.iter().map(|parent| &parent.table);
-            let mut tells_of = std::iter::once(name)
-                .chain(parents)
-                .chain(&shape.children)
-                .chain(&shape.cascades_to);
-            changed
-                .as_ref()
-                .is_none_or(|changed| tells_of.any(|name| changed.contains(&folded(name))))
+            changed.is_none_or(|changed| {
+                changed.iter().any(|changed| {
+                    let mut reached = std::iter::once(name).chain(&shape.cascades_to);
+                    let parents = shape.parents.iter().map(|parent| &parent.table);
+                    let mut tied = parents.chain(&shape.children);
+                    reached.any(|name| changed.names(name))
+                        || !matches!(changed, Changed::Referred(_))
+                            && tied.any(|name| changed.names(name))
+                })
+            })
         };
         let forgotten = &mut self.forgotten;
         self.known.retain(|name, shape| {
@@ -92,12 +95,6 @@ impl Shapes {
             !gone
         });
     }
-}
-
-/// Servers may write names otherwise in statements than in rows (`lower_case_table_names`). Where case counts, more is taken
-/// for the same than is.
-fn folded(name: &TableName) -> (String, String) {
-    (name.schema.to_lowercase(), name.table.to_lowercase())
 }
 
 #[cfg(test)]
@@ -147,7 +144,14 @@ mod tests {
 
     #[test]
     fn what_a_change_does_not_touch_is_not_forgotten() {
-        let tables = |names: &[&str]| SchemaChange::Tables(names.iter().map(|n| name(n)).collect());
+        let tables = |names: &[&str]| {
+            let changed = names.iter().map(|table| Changed::Table(name(table)));
+            SchemaChange::Tables(changed.collect())
+        };
+        let new_child_of = |parent: &str| {
+            let child = Changed::Table(name("new"));
+            SchemaChange::Tables(vec![child, Changed::Referred(name(parent))])
+        };
         for (change, kept) in [
             (SchemaChange::Nothing, "beside child grandparent parent"),
             (SchemaChange::Anything, ""),
@@ -160,10 +164,18 @@ mod tests {
             (tables(&["grandparent"]), "beside child"),
             // A new child of the child: cascades go further from all of them.
             (tables(&["new", "child"]), "beside"),
+            (new_child_of("child"), "beside"),
+            // Nothing that the parent's children say is of each other.
+            (new_child_of("GRANDPARENT"), "beside child parent"),
             (
-                SchemaChange::Tables(vec![TableName::new("e", "child")]),
+                SchemaChange::Tables(vec![Changed::Table(TableName::new("e", "child"))]),
                 "beside child grandparent parent",
             ),
+            (
+                SchemaChange::Tables(vec![Changed::Schema("e".into())]),
+                "beside child grandparent parent",
+            ),
+            (SchemaChange::Tables(vec![Changed::Schema("D".into())]), ""),
         ] {
             assert_eq!(kept_behind(&change), kept, "{change:?}");
         }
@@ -173,7 +185,7 @@ mod tests {
     fn what_was_forgotten_is_asked_for_with_the_first_that_is_missing() {
         let mut shapes = family();
         assert!(shapes.missing([&name("child")].into_iter()).is_empty());
-        shapes.forget(&SchemaChange::Tables(vec![name("child")]));
+        shapes.forget(&SchemaChange::Tables(vec![Changed::Table(name("child"))]));
         assert!(shapes.missing([&name("beside")].into_iter()).is_empty());
         let mut missing = shapes.missing([&name("child"), &name("child")].into_iter());
         assert_eq!(missing[0], name("child"));

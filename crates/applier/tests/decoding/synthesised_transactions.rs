@@ -5,7 +5,9 @@ use std::sync::Arc;
 use applier::decode::{DecodeCause, DecodeFailure, Decoder};
 use applier::keys::Fold;
 use applier::schema::{TableName, TableShape};
-use applier::transaction::{BarrierEnd, Body, RowChanges, SchemaChange, Step, Transaction};
+use applier::transaction::{
+    BarrierEnd, Body, Changed, RowChanges, SchemaChange, Step, Transaction,
+};
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::EventType;
@@ -291,7 +293,7 @@ fn a_statement_alone_is_a_barrier_that_commits_by_itself() {
         panic!("rows");
     };
     assert_eq!(barrier.end, BarrierEnd::ByItself);
-    let changed = SchemaChange::Tables(vec![TableName::new("d", "t")]);
+    let changed = SchemaChange::Tables(vec![Changed::Table(TableName::new("d", "t"))]);
     assert_eq!(barrier.changes, changed);
     assert!(
         matches!(&barrier.steps[..], [Step::Statement(statement)] if statement.variables.is_empty())

@@ -6,7 +6,7 @@ use applier::decode::Decoder;
 use applier::keys::Fold;
 use applier::schema::{TableName, TableShape};
 use applier::source::{FileSource, Source};
-use applier::transaction::{Body, SchemaChange, Step};
+use applier::transaction::{Body, Changed, SchemaChange, Step};
 use binlog_format::event::EventRef;
 use binlog_format::events::Query;
 use binlog_format::framing::FramedTransaction;
@@ -75,7 +75,11 @@ fn line(framed: &FramedTransaction) -> String {
                 SchemaChange::Nothing => String::new(),
                 SchemaChange::Anything => " (any)".to_owned(),
                 SchemaChange::Tables(tables) => {
-                    let names: Vec<&str> = tables.iter().map(|name| &*name.table).collect();
+                    let name = |changed: &Changed| match changed {
+                        Changed::Table(name) | Changed::Referred(name) => name.table.to_string(),
+                        Changed::Schema(schema) => format!("{schema}.*"),
+                    };
+                    let names: Vec<String> = tables.iter().map(name).collect();
                     format!(" ({})", names.join(" "))
                 }
             };

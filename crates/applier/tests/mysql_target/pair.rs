@@ -206,6 +206,7 @@ impl Pair {
             let done = match &next.body {
                 Body::Barrier(barrier) => {
                     let done = session.run_barrier(&next).await;
+                    self.backend.schema_changed(&barrier.changes);
                     if barrier.changes != SchemaChange::Nothing {
                         self.forget_shapes();
                     }

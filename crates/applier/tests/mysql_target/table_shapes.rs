@@ -1,12 +1,14 @@
 //! What is found out about a target's tables.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use applier::backend::Backend;
 use applier::keys::Fold;
 use applier::mysql::MysqlBackend;
 use applier::schema::{KeyPart, KeyShape, TableName, TableShape};
 
-use crate::pair::{options, server};
+use testkit::mysqld::Mysqld;
+
+use crate::pair::{Pair, Way, options, server};
 
 fn columns(shape: &TableShape) -> Vec<(&str, Fold)> {
     shape
@@ -140,5 +142,163 @@ async fn a_table_of_mysqld_is_seen_with_everything_that_constrains_its_rows() ->
     assert_eq!(tree.children, [TableName::new("d", "tree")]);
 
     assert_eq!(all[7..], [None, None, None]);
+    Ok(())
+}
+
+/// Tables of two schemas with foreign keys in all directions, and what changes them. Each line is applied by itself, and
+/// what is known then is compared with what one finds out who knows nothing yet.
+const CHANGES: &[&str] = &[
+    "CREATE DATABASE a; CREATE DATABASE b; CREATE TABLE a.top (id INT PRIMARY KEY, k INT, UNIQUE (k)); \
+     CREATE TABLE a.`m.id` (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES top (id) ON DELETE CASCADE); \
+     CREATE TABLE b.low (id INT PRIMARY KEY, p INT, q INT, r INT, FOREIGN KEY (p) REFERENCES a.`m.id` (id) ON UPDATE SET NULL, \
+       FOREIGN KEY (q) REFERENCES a.top (id), FOREIGN KEY (r) REFERENCES a.top (k) ON DELETE CASCADE); \
+     CREATE TABLE b.tree (id INT PRIMARY KEY, up INT, CONSTRAINT same FOREIGN KEY (up) REFERENCES tree (id) ON DELETE CASCADE); \
+     CREATE TABLE a.tree (id INT PRIMARY KEY, up INT, CONSTRAINT same FOREIGN KEY (up) REFERENCES b.tree (id)); \
+     CREATE TABLE a.pair (x INT, y INT, id INT PRIMARY KEY, KEY (y, x), UNIQUE (x, y)); \
+     CREATE TABLE b.Pair (d INT, c INT, id INT PRIMARY KEY, FOREIGN KEY (c, d) REFERENCES a.pair (x, y) ON UPDATE CASCADE); \
+     CREATE TABLE b.pair (id INT PRIMARY KEY, d INT, CONSTRAINT other FOREIGN KEY (d) REFERENCES b.Pair (id) ON DELETE SET NULL)",
+    // Nothing about foreign keys, and a key more or less.
+    "ALTER TABLE a.top ADD z INT",
+    "ALTER TABLE b.tree DROP FOREIGN KEY same",
+    "ALTER TABLE b.tree ADD FOREIGN KEY (up) REFERENCES a.top (id) ON DELETE CASCADE",
+    "CREATE TABLE b.new (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES low (id) ON DELETE CASCADE)",
+    // A circle of three.
+    "ALTER TABLE a.top ADD n INT, ADD FOREIGN KEY (n) REFERENCES b.new (id) ON UPDATE CASCADE ON DELETE SET NULL",
+    // Names that are in the keys of children.
+    "ALTER TABLE a.`m.id` RENAME COLUMN id TO number",
+    "ALTER TABLE a.pair CHANGE x w INT, RENAME INDEX x TO w",
+    "RENAME TABLE a.pair TO b.moved, b.Pair TO a.PAIR",
+    "ALTER TABLE b.low RENAME TO a.low",
+    "CREATE INDEX other ON a.low (r, q)",
+    // Tables that are referred to and are not there, or not yet.
+    "SET foreign_key_checks = 0; CREATE TABLE b.early (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES a.late (id) ON DELETE CASCADE)",
+    "CREATE TABLE a.late (n INT, id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES b.moved (id) ON DELETE CASCADE)",
+    "SET foreign_key_checks = 0; DROP TABLE b.moved",
+    "CREATE TABLE b.moved (w INT, y INT, id INT PRIMARY KEY, UNIQUE (w, y))",
+    "SET foreign_key_checks = 0; ALTER TABLE b.early DROP PRIMARY KEY, ADD PRIMARY KEY (p, id)",
+    // Statements of which nobody reads which tables they change.
+    "ALTER TABLE b.pair DROP FOREIGN KEY other, COMMENT 'rename'",
+    "CREATE TABLE a.`ä` (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES a.late (id) ON DELETE CASCADE)",
+    "ALTER TABLE a.`ä` ADD `ö` INT, ADD FOREIGN KEY (`ö`) REFERENCES a.late (id)",
+    // A schema goes, with parents and children of others.
+    "SET foreign_key_checks = 0; DROP DATABASE b",
+    "CREATE DATABASE b; CREATE TABLE b.moved (w INT, y INT, id INT PRIMARY KEY, UNIQUE (w, y))",
+    "SET foreign_key_checks = 0; DROP TABLE a.top, a.`m.id`; DROP DATABASE a",
+];
+
+#[tokio::test]
+async fn what_is_known_of_foreign_keys_is_what_a_mysqld_has_behind_every_change() -> Result<()> {
+    let mut pair = Pair::new().await?;
+    let tables = [
+        "top", "m.id", "low", "tree", "pair", "Pair", "PAIR", "new", "early", "late", "moved", "ä",
+    ];
+    let names: Vec<TableName> = ["a", "b"]
+        .iter()
+        .flat_map(|schema| tables.map(|table| TableName::new(schema, table)))
+        .collect();
+    let sorted = |shapes: Vec<Option<TableShape>>| {
+        let sort = |mut shape: TableShape| {
+            shape.children.sort();
+            shape.cascades_to.sort();
+            shape
+                .parents
+                .sort_by(|one, other| one.columns.cmp(&other.columns));
+            shape.referenced.sort_by_key(|key| format!("{key:?}"));
+            shape
+        };
+        let all = shapes.into_iter().map(|shape| shape.map(sort));
+        all.collect::<Vec<_>>()
+    };
+    let mut seen = Vec::new();
+    for changes in CHANGES {
+        pair.write(changes)?;
+        if let Err(stop) = pair.follow(Way::Batches(1)).await? {
+            anyhow::bail!("{changes}: {}", stop.error);
+        }
+        let known = sorted(pair.backend.tables(&names).await?);
+        let fresh = MysqlBackend::connect(options(&pair.target)).await?;
+        let found = sorted(fresh.tables(&names).await?);
+        ensure!(known == found, "{changes}\n{known:#?}\n{found:#?}");
+        let count = |of: fn(&TableShape) -> usize| found.iter().flatten().map(of).sum::<usize>();
+        seen.push((
+            count(|shape| shape.parents.len()),
+            count(|shape| shape.children.len()),
+            count(|shape| shape.cascades_to.len()),
+        ));
+    }
+    // As many as a question for each table found, which read the foreign keys of the whole server for each.
+    let expected = [
+        (8, 7, 7),
+        (8, 7, 7),
+        (7, 6, 6),
+        (8, 7, 7),
+        (9, 8, 10),
+        (10, 9, 23),
+        (10, 9, 23),
+        (10, 9, 23),
+        (10, 9, 23),
+        (10, 9, 23),
+        (10, 9, 23),
+        (11, 9, 23),
+        (12, 11, 26),
+        (12, 9, 22),
+        (12, 11, 26),
+        (12, 11, 26),
+        (11, 10, 24),
+        (12, 11, 26),
+        (13, 11, 26),
+        (10, 4, 4),
+        (10, 6, 7),
+        (0, 0, 0),
+    ];
+    assert_eq!(
+        seen, expected,
+        "parents, children and cascades of all tables"
+    );
+    Ok(())
+}
+
+/// What the server has read to answer questions, in rows of any table.
+fn rows_read(server: &Mysqld) -> Result<u64> {
+    let counters = server
+        .client()
+        .sql("SHOW GLOBAL STATUS LIKE 'Handler_read%'")?;
+    let counts = counters
+        .0
+        .iter()
+        .filter_map(|row| row.get(1)?.parse::<u64>().ok());
+    Ok(counts.sum())
+}
+
+#[tokio::test]
+async fn a_question_about_a_table_reads_no_foreign_key_of_another_in_mysqld() -> Result<()> {
+    let target = server(2, &[])?;
+    target
+        .client()
+        .sql("CREATE DATABASE d; CREATE TABLE d.hub (id INT PRIMARY KEY)")?;
+    let mut made = 0;
+    let mut reads = Vec::new();
+    for tables in [20, 200] {
+        let statements: String = (made..tables)
+            .map(|number| format!("CREATE TABLE d.t{number} (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES d.hub (id));"))
+            .collect();
+        target.client().sql(&statements)?;
+        made = tables;
+        let backend = MysqlBackend::connect(options(&target)).await?;
+        let hub = backend.tables(&[TableName::new("d", "hub")]).await?;
+        assert_eq!(hub[0].as_ref().unwrap().children.len(), tables);
+        let before = rows_read(&target)?;
+        for number in 0..20 {
+            let asked = [TableName::new("d", &format!("t{number}"))];
+            let answered = backend.tables(&asked).await?;
+            assert_eq!(answered[0].as_ref().unwrap().parents.len(), 1);
+        }
+        reads.push((rows_read(&target)? - before) / 20);
+    }
+    let [few, many] = reads[..] else {
+        panic!("{reads:?}")
+    };
+    println!("rows read for a question, of 20 and of 200 tables: {few}, {many}");
+    ensure!(many < 2 * few, "rows read for each question: {reads:?}");
     Ok(())
 }

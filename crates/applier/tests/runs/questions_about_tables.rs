@@ -12,6 +12,7 @@ use applier::keys::Fold;
 use applier::run::{Control, Ended, Options, Progress, RunHandle, StageName, apply};
 use applier::schema::{ColumnShape, KeyShape, ParentShape, TableName, TableShape};
 use applier::source::{Drained, Source, SourceError};
+use applier::transaction::{Changed, SchemaChange};
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::events::{CommitTimestamp, LogicalClock, ServerVersion, TableId};
@@ -31,6 +32,8 @@ struct Asked {
     questions: AtomicUsize,
     /// The last one.
     last: Mutex<Vec<String>>,
+    /// How many had been asked at each change that it was told of.
+    changes: Mutex<Vec<(usize, SchemaChange)>>,
     /// How long each takes to be answered.
     answers_after: Duration,
 }
@@ -57,6 +60,11 @@ impl Backend for Asked {
         *self.last.lock().unwrap() = asked;
         tokio::time::sleep(self.answers_after).await;
         self.memory.tables(names).await
+    }
+
+    fn schema_changed(&self, change: &SchemaChange) {
+        let asked = self.questions.load(SeqCst);
+        self.changes.lock().unwrap().push((asked, change.clone()));
     }
 
     async fn at_prefix_point(&self) -> Result<(), BackendError> {
@@ -196,6 +204,7 @@ fn database(answers_after: Duration) -> Arc<Asked> {
         memory,
         questions: AtomicUsize::new(0),
         last: Mutex::default(),
+        changes: Mutex::default(),
         answers_after,
     })
 }
@@ -231,6 +240,29 @@ async fn a_change_of_one_table_lets_the_others_be_applied_without_a_question() {
     }
     // One for each table at the beginning, when nobody knows yet which tables there are.
     assert_eq!(questions(log).await.0, TABLES as usize);
+}
+
+#[tokio::test]
+async fn a_database_is_told_of_a_change_before_it_is_asked_again() {
+    let mut log = Log::default();
+    log.load();
+    log.statement("ALTER TABLE t0 ADD KEY (id)");
+    log.load();
+    let asked = database(Duration::ZERO);
+    let options = Options::default();
+    let run = apply(
+        Whole(log.transactions.into_iter()),
+        Arc::clone(&asked),
+        &options,
+        RunHandle::unattended(),
+    );
+    assert_eq!(run.await.unwrap(), Ended::WithTheLog);
+    let changed = Changed::Table(TableName::new("d", "t0"));
+    assert_eq!(
+        *asked.changes.lock().unwrap(),
+        [(TABLES as usize, SchemaChange::Tables(vec![changed]))]
+    );
+    assert_eq!(asked.questions.load(SeqCst), TABLES as usize + 1);
 }
 
 #[tokio::test]
