@@ -8,6 +8,7 @@ mod cold_damage;
 mod conversions;
 mod damage;
 mod failovers;
+mod false_alarms;
 mod full_disks;
 mod healing;
 mod lost_quorum;
@@ -25,6 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use consensus::Term;
 use consensus::quorum::QuorumPolicy;
 use fastrand::Rng;
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, Region, RingId};
@@ -47,6 +49,7 @@ use crate::tick::{STEP, Tick};
 use crate::workload::Workload;
 use crate::world::conversions::Conversions;
 use crate::world::failovers::Siege;
+use crate::world::false_alarms::FalseAlarms;
 use crate::world::mysqld_operations::Operations;
 use crate::world::operator::Removed;
 use crate::world::provisioning::Provisions;
@@ -106,6 +109,8 @@ pub(crate) struct World {
     conversions: Option<Conversions>,
     /// What clients do.
     workload: Workload,
+    /// Who sees a leader dead that lives.
+    false_alarms: FalseAlarms,
 }
 
 impl World {
@@ -298,6 +303,7 @@ impl World {
             clients: None,
             operations: Operations::default(),
             workload,
+            false_alarms: FalseAlarms::default(),
         }
     }
 
@@ -459,11 +465,20 @@ impl World {
 
     /// Who leads the latest term, as far as a running member says so.
     fn leader(&self) -> Option<MemberId> {
+        self.leads().map(|(_, id)| id)
+    }
+
+    /// The latest term in which a running member leads.
+    fn latest_term(&self) -> Option<Term> {
+        self.leads().map(|(term, _)| term)
+    }
+
+    fn leads(&self) -> Option<(Term, MemberId)> {
         let leaders = self.slots.iter().filter_map(|(id, slot)| {
             let term = slot.process()?.outline().leadership.leading_term()?;
             Some((term, *id))
         });
-        leaders.max().map(|(_, id)| id)
+        leaders.max()
     }
 
     fn goes_on(&self) -> bool {

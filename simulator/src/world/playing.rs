@@ -127,8 +127,10 @@ impl World {
             } => self.wipe(member, None),
             Fault::Relapse { which, alone, time } => self.relapse_soon(which, alone, time),
             Fault::FalseAlarm { member, time } => {
-                self.queue.links(|links| links.alarm(member, true));
-                self.later(time, Undo::NoAlarm(member));
+                let term = self.latest_term();
+                if self.false_alarms.may_come(member, term) {
+                    self.alarm_falsely(member, time);
+                }
             }
             Fault::FalseDeath { time } => self.false_death(time),
             Fault::Campaign { member } => self.campaign(member),
@@ -145,6 +147,11 @@ impl World {
         }
     }
 
+    fn alarm_falsely(&mut self, member: MemberId, time: Duration) {
+        self.queue.links(|links| links.alarm(member, true));
+        self.later(time, Undo::NoAlarm(member));
+    }
+
     fn false_death(&mut self, time: Duration) {
         let Some(leader) = self.leader() else {
             return;
@@ -152,7 +159,7 @@ impl World {
         let others = self.there().into_iter().filter(|id| *id != leader);
         let others: Vec<MemberId> = others.collect();
         for &member in &others {
-            self.play(Fault::FalseAlarm { member, time });
+            self.alarm_falsely(member, time);
         }
         self.play(Fault::Cut {
             from: vec![leader],
@@ -327,7 +334,10 @@ impl World {
                 }
             }
             Undo::NoLag(member) => self.queue.links(|links| links.lag(member, None)),
-            Undo::NoAlarm(member) => self.queue.links(|links| links.alarm(member, false)),
+            Undo::NoAlarm(member) => {
+                self.queue.links(|links| links.alarm(member, false));
+                self.false_alarms.ends(member, self.latest_term());
+            }
             Undo::Space(member) => {
                 if let Some(slot) = self.slots.get_mut(&member) {
                     slot.full = false;

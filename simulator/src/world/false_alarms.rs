@@ -1,0 +1,59 @@
+//! Who sees a leader dead that lives. One leadership is lied about to one member alone: two would confirm each other, and a leader of
+//! which a majority has both signs is followed by another one while it still serves, a limit that decision 76 states.
+
+use consensus::Term;
+use raft_types::MemberId;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct FalseAlarms {
+    now: Option<MemberId>,
+    /// Whom the last one came to, and the latest term that it can have been about.
+    last: Option<(MemberId, Option<Term>)>,
+}
+
+impl FalseAlarms {
+    /// Whether one may come to this member, while nobody leads a later term than this one.
+    pub(super) fn may_come(&mut self, to: MemberId, latest: Option<Term>) -> bool {
+        let told_to_another = match (self.now, self.last) {
+            (Some(alarmed), _) => alarmed != to,
+            (None, Some((before, of))) => before != to && latest <= of,
+            (None, None) => false,
+        };
+        if !told_to_another {
+            self.now = Some(to);
+        }
+        !told_to_another
+    }
+
+    /// It ends.
+    pub(super) fn ends(&mut self, to: MemberId, latest: Option<Term>) {
+        if self.now == Some(to) {
+            self.now = None;
+            let before = self.last.and_then(|(_, of)| of);
+            self.last = Some((to, latest.max(before)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leadership_is_lied_about_to_one_member_alone() {
+        let (first, second) = (MemberId(1), MemberId(2));
+        let mut alarms = FalseAlarms::default();
+        assert!(alarms.may_come(first, Some(Term(2))));
+        assert!(alarms.may_come(first, Some(Term(2))));
+        assert!(!alarms.may_come(second, Some(Term(2))), "at one time");
+        // The leader of term 3 was lied about as well.
+        alarms.ends(first, Some(Term(3)));
+        assert!(!alarms.may_come(second, Some(Term(3))), "its signs stay");
+        assert!(!alarms.may_come(second, None), "nobody leads, or says so");
+        assert!(alarms.may_come(first, Some(Term(3))));
+        alarms.ends(first, None);
+        assert!(!alarms.may_come(second, Some(Term(3))));
+        assert!(alarms.may_come(second, Some(Term(4))));
+    }
+}
