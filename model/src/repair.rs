@@ -145,6 +145,7 @@ fn agreement(theirs: &Recollection, own: &Member) -> Agreement {
         last: last_of(&own.log, own.log.len()),
         committed: last_of(&own.log, own.commit as usize),
         purged: None,
+        remembered: None,
     }
 }
 
@@ -166,9 +167,7 @@ pub(crate) fn come_back(rules: Rules, member: &mut Member, other: &Member) {
 
 /// A member of which the log lost its last entry starts.
 pub(crate) fn in_doubt(term: Term) -> Doubt {
-    let doubt = DoubtedTail {
-        term: u64::from(term),
-    };
+    let doubt = DoubtedTail::of_term(u64::from(term));
     let from = doubt.settled_from();
     Doubt {
         term,
@@ -185,15 +184,20 @@ pub(crate) fn ask_for_ends(ring: &mut Ring, id: Id, others: Members) {
         let member = &ring.members[other];
         let leads = member.leads().map(|_| ProductTerm(member.term.into()));
         let last = last_of(&member.log, member.log.len());
-        (name(other), LogEnd { last, leads })
+        (
+            name(other),
+            LogEnd {
+                last,
+                leads,
+                membership: None,
+            },
+        )
     };
     let answers: BTreeMap<MemberId, LogEnd> = others.ids().map(end).collect();
     let members: BTreeSet<MemberId> = named(ring.members[id].ring());
-    let tail = DoubtedTail {
-        term: u64::from(doubt.term),
-    };
+    let tail = DoubtedTail::of_term(u64::from(doubt.term));
     let member = &mut ring.members[id];
-    if let Some(end) = enough(&tail, name(id), &members, &answers) {
+    if let Some(end) = enough(&tail, name(id), &members, None, &answers) {
         let needed = doubt.needed.min(end_at(end));
         member.doubt = Some(Doubt { needed, ..doubt });
         member.has_grown();

@@ -134,6 +134,8 @@ pub(crate) enum Event {
     },
     /// Everything was mended; from here on the ring has to come back by itself.
     Healed,
+    /// A member was told that its data directory was put back to an earlier state. Nobody does that here.
+    PutBack { member: MemberId, words: String },
     /// Something in a member's process panicked.
     Panicked { member: MemberId, words: String },
     /// The end: the ring has committed again, and every member that can has caught up.
@@ -205,6 +207,7 @@ impl fmt::Display for Event {
             } => write!(f, "client {client} at the server of {by}: {outcome:?}"),
             Self::Operation(operation) => operation.fmt(f),
             Self::Healed => f.write_str("everything is mended"),
+            Self::PutBack { member, words } => write!(f, "of member {member}: {words}"),
             Self::Panicked { member, words } => write!(f, "member {member} panics: {words}"),
             Self::Finished => f.write_str("the end"),
             Self::BeyondItsProgram {

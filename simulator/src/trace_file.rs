@@ -108,6 +108,7 @@ fn told(event: &Event) -> Option<Did> {
         | Event::UsedNumberTaken { .. }
         | Event::Regions { .. }
         | Event::Healed
+        | Event::PutBack { .. }
         | Event::Panicked { .. }
         | Event::Finished
         | Event::Stuck { .. }

@@ -4,7 +4,7 @@
 use std::io;
 
 use bytes::Bytes;
-use raft_types::{DoubtedTail, FilePart, FileStart, FileStartAnswer, FileStarts, OpId};
+use raft_types::{DoubtedTail, FilePart, FileStart, FileStartAnswer, FileStarts, OpId, Standing};
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
@@ -98,6 +98,25 @@ impl FileStarts for LogHandle {
                 .map_err(|refused| refused.1)?;
             let closed = || self.failure().unwrap_or(StoreError::Closed);
             Ok(answer.await.unwrap_or_else(|_| Err(closed()))?)
+        })
+    }
+
+    fn note_doubt(&self, doubt: DoubtedTail) -> FileStartAnswer<'_, ()> {
+        Box::pin(async move {
+            let (done, answer) = oneshot::channel();
+            self.shared
+                .submit(Command::NoteDoubt { doubt, done })
+                .map_err(|refused| refused.1)?;
+            let closed = || self.failure().unwrap_or(StoreError::Closed);
+            Ok(answer.await.unwrap_or_else(|_| Err(closed()))?)
+        })
+    }
+
+    fn standing(&self) -> Option<Standing> {
+        let view = self.shared.view.lock();
+        Some(Standing {
+            term: view.vote.map_or(0, |vote| vote.leader_id.term),
+            end: view.durable.max(view.floor_op_id()),
         })
     }
 

@@ -34,10 +34,11 @@ pub use crate::bootstrap::{BootstrapPlan, BootstrapRefusal, Introduction, plan_b
 pub use crate::calls::admission::{AdmissionRefusal, Envelope, Party, admit};
 pub use crate::calls::inbound::{AppendAnswers, Inbound, InstallRefusal};
 pub use crate::calls::{
-    Answer, CallError, DatabaseState, FileBytes, Knock, LogEnd, MemberCalls, Question,
+    Answer, CallError, DatabaseState, FileBytes, Greeting, Knock, LogEnd, MemberCalls, Question,
 };
 pub use crate::election::early_election::EarlyVoteCall;
 pub use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
+pub use crate::election::put_back::{PutBack, Remembered, Report};
 pub use crate::engine::Fault;
 pub use crate::formats::{FormatStatus, Program};
 pub use crate::history::{HistoryEntry, HistoryEvent, Named, without as without_history};

@@ -112,6 +112,19 @@ pub trait FileStarts: Send + Sync + 'static {
         Box::pin(async { Ok(true) })
     }
 
+    /// Notes, durably, that the log may lack entries which it has acknowledged, besides what is in doubt already.
+    ///
+    /// # Errors
+    /// It could not be stored.
+    fn note_doubt(&self, _doubt: DoubtedTail) -> FileStartAnswer<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// How far this member has come, durably and now. Nothing where the log cannot say.
+    fn standing(&self) -> Option<Standing> {
+        None
+    }
+
     /// Bytes of a closed file whose entries are all committed, from an offset on; as many as are handy.
     ///
     /// # Errors
@@ -217,15 +230,68 @@ pub trait LogIntake: Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DoubtedTail {
     /// The term of the vote that was stored when that was found. A vote is stored, and synced, before the entries that follow
-    /// it, so whatever was acknowledged and is missing is of this term or an earlier one.
+    /// it, so whatever was acknowledged and is missing is of this term or an earlier one. Where the vote may be missing as well, the
+    /// latest term that others know of.
     pub term: u64,
+    /// The data directory was put back to an earlier state, so that the log's membership may be one from before, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub put_back: bool,
 }
 
 impl DoubtedTail {
+    /// Of a log whose end, and nothing else, may be missing.
+    pub fn of_term(term: u64) -> Self {
+        Self {
+            term,
+            put_back: false,
+        }
+    }
+
+    /// Both doubts in one.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            term: self.term.max(other.term),
+            put_back: self.put_back || other.put_back,
+        }
+    }
+
     /// From this end on a log has everything that it may have acknowledged, whatever the others say: an entry of a later
     /// term is there. The leader of that term was elected without this member's vote, or by a vote that was safe, so it
     /// had all that was committed in earlier terms; and who has one of its entries has all before it, too.
     pub fn settled_from(&self) -> OpId {
         OpId::new(self.term + 1, 0)
+    }
+}
+
+// How far a member has come. Its own log says it, and others remember it: declared here because both are asked.
+
+/// How far a member has come, durably. Within the life of a data directory this never goes back: no vote is forgotten, and
+/// of what one leader had it acknowledge, that leader takes nothing back. A later leader may cut the log; then the term is later.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Standing {
+    /// The term of its stored vote; 0 where it never voted. It counts before the end does.
+    pub term: u64,
+    /// The end of its log, or of what was purged of it.
+    pub end: Option<OpId>,
+}
+
+impl Standing {
+    /// What of it must be found again. An end of an earlier term does not have to: the leader of the vote's term may still cut it.
+    #[must_use]
+    pub fn lasting(self) -> Self {
+        Self {
+            end: self.end.filter(|end| end.term == self.term),
+            ..self
+        }
+    }
+}
+
+impl std::fmt::Display for Standing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.end {
+            Some(end) => write!(f, "term {} and entry {end}", self.term),
+            None => write!(f, "term {}", self.term),
+        }
     }
 }

@@ -45,6 +45,7 @@ impl Checkers {
         ];
         if !broken {
             checkers.push(Box::new(progress::NothingPanics));
+            checkers.push(Box::new(progress::NobodyIsAccused));
             checkers.push(Box::new(progress::LogsOpen));
             checkers.push(Box::new(progress::TheRingComesBack));
         }

@@ -101,6 +101,22 @@ impl Checker for NothingPanics {
     }
 }
 
+/// Data directories are never put back to an earlier state, so nobody may say that one was.
+pub(super) struct NobodyIsAccused;
+
+impl Checker for NobodyIsAccused {
+    fn name(&self) -> &'static str {
+        "nobody is accused"
+    }
+
+    fn saw(&mut self, _: Tick, event: &Event) -> Result<(), String> {
+        match event {
+            Event::PutBack { .. } => Err(event.to_string()),
+            _ => Ok(()),
+        }
+    }
+}
+
 fn is_known(words: &str) -> bool {
     KNOWN
         .iter()

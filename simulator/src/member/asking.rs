@@ -145,7 +145,24 @@ pub(super) async fn come_back(
 ) -> Result<Returning, CutBackError> {
     let log = store.handle();
     let mut asking = returning(&log, watch.member, calls);
-    let Rejoin::CutBack { to, .. } = asking.before_the_start().await else {
+    let writing = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            log.write_waiting();
+        }
+    };
+    let rejoin = tokio::select! {
+        biased;
+        rejoin = asking.before_the_start(&log) => rejoin,
+        () = writing => Ok(Rejoin::AsItIs),
+    };
+    if let Some(found) = asking.put_back() {
+        watch.saw(|member| Event::PutBack {
+            member,
+            words: found.to_string(),
+        });
+    }
+    let Ok(Rejoin::CutBack { to, .. }) = rejoin else {
         return Ok(asking);
     };
     // Told before: where the disk is cut off on the way, some of it may be there afterwards.

@@ -240,6 +240,7 @@ impl Process {
                 },
         } = returned;
         let fault = runtime.block_on(watch_fault(member.clone()));
+        runtime.spawn(watch_accusations(member.clone(), record.clone()));
         if let Some(returning) = returning {
             runtime.spawn(returning.campaign_when_known(member.clone()));
         }
@@ -665,6 +666,17 @@ fn off_or(setup: &ProcessSetup, failure: OpenFailure) -> OpenFailure {
     match setup.disk.is_off() {
         true => OpenFailure::Off,
         false => failure,
+    }
+}
+
+/// Tells the record when a member hears that a data directory was put back.
+async fn watch_accusations(member: Member, record: Record) {
+    loop {
+        for (member, found) in member.put_back() {
+            let words = found.to_string();
+            record.saw(&Event::PutBack { member, words });
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use binlog_store::LogHandle;
 use bytes::Bytes;
-use raft_types::{DoubtedTail, FilePart, FileStart, FileStartAnswer, FileStarts, OpId};
+use raft_types::{DoubtedTail, FilePart, FileStart, FileStartAnswer, FileStarts, OpId, Standing};
 
 use super::disk_work::DiskWork;
 use super::watched_log::Watch;
@@ -70,6 +70,15 @@ impl FileStarts for WatchedStarts {
             Some(Mutation::TrustACutTail) => None,
             _ => self.log.doubted_tail(),
         }
+    }
+
+    fn note_doubt(&self, doubt: DoubtedTail) -> FileStartAnswer<'_, ()> {
+        self.work.soon();
+        self.log.note_doubt(doubt)
+    }
+
+    fn standing(&self) -> Option<Standing> {
+        self.log.standing()
     }
 
     fn settle_tail(&self, from: OpId) -> FileStartAnswer<'_, bool> {

@@ -239,9 +239,9 @@ fn finish(
     cases: Vec<&'static str>,
 ) -> Result<Recovered, OpenError> {
     let mut saved = survey.saved;
-    let doubt = DoubtedTail {
-        term: saved.vote.map_or(0, |vote| vote.leader_id.term),
-    };
+    let found = DoubtedTail::of_term(saved.vote.map_or(0, |vote| vote.leader_id.term));
+    // What is in doubt already stays in doubt.
+    let doubt = saved.doubt.map_or(found, |known| known.and(found));
     let mut cut = None;
     if let Some(last) = log.files.current() {
         let (number, end) = (last.number(), last.end);

@@ -15,7 +15,7 @@ use binlog_format::event::{EventHeader, EventRef, HEADER_LEN};
 use binlog_format::events::{EncodeEvent, EventOrigin, Rotate as RotateEvent};
 use binlog_format::gtid::GtidSet;
 use openraft::storage::IOFlushed;
-use raft_types::{OpId, TypeConfig, Vote};
+use raft_types::{DoubtedTail, OpId, TypeConfig, Vote};
 
 use crate::disk_space::DiskSpace;
 use crate::error::StoreError;
@@ -155,6 +155,10 @@ impl LogWriter {
                 }
                 Command::Purge { upto, done } => {
                     let result = self.in_order(|writer| writer.purge(upto));
+                    done.send(result).ok();
+                }
+                Command::NoteDoubt { doubt, done } => {
+                    let result = self.in_order(|writer| writer.note_doubt(doubt));
                     done.send(result).ok();
                 }
                 Command::SettleTail { from, done } => {
@@ -353,6 +357,19 @@ impl LogWriter {
         self.counters
             .votes
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Notes that acknowledged entries may be missing, besides those of which that is known already.
+    fn note_doubt(&mut self, doubt: DoubtedTail) -> Result<(), StoreError> {
+        let known = self.view.lock().doubt;
+        let doubt = known.map_or(doubt, |known| known.and(doubt));
+        let noted = self
+            .hard
+            .put_doubt(Some(&doubt))
+            .and_then(|()| self.hard.flush());
+        noted.map_err(|error| StoreError::io("noting that the log's end is in doubt", &error))?;
+        self.view.lock().doubt = Some(doubt);
         Ok(())
     }
 

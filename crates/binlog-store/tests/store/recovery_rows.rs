@@ -562,7 +562,7 @@ fn an_acknowledged_tail_that_rotted_is_remembered_until_it_is_settled() {
     let (mut store, report) = open(&disk).unwrap();
     assert!(report.doubted && report.cut.is_some_and(|cut| cut.doubted));
     let handle = store.handle();
-    let doubt = DoubtedTail { term: 1 };
+    let doubt = DoubtedTail::of_term(1);
     assert_eq!(handle.doubted_tail(), Some(doubt));
     let settle = |from| block_on(FileStarts::settle_tail(&handle, from)).unwrap();
     assert!(!settle(doubt.settled_from()));

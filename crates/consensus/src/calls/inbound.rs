@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use crate::calls::admission::AdmissionRefusal;
 use crate::calls::{Answer, CallError, FileBytes, MemberCalls, Question};
 use crate::election::dead_leader::Reign;
-use crate::election::{doubted_tail, early_election, mock_vote};
+use crate::election::{doubted_tail, early_election, greetings, mock_vote};
 use crate::engine;
 use crate::engine::Fault;
 use crate::formats;
@@ -33,6 +33,7 @@ use crate::member::core::MemberCore;
 use crate::repair::forced_membership::NOBODY;
 use crate::repair::plan::TERM_LEAP;
 use crate::repair::rejoin;
+use crate::repair::rejoin::Agreement;
 use crate::repair::returning::leap_from;
 
 /// The engine's answers to a stream of entries.
@@ -317,8 +318,8 @@ impl Inbound {
         &self,
         request: &VoteRequest<TypeConfig>,
     ) -> Result<Option<VoteResponse<TypeConfig>>, Fault> {
-        let candidate = request.last_log_id.map(OpId::from);
-        let Some(why) = self.core.campaigning.gate.withholds(candidate) else {
+        let (candidate, end) = (request.vote.leader_id.voted_for, request.last_log_id);
+        let Some(why) = self.core.withholds(candidate, end.map(OpId::from)) else {
             return Ok(None);
         };
         tracing::info!(candidate = %request.vote, "no vote: {why}");
@@ -358,9 +359,13 @@ impl Inbound {
     /// [`CallError`] when it is refused, or the engine has stopped.
     pub async fn answer(&self, caller: MemberId, question: Question) -> Result<Answer, CallError> {
         match question {
-            Question::Greeting => Ok(Answer::Greeting {
-                program: Some(self.core.formats.program().clone()),
-            }),
+            Question::Greeting(said) => {
+                greetings::take_in(&self.core, &*self.starts, caller, &said).await;
+                Ok(Answer::Greeting {
+                    program: Some(self.core.formats.program().clone()),
+                    greeting: greetings::greeting(&self.core, &*self.starts, caller),
+                })
+            }
             Question::Campaign { term } => {
                 self.campaign(caller, term).await?;
                 Ok(Answer::Campaigns)
@@ -379,8 +384,11 @@ impl Inbound {
             }
             Question::Agreement(theirs) => {
                 let compared = rejoin::compare(&self.core.raft, theirs).await;
-                let agreement = compared.map_err(|fault| CallError(fault.to_string()))?;
-                Ok(Answer::Agreement(agreement))
+                let compared = compared.map_err(|fault| CallError(fault.to_string()))?;
+                Ok(Answer::Agreement(Agreement {
+                    remembered: greetings::remembered(&self.core, caller),
+                    ..compared
+                }))
             }
             Question::PurgeFloor { absent_after } => {
                 let floor = self.core.purge_floor(absent_after);

@@ -17,6 +17,7 @@ use thiserror::Error;
 
 use crate::election::early_election::EarlyVoteCall;
 use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
+use crate::election::put_back::{Remembered, Report};
 use crate::formats::Program;
 use crate::history::HistoryEntry;
 use crate::lease::leadership::Term;
@@ -44,14 +45,28 @@ pub struct LogEnd {
     pub last: Option<OpId>,
     /// The term in which it leads, if it does.
     pub leads: Option<Term>,
+    /// The last membership of its log.
+    #[serde(default)]
+    pub membership: Option<OpId>,
+}
+
+/// What members say to each other whenever they meet; nothing, where the program does not know the words.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Greeting {
+    /// What it says of itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<Report>,
+    /// What it remembers of the other one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remembered: Option<Remembered>,
 }
 
 /// A question of one member to another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "question", rename_all = "snake_case")]
 pub enum Question {
-    /// Are you there? Asked so that the connection is.
-    Greeting,
+    /// Are you there? Asked so that the connection is, and so that members know how far the others have come.
+    Greeting(Greeting),
     /// To a voter: campaign, because the leader of `term`, which asks, has given up.
     Campaign {
         /// The term that is over.
@@ -99,6 +114,9 @@ pub enum Answer {
         /// Which program it runs; nothing from one that speaks the first format alone and does not know the word.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         program: Option<Program>,
+        /// What it says to who asks.
+        #[serde(flatten)]
+        greeting: Greeting,
     },
     /// Answers [`Question::Campaign`]: the member has begun an election.
     Campaigns,

@@ -22,7 +22,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use raft_types::{MemberId, MemberKind, OpId};
+use raft_types::{DoubtedTail, MemberId, MemberKind, OpId};
 use tokio::time::Instant;
 
 use crate::election::vote_gate::ElectionGate;
@@ -77,6 +77,12 @@ impl Campaigning {
         let mut state = self.lock();
         state.allowed = allowed;
         self.tell(&state, raft);
+    }
+
+    /// The end of the log is in doubt from now on.
+    pub(crate) fn doubt(&self, doubt: &DoubtedTail, raft: &Engine) {
+        self.gate.doubt(doubt);
+        self.tell(&self.lock(), raft);
     }
 
     /// The end of the log is not in doubt any more.

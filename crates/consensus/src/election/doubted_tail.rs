@@ -1,5 +1,5 @@
-//! A member whose log lost bytes at its end that may have been acknowledged, or may have lost some because they were not synced, asks
-//! the others how far their logs go, and takes part in elections again when it has what they have.
+//! A member whose log lost bytes at its end that may have been acknowledged, or may have lost some because they were not synced, or because
+//! its data directory was put back ([`super::put_back`]), asks the others how far their logs go, and takes part in elections again when it has what they have.
 //!
 //! # Why this is safe
 //!
@@ -24,19 +24,25 @@
 //!    for a ring that lost its power as a whole: several members may have such a doubt at once, and each may be the one
 //!    that has the most. (Where all that had `e` lost it, nothing on earth brings it back, and the ring goes on.)
 //!
+//! Where the data directory was put back, `T` is the latest term that anybody knows of who remembers what it had: of the vote that it
+//! has forgotten as well. That such a one is there is what the doubt rests on; it cannot be better than that.
+//!
 //! Who the others are this member has from its log, so no membership that it acknowledged may be what was cut off: one of a ring of
 //! one that lost the entry which added the second member would ask nobody. None is: the log's durable mark is over
 //! a membership before the entry counts as written, and over one that a start finds before that start is over
 //! (`LogWriter::mark_durable`), and what is missing up to the mark refuses the start. What may be cut off besides is a membership that
-//! was never acknowledged, which is as if it had never been sent.
+//! was never acknowledged, which is as if it had never been sent. A directory that was put back may have an earlier membership, so 3.
+//! does not count while one of those asked has a later one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
 
 use futures::future::join_all;
 use raft_types::{DoubtedTail, FileStarts, MemberId, OpId};
 
 use crate::calls::{Answer, LogEnd, MemberCalls, Question};
+use crate::engine;
 use crate::engine::Engine;
 use crate::lease::leadership::Term;
 use crate::member::core::MemberCore;
@@ -49,17 +55,21 @@ pub(crate) async fn log_end(raft: &Engine, own: MemberId) -> Option<LogEnd> {
         LogEnd {
             last: state.log_ids.last().copied().map(OpId::from),
             leads: leads.then_some(Term(vote.leader_id.term)),
+            membership: None,
         }
     });
-    end.await.ok()
+    let membership = engine::role(raft).membership.log_id().map(OpId::from);
+    let end = end.await.ok()?;
+    Some(LogEnd { membership, ..end })
 }
 
 /// The end from which on a log has all that may be lost here, as far as the answers show it. `members` are those of the own
-/// membership.
+/// membership, which is the log's entry `membership`.
 pub fn enough(
     doubt: &DoubtedTail,
     own: MemberId,
     members: &BTreeSet<MemberId>,
+    membership: Option<OpId>,
     answers: &BTreeMap<MemberId, LogEnd>,
 ) -> Option<OpId> {
     let leaders = answers
@@ -69,43 +79,68 @@ pub fn enough(
     let everybody = members
         .iter()
         .all(|id| *id == own || answers.contains_key(id));
-    let latest = (members.contains(&own) && everybody).then(|| {
+    let newer = |answer: &LogEnd| answer.membership > membership;
+    let outdated = doubt.put_back && answers.values().any(newer);
+    let latest = (members.contains(&own) && everybody && !outdated).then(|| {
         let ends = answers.values().filter_map(|answer| answer.last);
         ends.max().unwrap_or_default()
     });
     leaders.chain(latest).min()
 }
 
-/// Asks until this member's log has what it needs; returns at once where nothing is in doubt.
+/// Settles what is in doubt, whenever something is.
 pub(crate) async fn settle(
     core: Arc<MemberCore>,
     calls: Arc<dyn MemberCalls>,
     starts: Arc<dyn FileStarts>,
 ) {
-    let Some(doubt) = starts.doubted_tail() else {
-        return;
-    };
-    tracing::warn!(
-        term = doubt.term,
-        "the end of the log may lack acknowledged entries, which were damaged and cut off, or not synced when this host stopped: this member takes part in no election until the others have reported how far their logs go"
-    );
-    while let Some(needed) = core.campaigning.gate.needed() {
-        match starts.settle_tail(needed).await {
-            Ok(true) => break,
-            Ok(false) => {}
-            // The log does nothing more, and the engine stops with it.
-            Err(error) => return tracing::error!(%error, "the log's end cannot be settled"),
+    loop {
+        if let Some(doubt) = starts.doubted_tail() {
+            tracing::warn!(
+                term = doubt.term,
+                "the end of the log may lack acknowledged entries, which were damaged and cut off, not synced when this host stopped, or gone with a data directory that was put back: this member takes part in no election until the others have reported how far their logs go"
+            );
+            if let Err(error) = ask_until_settled(&core, &*calls, &*starts).await {
+                // The log does nothing more, and the engine stops with it.
+                return tracing::error!(%error, "the log's end cannot be settled");
+            }
+            tracing::info!(
+                "this member has what it may have acknowledged, and takes part in elections again"
+            );
         }
-        let (members, answers) = ask(&core, &*calls).await;
-        if let Some(end) = enough(&doubt, core.id, &members, &answers) {
+        core.doubted.notified().await;
+    }
+}
+
+/// Asks until this member's log has what it needs.
+async fn ask_until_settled(
+    core: &MemberCore,
+    calls: &dyn MemberCalls,
+    starts: &dyn FileStarts,
+) -> io::Result<()> {
+    loop {
+        {
+            let _nobody_doubts_meanwhile = core.doubting.lock().await;
+            let Some(needed) = core.campaigning.gate.needed() else {
+                return Ok(());
+            };
+            if starts.settle_tail(needed).await? {
+                core.campaigning.settle(&core.raft);
+                return Ok(());
+            }
+        }
+        let (members, answers) = ask(core, calls).await;
+        let membership = engine::role(&core.raft).membership.log_id().map(OpId::from);
+        // It may have come to be of a later term meanwhile.
+        let _nobody_doubts_meanwhile = core.doubting.lock().await;
+        let doubt = starts.doubted_tail();
+        let end = doubt.and_then(|doubt| enough(&doubt, core.id, &members, membership, &answers));
+        if let Some(end) = end {
             core.campaigning.gate.enough(end);
         }
+        drop(_nobody_doubts_meanwhile);
         tokio::time::sleep(core.timers.heartbeat / 2).await;
     }
-    core.campaigning.settle(&core.raft);
-    tracing::info!(
-        "this member has what it may have acknowledged, and takes part in elections again"
-    );
 }
 
 /// The members, and what those say that answer in time.
@@ -135,6 +170,7 @@ mod tests {
         LogEnd {
             last: Some(OpId::new(term, index)),
             leads: None,
+            membership: None,
         }
     }
 
@@ -151,6 +187,7 @@ mod tests {
         let none = LogEnd {
             last: None,
             leads: None,
+            membership: None,
         };
         type Row<'a> = (&'a str, &'a [u64], &'a [(u64, LogEnd)], Option<OpId>);
         let rows: [Row<'_>; 11] = [
@@ -212,8 +249,42 @@ mod tests {
                 .iter()
                 .map(|(id, end)| (MemberId(*id), *end))
                 .collect();
-            let found = enough(&DoubtedTail { term: 5 }, MemberId(1), &members, &answers);
+            let found = enough(
+                &DoubtedTail::of_term(5),
+                MemberId(1),
+                &members,
+                None,
+                &answers,
+            );
             assert_eq!(found, expected, "{what}");
         }
+    }
+
+    #[test]
+    fn who_was_put_back_behind_a_change_of_the_members_waits_for_a_leader() {
+        let doubt = DoubtedTail {
+            term: 5,
+            put_back: true,
+        };
+        let members = [1, 2, 3].map(MemberId).into();
+        let own = Some(OpId::new(3, 7));
+        let answer = |membership| LogEnd {
+            membership,
+            ..end(4, 30)
+        };
+        let found = |one, other| {
+            let answers = [(MemberId(2), answer(one)), (MemberId(3), answer(other))].into();
+            enough(&doubt, MemberId(1), &members, own, &answers)
+        };
+        assert_eq!(found(own, Some(OpId::new(2, 5))), Some(OpId::new(4, 30)));
+        // Members may have come that this log does not know, and have what is missing here.
+        assert_eq!(found(own, Some(OpId::new(4, 20))), None);
+        let led = LogEnd {
+            leads: Some(Term(5)),
+            ..answer(Some(OpId::new(4, 20)))
+        };
+        let answers = [(MemberId(3), led)].into();
+        let found = enough(&doubt, MemberId(1), &members, own, &answers);
+        assert_eq!(found, Some(OpId::new(4, 30)), "a leader has all of it");
     }
 }

@@ -315,7 +315,7 @@ pub(crate) async fn answer(
     call: &EarlyVoteCall,
 ) -> Result<(), CallError> {
     let no = |why: String| Err(CallError(why));
-    if let Some(why) = core.campaigning.gate.withholds(call.log_end) {
+    if let Some(why) = core.withholds(candidate, call.log_end) {
         return no(why.to_string());
     }
     if core.campaigning.may_have_promised() {

@@ -34,12 +34,20 @@ pub(crate) struct ElectionGate {
 pub(crate) enum Withheld {
     /// The own log's end is in doubt.
     #[error(
-        "the end of its log may lack acknowledged entries, which were damaged and cut off, or not synced when its host stopped: it \
-         neither votes nor campaigns until it has every entry that the leader, or all other members, report (now up to {needed})"
+        "the end of its log may lack acknowledged entries, which were damaged and cut off, not synced when its host stopped, or gone with \
+         a data directory that was put back to an earlier state: it neither votes nor campaigns until it has every entry that the leader, or all other members, report (now up to {needed})"
     )]
     DoubtedTail {
         /// The end that a log must have.
         needed: OpId,
+    },
+    /// The candidate has acknowledged more than its log has.
+    #[error(
+        "the candidate's log has had {known}, and lacks it now: its data directory was put back to an earlier state"
+    )]
+    PutBack {
+        /// The end that its log had, at least.
+        known: OpId,
     },
     /// Others have committed what the log lacks.
     #[error(
@@ -110,6 +118,12 @@ impl ElectionGate {
         *needed = needed.map(|needed| needed.min(end));
     }
 
+    /// The own log's end is in doubt from now on, if it was not before.
+    pub(crate) fn doubt(&self, doubt: &DoubtedTail) {
+        let mut needed = lock(&self.needed);
+        *needed = (*needed).max(Some(doubt.settled_from()));
+    }
+
     /// The end that a log must have; `None` when nothing is in doubt.
     pub(crate) fn needed(&self) -> Option<OpId> {
         *lock(&self.needed)
@@ -132,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_member_in_doubt_votes_for_those_that_have_enough_and_campaigns_when_it_has_it_itself() {
-        let gate = ElectionGate::new(Some(&DoubtedTail { term: 3 }));
+        let gate = ElectionGate::new(Some(&DoubtedTail::of_term(3)));
         let id = OpId::new;
         let withheld = |needed| Some(Withheld::DoubtedTail { needed });
         // Nothing is known yet: only an entry of a later term shows that a log has everything.

@@ -191,6 +191,14 @@ macro_rules! passes_on_votes {
             }
         }
 
+        $crate::passes_on_transfers!([$($generics)*] $client);
+    };
+}
+
+/// The same without the votes.
+#[macro_export]
+macro_rules! passes_on_transfers {
+    ([$($generics:tt)*] $client:ty) => {
         impl<$($generics)*> openraft::network::NetTransferLeader<raft_types::TypeConfig> for $client {
             async fn transfer_leader(
                 &mut self,

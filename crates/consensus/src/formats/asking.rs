@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::join_all;
 use raft_types::{FormatRange, FormatVersion};
 
-use crate::calls::{Answer, MemberCalls, Question};
+use crate::calls::{Answer, Greeting, MemberCalls, Question};
 use crate::engine::RoleSnapshot;
 use crate::formats::{Program, Programs, of_membership};
 use crate::member::core::MemberCore;
@@ -32,9 +32,14 @@ pub(crate) async fn ask_around(core: Arc<MemberCore>, calls: Arc<dyn MemberCalls
 async fn ask(core: &MemberCore, calls: &Arc<dyn MemberCalls>, role: &RoleSnapshot) -> Programs {
     let others = role.membership.nodes().filter(|(id, _)| **id != core.id);
     let asked = others.map(async |(id, record)| {
-        let greeted = calls.ask(*id, record, Question::Greeting, core.timers.lease);
+        let greeted = calls.ask(
+            *id,
+            record,
+            Question::Greeting(Greeting::default()),
+            core.timers.lease,
+        );
         match greeted.await {
-            Ok(Answer::Greeting { program }) => {
+            Ok(Answer::Greeting { program, .. }) => {
                 Some((*id, program.unwrap_or_else(before_programs)))
             }
             Ok(_) | Err(_) => None,

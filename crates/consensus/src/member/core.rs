@@ -12,6 +12,8 @@ use tokio::time::Instant;
 use crate::election::campaign::Campaigning;
 use crate::election::dead_leader::DeadLeader;
 use crate::election::early_election::Attempt;
+use crate::election::put_back::{Memory, OwnPast};
+use crate::election::vote_gate::Withheld;
 use crate::engine;
 use crate::engine::{Engine, Fault, RoleSnapshot};
 use crate::formats;
@@ -57,6 +59,14 @@ pub(crate) struct MemberCore {
     pub(crate) heard: LastHeard,
     lacking: Lacking,
     pub(crate) dead_leader: DeadLeader,
+    /// How far the other members have come.
+    pub(crate) memory: Memory,
+    /// What this member has found out of itself.
+    pub(crate) past: OwnPast,
+    /// Held by whoever doubts the log's end, or settles that.
+    pub(crate) doubting: AsyncMutex<()>,
+    /// Wakes whoever settles it.
+    pub(crate) doubted: Notify,
     pub(crate) early_attempt: Attempt,
     /// Why this member stopped its engine itself.
     pub(crate) failed: OnceLock<Fault>,
@@ -84,8 +94,14 @@ impl MemberCore {
         mark: CommitMark,
         contacts: Contacts,
         campaigning: Campaigning,
+        memory: Memory,
+        past: OwnPast,
     ) -> Self {
         Self {
+            memory,
+            past,
+            doubting: AsyncMutex::default(),
+            doubted: Notify::new(),
             raft,
             contacts,
             campaigning,
@@ -119,6 +135,18 @@ impl MemberCore {
         let silent = !self.heard.within(self.timers.lease * SILENT);
         role.leader = role.leader.filter(|&leader| leader == self.id || !silent);
         role
+    }
+
+    /// Why a candidate whose log ends there gets no vote; `None`: ask the engine.
+    pub(crate) fn withholds(&self, candidate: MemberId, end: Option<OpId>) -> Option<Withheld> {
+        let role = engine::role(&self.raft);
+        let record = role.membership.membership().get_node(&candidate);
+        let lacks = record.and_then(|record| {
+            self.memory
+                .lacks(candidate, record.incarnation, role.term.0, end)
+        });
+        let put_back = lacks.map(|known| Withheld::PutBack { known });
+        self.campaigning.gate.withholds(end).or(put_back)
     }
 
     /// The leadership at this moment.

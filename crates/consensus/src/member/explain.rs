@@ -1,12 +1,13 @@
 //! Why the ring is as it is, in sentences: for each member why it can or cannot win an election now, and what a commit
 //! waits for. Pure; from the leader's view, since nobody else sees how far the others are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use raft_types::{MemberId, MemberKind, OpId, RingId};
 use serde::{Deserialize, Serialize};
 
+use crate::election::put_back::PutBack;
 use crate::engine::Fault;
 use crate::formats::FormatStatus;
 use crate::lease::leadership::{Leadership, Term};
@@ -226,6 +227,9 @@ pub struct MemberStatus {
     /// Why it neither votes nor campaigns, in words, if it does not.
     #[serde(default)]
     pub stays_out_of_elections: Option<String>,
+    /// The members whose data directories were put back to an earlier state, as far as this one was told, itself included.
+    #[serde(default)]
+    pub put_back: BTreeMap<MemberId, PutBack>,
     /// Which program runs here, and the ring's format.
     pub formats: FormatStatus,
     /// Why the engine stopped, if it did.

@@ -18,7 +18,7 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::network::NetSnapshot;
 use openraft::storage::RaftLogStorage;
 use raft_types::{
-    AppEntry, CommittedLeaderId, FileStarts, FormatMismatch, FormatVersion, LogIntake,
+    AppEntry, CommittedLeaderId, DoubtedTail, FileStarts, FormatMismatch, FormatVersion, LogIntake,
     MAX_TRANSACTION_BYTES, MemberId, MemberRecord, OfferedStart, OpId, ProposalResponder,
     ProposalSequence, TypeConfig,
 };
@@ -31,8 +31,10 @@ use crate::bootstrap::identity::IdentityBook;
 use crate::calls::MemberCalls;
 use crate::calls::inbound::Inbound;
 use crate::election::campaign::{Campaigning, first_turn};
+use crate::election::counted_votes::CountedVotes;
+use crate::election::put_back::{Memory, OwnPast, PutBack};
 use crate::election::vote_gate::ElectionGate;
-use crate::election::{doubted_tail, early_election};
+use crate::election::{doubted_tail, early_election, greetings};
 use crate::engine;
 use crate::engine::any_log::AnyLog;
 use crate::engine::any_network::AnyNetwork;
@@ -72,7 +74,7 @@ struct Running {
     primacy: watch::Receiver<Primacy>,
     leader_task: watch::Receiver<Option<LeaderTask>>,
     fault: watch::Receiver<Option<Fault>>,
-    tasks: [AbortHandle; 10],
+    tasks: [AbortHandle; 11],
 }
 
 /// Why a member could not be started.
@@ -132,6 +134,8 @@ impl Member {
             let state_machine =
                 CommitStateMachine::new(floor, mark.clone(), starts.clone(), purge_goal.clone());
             let contacts = Contacts::default();
+            let memory = Memory::default();
+            let network = CountedVotes::new(network, memory.clone());
             let network = LeaseNetwork::new(network, contacts.clone());
             let raft = Engine::new(config.id, engine_config, network, log, state_machine)
                 .await
@@ -147,7 +151,8 @@ impl Member {
                 return Err(StartError::Format(FormatMismatch { found, speaks }));
             }
             let campaigning = Campaigning::new(begun, config.timers.lease, is_new, gate);
-            let core = MemberCore::new(raft, &config, mark, contacts, campaigning);
+            let past = OwnPast::new(starts.doubted_tail());
+            let core = MemberCore::new(raft, &config, mark, contacts, campaigning, memory, past);
             let core = Arc::new(core);
             let waking = tokio::spawn(wake(core.clone()));
             let catching_up = tokio::spawn(catch_up(core.clone()));
@@ -173,6 +178,8 @@ impl Member {
             ));
             let settling = doubted_tail::settle(core.clone(), calls.clone(), starts.clone());
             let settling = tokio::spawn(settling);
+            let greeting = greetings::go_round(core.clone(), calls.clone(), starts.clone());
+            let greeting = tokio::spawn(greeting);
             let early = tokio::spawn(early_election::watch(core.clone(), calls.clone()));
             Ok(Self(Arc::new(Running {
                 proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
@@ -197,6 +204,7 @@ impl Member {
                     noting.abort_handle(),
                     programs.abort_handle(),
                     early.abort_handle(),
+                    greeting.abort_handle(),
                 ],
             })))
         }
@@ -363,6 +371,7 @@ impl Member {
             quorum,
             proposals_bytes: u64::from(config.bounds.proposals_bytes).saturating_sub(available),
             stays_out_of_elections: self.stays_out_of_elections(),
+            put_back: self.put_back(),
             formats: core.formats.status(&role.membership),
             leader_task: self.0.leader_task.borrow().clone(),
             fault: self.0.fault.borrow().clone(),
@@ -388,6 +397,23 @@ impl Member {
             .gate
             .stays_out()
             .map(|why| why.to_string())
+    }
+
+    /// Its data directory was put back, and [`FileStarts::note_doubt`] was told so before it was started: said to the others.
+    pub(crate) fn was_put_back(&self, found: PutBack, doubt: DoubtedTail) {
+        self.0.core.past.found(found, doubt);
+    }
+
+    /// The members whose data directories were put back to an earlier state, as far as this one was told, itself included. Each
+    /// until it is started again.
+    pub fn put_back(&self) -> BTreeMap<MemberId, PutBack> {
+        let core = &self.0.core;
+        let own = core.past.put_back().map(|found| (core.id, found));
+        let role = engine::role(&core.raft);
+        let others = role.membership.membership().nodes();
+        let others = others
+            .filter_map(|(id, record)| Some((*id, core.memory.put_back(*id, record.incarnation)?)));
+        own.into_iter().chain(others).collect()
     }
 
     /// From now on nothing is proposed, and no leader's entries are taken, that this log has no room for: said once, right

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::calls::DatabaseState;
-use crate::calls::{Answer, CallError, Question};
+use crate::calls::{Answer, CallError, Greeting, Question};
 use crate::election::mock_election::MockElection;
 use crate::engine;
 use crate::engine::Fault;
@@ -246,7 +246,8 @@ impl Member {
             let (calls, record) = (self.0.calls.clone(), done.after.clone());
             let deadline = self.0.core.timers.lease;
             tokio::spawn(async move {
-                drop(calls.ask(id, &record, Question::Greeting, deadline).await);
+                let question = Question::Greeting(Greeting::default());
+                drop(calls.ask(id, &record, question, deadline).await);
             });
         }
         Ok(done)

@@ -43,7 +43,7 @@ use raft_types::{MemberId, MemberKind, MemberRecord, Membership, OpId, StoredMem
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::calls::{MemberCalls, Question};
+use crate::calls::{Greeting, MemberCalls, Question};
 use crate::engine;
 use crate::engine::{Engine, Fault};
 use crate::history;
@@ -423,7 +423,12 @@ pub(crate) async fn still_missing(
 ) -> Result<(), RepairRefusal> {
     let given_up = plan.missing.iter().filter_map(|id| view.member(*id));
     let asked = given_up.map(|peer| async move {
-        let call = calls.ask(peer.id, &peer.record, Question::Greeting, patience);
+        let call = calls.ask(
+            peer.id,
+            &peer.record,
+            Question::Greeting(Greeting::default()),
+            patience,
+        );
         call.await.is_ok().then_some(peer.id)
     });
     let back: BTreeSet<MemberId> = join_all(asked).await.into_iter().flatten().collect();

@@ -5,6 +5,7 @@
 use raft_types::{OpId, TermRun};
 use serde::{Deserialize, Serialize};
 
+use crate::election::put_back::Remembered;
 use crate::engine;
 use crate::engine::{Engine, Fault};
 
@@ -45,6 +46,9 @@ pub struct Agreement {
     pub committed: Option<OpId>,
     /// Up to where its log is purged: nothing can be said of entries before.
     pub purged: Option<OpId>,
+    /// What it remembers of the member that asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remembered: Option<Remembered>,
 }
 
 /// Compares a recollection with the own log.
@@ -61,6 +65,7 @@ pub(crate) async fn compare(raft: &Engine, theirs: Recollection) -> Result<Agree
         last: progress.last_log,
         committed: progress.applied,
         purged: progress.purged,
+        remembered: None,
     })
 }
 
@@ -190,6 +195,7 @@ mod tests {
             last: Some(OpId::new(1002, 250)),
             committed: Some(OpId::new(1002, 240)),
             purged: None,
+            remembered: None,
         };
         let cut = Rejoin::CutBack {
             to: Some(OpId::new(1, 180)),
@@ -205,6 +211,7 @@ mod tests {
                 committed: Some(OpId::new(1, 150)),
                 common: Some(OpId::new(1, 150)),
                 purged: None,
+                remembered: None,
             },
             // An ordinary later leader: everything committed is common.
             Agreement {

@@ -4,14 +4,17 @@
 //! to be committed, and lacks, whoever it votes for must have (`vote_gate`), also once it has lost sight of those that told it.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use raft_types::{MemberId, MemberRecord, OpId, StoredMembership};
+use raft_types::{DoubtedTail, FileStarts, MemberId, MemberRecord, OpId, StoredMembership};
 use tokio::time::Instant;
 
 use crate::calls::{Answer, CallError, MemberCalls, Question};
+use crate::election::greetings;
+use crate::election::put_back::{PutBack, Remembered, judge as judge_put_back};
 use crate::lease::leadership::{Leadership, Term};
 use crate::member::Member;
 use crate::repair::plan::TERM_LEAP;
@@ -35,6 +38,8 @@ pub struct Returning {
     answers: BTreeMap<MemberId, Answered>,
     /// Who is asked once more.
     again: Option<MemberId>,
+    /// That its data directory was put back, and what is in doubt therefore.
+    put_back: Option<(PutBack, DoubtedTail)>,
 }
 
 /// What another member said.
@@ -66,6 +71,7 @@ impl Returning {
             calls,
             answers: BTreeMap::new(),
             again: None,
+            put_back: None,
         }
     }
 
@@ -77,14 +83,40 @@ impl Returning {
     }
 
     /// What has to be done before its Raft starts, by what those say that answer within a second.
-    pub async fn before_the_start(&mut self) -> Rejoin {
+    ///
+    /// # Errors
+    /// The log cannot note that it is in doubt.
+    pub async fn before_the_start(&mut self, log: &dyn FileStarts) -> io::Result<Rejoin> {
         self.ask(FIRST_ANSWERS).await;
-        self.judge()
+        if let Some(standing) = log.standing() {
+            let known = log.doubted_tail().map(|doubt| doubt.term);
+            self.put_back = judge_put_back(standing, known, &self.remembered());
+        }
+        if let Some((found, doubt)) = &self.put_back {
+            greetings::say(found);
+            // No entry is taken before that is noted: what has come again would look like what was always there.
+            log.note_doubt(*doubt).await?;
+        }
+        Ok(self.judge())
+    }
+
+    fn remembered(&self) -> Vec<(MemberId, Remembered)> {
+        let answers = self.answers.iter();
+        let told = answers.filter_map(|(id, answer)| Some((*id, answer.agreement.remembered?)));
+        told.collect()
+    }
+
+    /// What was found out, before its Raft starts, of a data directory that was put back to an earlier state.
+    pub fn put_back(&self) -> Option<PutBack> {
+        self.put_back.map(|(found, _)| found)
     }
 
     /// Keeps the member from campaigning until it has heard from a leader, or all others agree with its log, or it has
     /// waited long enough.
     pub async fn campaign_when_known(mut self, member: Member) {
+        if let Some((found, doubt)) = self.put_back {
+            member.was_put_back(found, doubt);
+        }
         if self.own.runs.is_empty() {
             return;
         }
@@ -243,10 +275,27 @@ mod tests {
     use std::future::ready;
 
     use futures::future::BoxFuture;
-    use raft_types::TermRun;
+    use raft_types::{FileStart, FileStartAnswer, TermRun};
 
     use super::*;
     use crate::calls::Knock;
+
+    /// A log that says nothing of itself.
+    struct NoLog;
+
+    impl FileStarts for NoLog {
+        fn first_start(&self, _: Option<OpId>) -> FileStartAnswer<'_, Option<FileStart>> {
+            Box::pin(ready(Ok(None)))
+        }
+
+        fn check_start(&self, _: &FileStart) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn begin_at(&self, _: FileStart) -> FileStartAnswer<'_, ()> {
+            Box::pin(ready(Ok(())))
+        }
+    }
 
     /// Another member, which agrees until its quorum is repaired.
     struct RepairedAt(Instant);
@@ -268,6 +317,7 @@ mod tests {
                 last: Some(id),
                 committed: Some(id),
                 purged: None,
+                remembered: None,
             };
             Box::pin(ready(Ok(Answer::Agreement(agreement))))
         }
@@ -298,8 +348,12 @@ mod tests {
             calls: Arc::new(RepairedAt(repaired)),
             answers: BTreeMap::new(),
             again: None,
+            put_back: None,
         };
-        assert_eq!(returning.before_the_start().await, Rejoin::AsItIs);
+        assert_eq!(
+            returning.before_the_start(&NoLog).await.unwrap(),
+            Rejoin::AsItIs
+        );
         assert!(returning.all_agree());
         tokio::time::advance(Duration::from_secs(3)).await;
         assert!(
@@ -327,8 +381,9 @@ mod tests {
             calls: Arc::new(RepairedAt(Instant::now())),
             answers: BTreeMap::new(),
             again: None,
+            put_back: None,
         };
-        let Rejoin::CutBack { to, .. } = returning.before_the_start().await else {
+        let Rejoin::CutBack { to, .. } = returning.before_the_start(&NoLog).await.unwrap() else {
             panic!("it holds what the ring has given up");
         };
         let returning = returning.cut_back(Recollection {
@@ -350,6 +405,7 @@ mod tests {
             calls: Arc::new(RepairedAt(repaired)),
             answers: BTreeMap::new(),
             again: None,
+            put_back: None,
         };
         assert!(!returning.was_told_by(leader, Term(3)), "nobody was asked");
         returning.ask(ASK_AGAIN).await;

@@ -15,7 +15,7 @@ async fn the_leaders_word_ends_the_doubt_and_that_of_one_follower_does_not() {
     let (leader, term) = ring.serving().await;
     let doubts = ring.ids().into_iter().find(|id| *id != leader).unwrap();
     ring.crash(doubts).await;
-    ring.disks[&doubts].set_doubt(DoubtedTail { term: term.0 });
+    ring.disks[&doubts].set_doubt(DoubtedTail::of_term(term.0));
 
     // The other follower's log goes as far, but more than it has may have been acknowledged.
     ring.board.cut(doubts, leader);
@@ -56,7 +56,7 @@ async fn what_a_follower_acknowledged_and_lost_comes_again_from_the_same_leader(
     let (loses, third) = (others[0], others[1]);
     ring.crash(loses).await;
     ring.disks[&loses].lose_from(last.index - 2);
-    ring.disks[&loses].set_doubt(DoubtedTail { term: term.0 });
+    ring.disks[&loses].set_doubt(DoubtedTail::of_term(term.0));
     ring.start(loses).await;
     within("the end of the doubt", async {
         while ring.member(loses).stays_out_of_elections().is_some() {

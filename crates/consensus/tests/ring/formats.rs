@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use consensus::quorum::QuorumPolicy;
-use consensus::{Answer, HistoryEvent, Program, StartError};
+use consensus::{
+    Answer, Greeting, HistoryEvent, Program, Question, Remembered, Report, StartError,
+};
 use raft_types::MemberKind::{Database, Witness};
-use raft_types::{FormatVersion, MemberId};
+use raft_types::{FormatVersion, MemberId, OpId, Standing};
 
 use crate::support::memory_log::MemoryDisk;
 use crate::support::ring::{Ring, TIMERS, record, within};
@@ -23,12 +25,50 @@ enum AnswerBefore {
 #[test]
 fn a_greeting_is_answered_by_and_to_programs_that_know_no_formats() {
     let program = Some(Program::this());
-    let now = serde_json::to_string(&Answer::Greeting { program }).unwrap();
+    let now = serde_json::to_string(&Answer::Greeting {
+        program,
+        greeting: Greeting::default(),
+    })
+    .unwrap();
     assert!(now.contains("\"formats\":\"1\""), "{now}");
     let read: AnswerBefore = serde_json::from_str(&now).unwrap();
     assert_eq!(read, AnswerBefore::Greeting);
     let before = serde_json::from_str::<Answer>(r#"{"answer":"greeting"}"#).unwrap();
-    assert_eq!(before, Answer::Greeting { program: None });
+    let nothing = Answer::Greeting {
+        program: None,
+        greeting: Greeting::default(),
+    };
+    assert_eq!(before, nothing);
+}
+
+/// A greeting as programs know it that say nothing with it.
+#[derive(Debug, PartialEq, serde::Deserialize)]
+#[serde(tag = "question", rename_all = "snake_case")]
+enum QuestionBefore {
+    Greeting,
+}
+
+#[test]
+fn a_greeting_that_says_something_is_one_to_programs_that_know_no_such_words() {
+    let standing = Standing {
+        term: 3,
+        end: Some(OpId::new(3, 9)),
+    };
+    let greeting = Greeting {
+        report: Some(Report {
+            standing,
+            doubted: Some(2),
+            put_back: None,
+        }),
+        remembered: Some(Remembered { standing, term: 4 }),
+    };
+    let now = serde_json::to_string(&Question::Greeting(greeting)).unwrap();
+    let read: QuestionBefore = serde_json::from_str(&now).unwrap();
+    assert_eq!(read, QuestionBefore::Greeting);
+    let again: Question = serde_json::from_str(&now).unwrap();
+    assert_eq!(again, Question::Greeting(greeting));
+    let before = serde_json::from_str::<Question>(r#"{"question":"greeting"}"#).unwrap();
+    assert_eq!(before, Question::Greeting(Greeting::default()));
 }
 
 /// Puts another version in the place of a member's program.

@@ -22,6 +22,7 @@ mod paused_failover;
 mod pre_vote;
 mod proposals_are_bounded;
 mod purge;
+mod put_back;
 mod quorum_repair;
 mod regions;
 mod roster;

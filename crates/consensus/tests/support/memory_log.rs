@@ -12,14 +12,20 @@ use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{LogState, OptionalSend, RaftLogReader};
 use raft_types::{
     AppEntry, DoubtedTail, Entry, EntryPayload, FileStart, FileStartAnswer, FileStarts, LogId,
-    LogReport, MAX_MESSAGE_BYTES, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, StoredMembership,
-    TermRun, TypeConfig, Vote,
+    LogReport, MAX_MESSAGE_BYTES, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, Standing,
+    StoredMembership, TermRun, TypeConfig, Vote,
 };
 use tokio::sync::watch;
 
 /// What survives a member.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MemoryDisk(Arc<Mutex<Content>>);
+
+/// What was on a disk that was not purged.
+pub(crate) struct Snapshot {
+    vote: Option<Vote>,
+    entries: Vec<Entry>,
+}
 
 #[derive(Debug, Default)]
 struct Content {
@@ -104,6 +110,29 @@ impl MemoryDisk {
     /// A log over this disk.
     pub(crate) fn open(&self) -> MemoryLog {
         MemoryLog(self.clone())
+    }
+
+    /// A copy of what is on it now.
+    #[allow(dead_code, reason = "not every user puts disks back")]
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let content = self.content();
+        Snapshot {
+            vote: content.vote,
+            entries: content.entries.values().cloned().collect(),
+        }
+    }
+
+    /// Puts the disk of a member that does not run back to what it was.
+    #[allow(dead_code, reason = "not every user puts disks back")]
+    pub(crate) fn put_back(&self, snapshot: Snapshot) {
+        let Snapshot { vote, entries } = snapshot;
+        self.content().truncate(0);
+        self.content().vote = vote;
+        for entry in entries {
+            let mut content = self.content();
+            content.durable = Some(entry.log_id.index);
+            content.push(entry);
+        }
     }
 
     /// Whether the end of the log may have been lost, as a member that begins on it has to believe.
@@ -242,6 +271,22 @@ impl FileStarts for MemoryDisk {
 
     fn doubted_tail(&self) -> Option<DoubtedTail> {
         self.content().doubt
+    }
+
+    fn note_doubt(&self, doubt: DoubtedTail) -> FileStartAnswer<'_, ()> {
+        let mut content = self.content();
+        content.doubt = Some(content.doubt.map_or(doubt, |known| known.and(doubt)));
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn standing(&self) -> Option<Standing> {
+        let content = self.content();
+        let durable = content.durable.and_then(|last| content.entries.get(&last));
+        let end = durable.map(|last| last.log_id).max(content.purged);
+        Some(Standing {
+            term: content.vote.map_or(0, |vote| vote.leader_id.term),
+            end: end.map(OpId::from),
+        })
     }
 
     fn settle_tail(&self, from: OpId) -> FileStartAnswer<'_, bool> {

@@ -8,12 +8,12 @@ use bytes::Bytes;
 use consensus::log_probe::LogProbe;
 use consensus::quorum::{QuorumPolicy, RingRules};
 use consensus::{
-    AppliedFloor, Bounds, Leadership, Member, MemberConfig, Outcome, Program, StartError, Term,
-    Timers,
+    AppliedFloor, Bounds, Leadership, Member, MemberConfig, Outcome, Program, Recollection, Rejoin,
+    Returning, StartError, Term, Timers,
 };
 use raft_types::{
-    AppEntry, FormatRange, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region, RingId,
-    TransactionPayload,
+    AppEntry, FormatRange, Incarnation, MemberId, MemberKind, MemberRecord, Membership, OpId,
+    OwnLog, Region, RingId, StoredMembership, TransactionPayload,
 };
 
 use super::memory_log::MemoryDisk;
@@ -149,6 +149,24 @@ impl Ring {
     /// Starts a member over its disk.
     pub(crate) async fn start(&mut self, id: MemberId) {
         self.try_start(id).await.unwrap();
+    }
+
+    /// Starts a member over its disk as the program does: it asks the others first.
+    pub(crate) async fn come_back(&mut self, id: MemberId) {
+        let disk = self.disks[&id].clone();
+        let membership =
+            Membership::new(vec![self.ids().into_iter().collect()], self.records.clone());
+        let membership = StoredMembership::new(None, membership.unwrap());
+        let own = Recollection::new(disk.report().runs, None);
+        let calls = Arc::new(self.board.port(id));
+        let mut returning = Returning::new(id, own, &membership, calls);
+        assert_eq!(
+            returning.before_the_start(&disk).await.unwrap(),
+            Rejoin::AsItIs
+        );
+        self.start(id).await;
+        let member = self.member(id).clone();
+        tokio::spawn(returning.campaign_when_known(member));
     }
 
     /// The same, where the member may refuse to start.

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 use binlog_store::{
-    BinlogStore, CutBackError, DiskFileSystem, LogHandle, ProgressCallback, SledMeta,
-    StoreObserver, StoreOptions,
+    BinlogStore, DiskFileSystem, LogHandle, ProgressCallback, SledMeta, StoreObserver, StoreOptions,
 };
 use consensus::{
     BootstrapRefusal, IdentityBook, IdentityError, LogOrigin, MemberCalls, Recollection, Rejoin,
@@ -274,14 +273,19 @@ pub(super) fn record_of(entry: &MemberEntry) -> MemberRecord {
 /// Comes back with a log: cuts it back if the ring went on without its end, see [`Returning`].
 ///
 /// # Errors
-/// When the log has to be cut back and cannot be.
+/// When the log has to be cut back and cannot be, or cannot note that its end is in doubt.
 async fn come_back(
     store: &mut BinlogStore,
     own: MemberId,
     calls: Arc<dyn MemberCalls>,
-) -> Result<Returning, CutBackError> {
+) -> Result<Returning, MemberError> {
     let mut returning = returning(&store.handle(), own, calls);
-    let Rejoin::CutBack { to, ring_last } = returning.before_the_start().await else {
+    let rejoin = returning.before_the_start(&store.handle()).await;
+    let rejoin = rejoin.map_err(|error| MemberError::Ended {
+        what: "noting that the log's end is in doubt",
+        why: error.to_string(),
+    })?;
+    let Rejoin::CutBack { to, ring_last } = rejoin else {
         return Ok(returning);
     };
     let reason = format!(

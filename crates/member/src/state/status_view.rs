@@ -63,6 +63,7 @@ impl StatusView<'_> {
             serving: raft.is_some_and(|raft| raft.leadership.serving_term().is_some()),
             not_serving: raft.and_then(not_serving),
             stays_out_of_elections: raft.and_then(|raft| raft.stays_out_of_elections.clone()),
+            put_back: raft.map(|raft| raft.put_back.clone()).unwrap_or_default(),
             leader: raft.and_then(leader),
             term: raft.map_or(0, |raft| raft.term.0),
             log_end: raft.and_then(|raft| raft.ring_view.last_log),

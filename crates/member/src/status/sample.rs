@@ -140,6 +140,7 @@ pub fn witness_follower() -> MemberView {
         serving: false,
         not_serving: None,
         stays_out_of_elections: None,
+        put_back: [].into(),
         leader: Some(MemberId(1)),
         term: 3,
         log_end: Some(OpId::new(3, 42)),

@@ -1,10 +1,10 @@
 //! What one member says of itself at one moment: plain values, the same in `/status`, over the admin
 //! call and in `witness status --output json`. Fields are only ever added.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use consensus::quorum::{RegionQuorum, RingRules, VoterSetHealth};
-use consensus::{DatabaseState, Explanation, ScheduledSwitchover};
+use consensus::{DatabaseState, Explanation, PutBack, ScheduledSwitchover};
 use raft_types::{
     FormatRange, FormatVersion, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region,
     RingId,
@@ -42,6 +42,10 @@ pub struct MemberView {
     /// Why it neither votes nor campaigns, if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stays_out_of_elections: Option<String>,
+    /// The members whose data directories were put back to an earlier state, as far as it was told, itself included; each until it is
+    /// started again.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub put_back: BTreeMap<MemberId, PutBack>,
     /// Who leads, as far as it knows.
     pub leader: Option<MemberId>,
     /// The term in which it is.

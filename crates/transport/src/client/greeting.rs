@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::{Member, Question};
+use consensus::{Greeting, Member, Question};
 use futures::future::join_all;
 
 use super::network::GrpcNetworkFactory;
@@ -46,7 +46,7 @@ async fn greet(peer: Arc<Peer>) -> bool {
     let greetings = on_each.map(|mut client| {
         let peer = &peer;
         async move {
-            let question = peer.sealed(wire::question(&Question::Greeting));
+            let question = peer.sealed(wire::question(&Question::Greeting(Greeting::default())));
             let deadline = peer.config.call_deadline;
             match tokio::time::timeout(deadline, client.ask(question)).await {
                 Ok(Ok(_)) => {

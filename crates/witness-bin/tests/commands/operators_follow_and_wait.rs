@@ -139,6 +139,7 @@ fn view(id: u64, roster: &[LoggedMember]) -> MemberView {
         serving: id == 1,
         not_serving: None,
         stays_out_of_elections: None,
+        put_back: [].into(),
         leader: Some(MemberId(1)),
         term: 3,
         log_end: Some(OpId::new(3, 9)),

@@ -208,6 +208,12 @@ fn log(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error
         log.disk_full,
     )?;
     writer.gauge(
+        "put_back_members",
+        None,
+        "Members whose data directories were put back to an earlier state, as far as this one was told, until they are started again",
+        view.put_back.len() as f64,
+    )?;
+    writer.gauge(
         "queued",
         bytes,
         "Entries that wait to be written",
