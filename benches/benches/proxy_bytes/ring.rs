@@ -10,8 +10,8 @@ use anyhow::{Context, Result, ensure};
 use consensus::log_probe::LogProbe;
 use consensus::quorum::{QuorumPolicy, RingRules};
 use consensus::{
-    Answer, AppliedFloor, CallError, Identity, IdentityBook, IdentityFile, IdentityPages, Knock,
-    LogOrigin, Member, MemberCalls, MemberConfig, Question, RingState, Term, Timers,
+    Answer, AppliedFloor, CallError, Greeting, Identity, IdentityBook, IdentityFile, IdentityPages,
+    Knock, LogOrigin, Member, MemberCalls, MemberConfig, Question, RingState, Term, Timers,
 };
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
@@ -145,7 +145,12 @@ impl Ring {
         let begun = Instant::now();
         let network = &self.nodes[&LEADER].network;
         let said = network
-            .ask(NEIGHBOUR, record, Question::Greeting, READY_LIMIT)
+            .ask(
+                NEIGHBOUR,
+                record,
+                Question::Greeting(Greeting::default()),
+                READY_LIMIT,
+            )
             .await?;
         let took = begun.elapsed();
         ensure!(matches!(said, Answer::Greeting { .. }), "{said:?}");

@@ -84,6 +84,7 @@ impl World {
         }
         self.record.saw(&Event::Healed);
         self.mend();
+        self.keep_looking();
         if self.can_write() {
             self.wait_for_commit();
         }

@@ -112,6 +112,14 @@ impl World {
         self.later(looks, Undo::Look(LOOKS));
     }
 
+    /// Where a quorum was lost, the operator goes on looking once everything is mended: the survivor of his repair may have lost its
+    /// power between the term and the entry, and then the ring waits for what nobody has.
+    pub(super) fn keep_looking(&mut self) {
+        if self.quorum_was_lost {
+            self.later(AGAIN, Undo::Look(LOOKS));
+        }
+    }
+
     /// The operator asks everybody for evidence.
     pub(super) fn look(&mut self, looks: u32) {
         let given = Given::default();
@@ -133,12 +141,23 @@ impl World {
         let given = given.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match plan_repair(&given) {
             Ok(_) if self.now < self.repairs_until => {}
+            Ok(plan) if !self.are_lost(&plan.missing) => {
+                self.record
+                    .note("no repair: who is missing is about to start");
+            }
             Ok(plan) => self.go_on_with(plan, &given),
             Err(refusal) => self.record.note(&format!("no repair: {refusal}")),
         }
         if looks > 1 {
             self.later(AGAIN, Undo::Look(looks - 1));
         }
+    }
+
+    /// The operator gives up nobody whose process may come back without him, as the plan tells him.
+    fn are_lost(&self, missing: &BTreeSet<MemberId>) -> bool {
+        let soon = self.now.after(FOR_GOOD / 2);
+        let mut slots = missing.iter().filter_map(|id| self.slots.get(id));
+        slots.all(|slot| slot.is_down() && slot.start_at.is_none_or(|at| at > soon))
     }
 
     fn go_on_with(&mut self, mut plan: RepairPlan, given: &[MemberEvidence]) {

@@ -33,8 +33,7 @@ use crate::member::core::MemberCore;
 use crate::repair::forced_membership::NOBODY;
 use crate::repair::plan::TERM_LEAP;
 use crate::repair::rejoin;
-use crate::repair::rejoin::Agreement;
-use crate::repair::returning::leap_from;
+use crate::repair::rejoin::{Agreement, leap_from};
 
 /// The engine's answers to a stream of entries.
 pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig>, Fault>>;

@@ -8,7 +8,7 @@ use openraft::async_runtime::watch::WatchReceiver;
 use raft_types::{FileStarts, LogId, MemberId, OpId, Standing};
 
 use crate::calls::{Answer, Greeting, MemberCalls, Question};
-use crate::election::put_back::{PutBack, Remembered, judge};
+use crate::election::put_back::{PutBack, Remembered, given_up, judge};
 use crate::member::core::MemberCore;
 
 /// How many heartbeats lie between two rounds. What a member had is remembered up to the last round before it was stopped; what
@@ -87,7 +87,9 @@ async fn heed(core: &MemberCore, starts: &dyn FileStarts, from: MemberId, told: 
     let Some(own) = starts.standing() else {
         return;
     };
-    let Some((found, doubt)) = judge(own, core.past.doubted(), &[(from, told)]) else {
+    let given_up = given_up(core.campaigning.gate.committed());
+    let explained = core.past.doubted().max(given_up);
+    let Some((found, doubt)) = judge(own, explained, &[(from, told)]) else {
         return;
     };
     core.campaigning.doubt(&doubt, &core.raft);

@@ -72,15 +72,15 @@ impl fmt::Display for PutBack {
     }
 }
 
-/// What the doubt of a log with this standing is, by what others remember of its member; nothing where it has all of that. `doubted` is
-/// the term of a doubt that is known, which explains what is missing up to there.
+/// What the doubt of a log with this standing is, by what others remember of its member; nothing where it has all of that. `explained`
+/// is the term up to which it is known why something is missing: by a doubt, or by a repair that [gave it up](given_up).
 pub(crate) fn judge(
     own: Standing,
-    doubted: Option<u64>,
+    explained: Option<u64>,
     told: &[(MemberId, Remembered)],
 ) -> Option<(PutBack, DoubtedTail)> {
     let more = told.iter().filter(|(_, remembered)| {
-        remembered.standing > own && doubted < Some(remembered.standing.term)
+        remembered.standing > own && explained < Some(remembered.standing.term)
     });
     let (told_by, most) = more.max_by_key(|(_, remembered)| remembered.standing)?;
     let terms = told
@@ -96,6 +96,11 @@ pub(crate) fn judge(
         put_back: true,
     };
     Some((found, doubt))
+}
+
+/// The latest term of what a repair gave up, by what this member was told that the ring has gone on to.
+pub(crate) fn given_up(gone_on_to: Option<OpId>) -> Option<u64> {
+    gone_on_to?.term.checked_sub(TERM_LEAP)
 }
 
 /// How far the other members have come, as far as this one knows; clones are the same. In memory: it begins anew with each start.
@@ -308,6 +313,17 @@ mod tests {
             judge(Standing::default(), None, &[]),
             None,
             "nobody knows it"
+        );
+    }
+
+    #[test]
+    fn what_a_repair_gave_up_is_held_against_nobody() {
+        let (own, had) = (at(3, (2, 34)), at(3, (3, 45)));
+        let judged = |gone_on_to: OpId| judge(own, given_up(Some(gone_on_to)), &[told(had, 3)]);
+        assert_eq!(judged(OpId::new(3 + TERM_LEAP, 35)), None);
+        assert!(
+            judged(OpId::new(4, 50)).is_some(),
+            "a leader of the same history"
         );
     }
 

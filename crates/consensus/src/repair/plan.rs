@@ -160,7 +160,7 @@ pub enum RepairRefusal {
         /// The member that hears of it.
         witness: MemberId,
     },
-    /// A majority of every voter set answers: an election is enough.
+    /// A majority of every voter set answers, by the longest log or by that of a member whom they would elect: an election is enough.
     #[error(
         "the quorum is not lost: a majority of every voter set answers; wait for the election, and look at `witness status --explain`"
     )]
@@ -324,7 +324,16 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
     let electing = electing - &out_of_reach;
     let has_majority =
         |set: &BTreeSet<MemberId>| set.intersection(&electing).count() >= majority_of(set.len());
-    if sets.iter().all(has_majority) {
+    // An earlier repair has given up what lies so far behind.
+    let given_up = |one: &MemberEvidence| {
+        let term = |end: Option<OpId>| end.map_or(0, |end| end.term);
+        term(one.log_end).saturating_add(TERM_LEAP) <= term(survivor.log_end)
+    };
+    let voters: Vec<_> = with_log()
+        .filter(|one| sound.contains(&one.member) && !given_up(one))
+        .collect();
+    let others_elect = || voters.iter().any(|one| is_elected_by(one, &voters));
+    if sets.iter().all(has_majority) || others_elect() {
         return Err(RepairRefusal::NotLost);
     }
     let unseen = unseen(survivor, evidence, &sound);
@@ -355,6 +364,19 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
         loss,
         lost: sets,
     })
+}
+
+/// Whether these elect the candidate, which counts its votes by the membership of its own log. That need not be the survivor's: a
+/// membership that nobody but its leader has is none to the others, who elect one of themselves without it.
+fn is_elected_by(candidate: &MemberEvidence, voters: &[&MemberEvidence]) -> bool {
+    let grants = |voter: &&MemberEvidence| {
+        let needed = voter.log_end.max(voter.elects_from);
+        (needed <= candidate.log_end).then_some(voter.member)
+    };
+    let granted: BTreeSet<MemberId> = voters.iter().filter_map(grants).collect();
+    let elects =
+        |set: &BTreeSet<MemberId>| set.intersection(&granted).count() >= majority_of(set.len());
+    granted.contains(&candidate.member) && candidate.sets().iter().all(elects)
 }
 
 /// Voter sets under which something may have been committed that the survivor does not have; none: there cannot be any.
@@ -579,6 +601,30 @@ mod tests {
                 .to_string()
                 .contains("entries after 2.100 may be lost, not those after 2.98")
         );
+    }
+
+    #[test]
+    fn others_elect_one_of_themselves_without_a_membership_that_they_do_not_have() {
+        // 1 led, and moved the quorum to 4, which does not answer; nobody else has heard of it.
+        let moved: &[&[u64]] = &[&[1, 2, 3], &[4]];
+        let leader = on_its_way(member(1, (4, 131), moved), A);
+        let others = [member(2, (4, 125), A), member(3, (4, 124), A)];
+        let all = [leader.clone(), others[0].clone(), others[1].clone()];
+        assert_eq!(plan_repair(&all), Err(RepairRefusal::NotLost));
+        // Nobody votes for 2 any more.
+        let mut told = all.clone();
+        told[2].elects_from = Some(OpId::new(4, 130));
+        assert_eq!(plan_repair(&told).unwrap().survivor, MemberId(1));
+        // Nor where 2 itself has the membership, and 3 is no majority alone.
+        let heard = [leader.clone(), on_its_way(member(2, (4, 130), moved), A)];
+        assert_eq!(plan_repair(&heard).unwrap().survivor, MemberId(1));
+        // Behind a repair they are what was given up.
+        let repaired = [
+            on_its_way(member(1, (4 + TERM_LEAP, 131), moved), A),
+            others[0].clone(),
+            others[1].clone(),
+        ];
+        assert_eq!(plan_repair(&repaired).unwrap().survivor, MemberId(1));
     }
 
     #[test]

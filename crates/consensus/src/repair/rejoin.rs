@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::election::put_back::Remembered;
 use crate::engine;
 use crate::engine::{Engine, Fault};
+use crate::repair::plan::TERM_LEAP;
 
 /// What a member that comes back remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,12 +104,19 @@ pub enum Rejoin {
     },
 }
 
+/// The least term that only a repair can come to in a ring in which a log ends like this.
+pub(crate) fn leap_from(log_end: Option<OpId>) -> u64 {
+    log_end.map_or(0, |last| last.term) + TERM_LEAP
+}
+
 /// Judges the answers. Two logs that hold different entries as committed are not of one history: an operator has repaired
-/// the quorum in between, and the later term is the one that goes on.
+/// the quorum in between, and the later term is the one that goes on. A log of a term to which only a repair leaps counts as committed:
+/// its member may have been started since, and know no better, and then can commit nothing without those that have to cut theirs.
 pub fn judge(own: &Recollection, answers: impl IntoIterator<Item = Agreement>) -> Rejoin {
     let after = |op_id: Option<OpId>, common: Option<OpId>| {
         op_id.map(|op_id| op_id.index) > common.map(|common| common.index)
     };
+    let leap = leap_from(own.last());
     let contradictions = answers.into_iter().filter_map(|answer| {
         let ring_last = answer.last?;
         // Runs that were left out or purged may be common; only what is known to differ counts.
@@ -116,7 +124,7 @@ pub fn judge(own: &Recollection, answers: impl IntoIterator<Item = Agreement>) -
         let comparable = answer.common.is_some() || all_runs && answer.purged.is_none();
         let contradicts = comparable
             && after(own.committed, answer.common)
-            && after(answer.committed, answer.common)
+            && (after(answer.committed, answer.common) || ring_last.term >= leap)
             && own.last().is_some_and(|last| last.term < ring_last.term);
         contradicts.then_some((answer.common, ring_last))
     });
@@ -202,6 +210,12 @@ mod tests {
             ring_last: OpId::new(1002, 250),
         };
         assert_eq!(judge(&own, [repaired.clone()]), cut);
+        // The survivor was started again, and does not know that its repair is committed.
+        let restarted = Agreement {
+            committed: Some(OpId::new(1, 175)),
+            ..repaired.clone()
+        };
+        assert_eq!(judge(&own, [restarted]), cut);
         assert_eq!(judge(&own, []), Rejoin::AsItIs);
 
         let harmless = [
@@ -218,8 +232,9 @@ mod tests {
                 common: Some(OpId::new(1, 195)),
                 ..repaired.clone()
             },
-            // It has not committed anything after the common entry yet, so the engine will compare.
+            // A later leader that has not committed anything behind the common entry.
             Agreement {
+                last: Some(OpId::new(2, 250)),
                 committed: Some(OpId::new(1, 180)),
                 ..repaired.clone()
             },

@@ -14,11 +14,10 @@ use tokio::time::Instant;
 
 use crate::calls::{Answer, CallError, MemberCalls, Question};
 use crate::election::greetings;
-use crate::election::put_back::{PutBack, Remembered, judge as judge_put_back};
+use crate::election::put_back::{PutBack, Remembered, given_up, judge as judge_put_back};
 use crate::lease::leadership::{Leadership, Term};
 use crate::member::Member;
-use crate::repair::plan::TERM_LEAP;
-use crate::repair::rejoin::{Agreement, Recollection, Rejoin, judge};
+use crate::repair::rejoin::{Agreement, Recollection, Rejoin, judge, leap_from};
 
 /// How long a member that is about to start waits for the others' answers.
 const FIRST_ANSWERS: Duration = Duration::from_secs(1);
@@ -89,8 +88,9 @@ impl Returning {
     pub async fn before_the_start(&mut self, log: &dyn FileStarts) -> io::Result<Rejoin> {
         self.ask(FIRST_ANSWERS).await;
         if let Some(standing) = log.standing() {
-            let known = log.doubted_tail().map(|doubt| doubt.term);
-            self.put_back = judge_put_back(standing, known, &self.remembered());
+            let doubted = log.doubted_tail().map(|doubt| doubt.term);
+            let explained = doubted.max(given_up(ahead(&self.own, self.agreements())));
+            self.put_back = judge_put_back(standing, explained, &self.remembered());
         }
         if let Some((found, doubt)) = &self.put_back {
             greetings::say(found);
@@ -227,11 +227,6 @@ impl Returning {
     }
 }
 
-/// The least term that only a repair can come to in a ring in which a log ends like this.
-pub(crate) fn leap_from(log_end: Option<OpId>) -> u64 {
-    log_end.map_or(0, |last| last.term) + TERM_LEAP
-}
-
 /// The last of what others have committed, if this log does not go that far. A member that was just started does not know how
 /// far it had committed; where its log is of a term to which only a repair leaps, all of it counts, for an operator has ordered
 /// that the ring goes on from there.
@@ -279,6 +274,7 @@ mod tests {
 
     use super::*;
     use crate::calls::Knock;
+    use crate::repair::plan::TERM_LEAP;
 
     /// A log that says nothing of itself.
     struct NoLog;
