@@ -98,6 +98,8 @@ pub struct Controller<R> {
     applying: Option<(ApplyAction, CancellationToken)>,
     /// What the applier did before that.
     applier: Applier,
+    /// Whether mysqld had followed before that.
+    followed: bool,
     memory: ReadFenceMemory,
     /// When mysqld was killed last: what was seen before says nothing of the one that is there now.
     killed_at: Option<Instant>,
@@ -139,6 +141,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
             apply: apply.map(Executor::Idle),
             applying: None,
             applier: Applier::Off,
+            followed: false,
             memory: ReadFenceMemory::default(),
             killed_at: None,
             guard: None,
@@ -250,6 +253,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
         let (found_in, compare_not_before) = match apply {
             Some(apply) => {
                 self.applier = apply.applier();
+                self.followed = apply.followed();
                 (apply.found_in(), apply.not_before())
             }
             None => (None, None),
@@ -289,6 +293,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
             just_killed: killed_at.is_some_and(|at| report.looked_at <= at && age(at) < KILLING),
             readiness: *self.readiness.borrow(),
             found_in,
+            followed: self.followed,
             applier: self.applier,
             applying: self.applying.as_ref().map(|(action, _)| *action),
             compare_not_before,

@@ -99,6 +99,11 @@ impl<R: Ring + CommittedLog> Apply<R> {
         }
     }
 
+    /// Whether the applier was at work on it since it was the primary, so that a comparison closes it first.
+    pub(crate) fn followed(&self) -> bool {
+        self.followed
+    }
+
     /// In which start of mysqld and which leadership a comparison found the readiness, if one did.
     pub(crate) fn found_in(&self) -> Option<(Incarnation, LeaderTerm)> {
         self.found_in

@@ -7,6 +7,7 @@ use crate::plan::facts::{Applier, ApplyAction as Action, Facts, Incarnation, Kil
 use crate::plan::kill::{is_locked_out, is_stuck};
 use crate::ring::LeaderTerm;
 use crate::status::Readiness;
+use crate::watch::ReadOnly;
 
 /// What is done about the ring's log.
 pub(super) fn decide(facts: &Facts, now: Instant) -> Action {
@@ -95,6 +96,9 @@ fn lead(facts: &Facts, server: Incarnation, term: LeaderTerm, now: Instant) -> A
         Readiness::Always => Action::Stay,
         // It was to follow, and commits waited: it has to be closed before it is compared, and no ACK comes before it was.
         Readiness::Applying if is_stuck(facts) => Action::Kill(Kill::Stuck),
+        // The same once an applier has given up because of them, and behind a start of the member. Where clients cannot write
+        // anyhow, it is somebody's backup or a long statement that is waited for.
+        _ if facts.followed && is_open(facts) && is_stuck(facts) => Action::Kill(Kill::Stuck),
         // What it lacks may be what waits there: taken over by the ring, and not acknowledged before this member ended. No
         // ACK comes from a ring whose leader does not take it for the primary, and nothing is applied while commits wait. Its
         // recovery commits what the ring has.
@@ -104,6 +108,11 @@ fn lead(facts: &Facts, server: Incarnation, term: LeaderTerm, now: Instant) -> A
         _ if waits => Action::Stay,
         _ => Action::Compare(term),
     }
+}
+
+fn is_open(facts: &Facts) -> bool {
+    let server = facts.server;
+    server.is_some_and(|server| server.read_only == ReadOnly::Off)
 }
 
 fn follow(facts: &Facts, now: Instant) -> Action {
@@ -125,7 +134,7 @@ mod tests {
     use super::*;
     use crate::plan::facts::{LockoutPatience, ServerView};
     use crate::status::WriteFenceState;
-    use crate::watch::{Protection, ReadOnly};
+    use crate::watch::Protection;
 
     const TERM: LeaderTerm = LeaderTerm(3);
     const PATIENCE: LockoutPatience = LockoutPatience {
@@ -528,6 +537,50 @@ mod tests {
                 ..facts
             };
             assert_ne!(decide(&attached, now), RESTART, "{attached:?}");
+        }
+    }
+
+    /// The comparison of what has followed closes it before anything else, which waits behind commits for ever.
+    #[test]
+    fn what_has_followed_and_cannot_be_closed_is_killed_before_it_is_compared() {
+        use Readiness::{Always, Applying, In, Lacks, Unknown};
+        let now = Instant::now();
+        let serving = Leading::Serving(TERM);
+        for (readiness, found_in, followed, expected) in [
+            // An applier has given up, since it would have let commits through that wait.
+            (Lacks, None, true, Action::Kill(Kill::Stuck)),
+            // The member has started anew since.
+            (Unknown, None, true, Action::Kill(Kill::Stuck)),
+            (Applying, None, true, Action::Kill(Kill::Stuck)),
+            // A comparison that closes nothing says whether the ring can acknowledge them.
+            (Lacks, None, false, Action::Compare(TERM)),
+            (Unknown, None, false, Action::Compare(TERM)),
+            (In(TERM), Some((1, TERM)), true, Action::Stay),
+            (Always, None, false, Action::Stay),
+        ] {
+            let with = |read_only| Facts {
+                readiness,
+                found_in,
+                followed,
+                server: Some(ServerView {
+                    incarnation: 1,
+                    read_only,
+                    offline: false,
+                }),
+                ..facts(serving, Writers::Stuck, Some(1))
+            };
+            let stuck = with(ReadOnly::Off);
+            assert_eq!(decide(&stuck, now), expected, "{stuck:?}");
+            // A backup's lock keeps `super_read_only` from a follower.
+            let locked = with(ReadOnly::Clients);
+            if matches!(readiness, Lacks | Unknown) {
+                assert_eq!(decide(&locked, now), Action::Compare(TERM), "{locked:?}");
+            }
+            let closed = Facts {
+                write_fence: WriteFenceState::Closed { why: String::new() },
+                ..stuck
+            };
+            assert_ne!(decide(&closed, now), Action::Kill(Kill::Stuck));
         }
     }
 

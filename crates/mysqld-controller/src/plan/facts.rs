@@ -63,6 +63,8 @@ pub struct Facts {
     pub readiness: Readiness,
     /// In which start of mysqld and which leadership that was found, if a comparison found it.
     pub found_in: Option<(Incarnation, LeaderTerm)>,
+    /// Whether it followed since it was the primary: it is closed before it is compared then.
+    pub followed: bool,
     /// How far the applier is.
     pub applier: Applier,
     /// What is being done about the log at this moment.
@@ -109,6 +111,7 @@ impl Facts {
             just_killed: false,
             readiness: Readiness::Unknown,
             found_in: None,
+            followed: false,
             applier: Applier::Off,
             applying: None,
             compare_not_before: None,

@@ -7,6 +7,7 @@
 //! | this member serves | compared in this term, nothing lacks | yes, once ingest is attached | yes | nothing |
 //! | this member serves | not compared in this term | as it is; never opened | yes | compare |
 //! | this member serves | lacks part of the log | no | yes | applied to the end, then compared |
+//! | this member serves | it followed, and commits keep it from being closed | no | yes | nothing: it is killed and recovers |
 //! | this member serves | commits can go on without the ring | no | yes | nothing |
 //! | this member serves, a switchover begins | any | no | yes | nothing |
 //! | no quorum answers, or nobody leads | was the primary | as it is for `mysql.fence_after`, then no | the same | nothing |

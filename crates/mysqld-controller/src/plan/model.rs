@@ -238,6 +238,7 @@ impl World {
             can_restart: true,
             readiness: self.readiness,
             found_in: self.found_in,
+            followed: self.followed,
             applier: match self.applier {
                 None => Applier::Off,
                 Some((on, for_term, ApplierStep::Asks)) => Applier::Asking { on, for_term },

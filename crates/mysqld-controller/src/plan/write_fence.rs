@@ -144,6 +144,10 @@ pub(super) fn decide(facts: &Facts, memory: &WriteMemory) -> WriteAction {
         (_, Readiness::Applying) => return close(CloseReason::Incomplete),
         (Protection::Unprotected { .. }, _) => return close(CloseReason::Unprotected),
         (Protection::Protected, Readiness::Lacks) => return close(CloseReason::Incomplete),
+        // The comparison closes it as well; whether commits keep it from that is found here.
+        (Protection::Protected, readiness) if facts.followed && !readiness.allows(term) && open => {
+            return close(CloseReason::Incomplete);
+        }
         // Where it is open from before, nothing speaks against that so far.
         (Protection::Protected, readiness) if !readiness.allows(term) && !open => {
             return WriteAction::Stay(StayReason::Closed(CloseReason::Incomplete));
@@ -502,6 +506,43 @@ mod tests {
             ingest.term = attached_in;
             let found = is_attached_and_looked_at(&ingest, serving, at(looked_at));
             assert_eq!(found, expected, "{attached_in:?} {looked_at}");
+        }
+    }
+
+    #[test]
+    fn what_has_followed_is_closed_until_it_is_compared() {
+        for (readiness, protection, expected) in [
+            (
+                Readiness::Unknown,
+                Protection::Protected,
+                WriteAction::Close(CloseReason::Incomplete),
+            ),
+            (
+                Readiness::In(LeaderTerm(2)),
+                Protection::Protected,
+                WriteAction::Close(CloseReason::Incomplete),
+            ),
+            (
+                Readiness::Unknown,
+                unknown(),
+                WriteAction::Stay(StayReason::Unknown),
+            ),
+        ] {
+            let open = Facts {
+                readiness,
+                protection,
+                followed: true,
+                ..facts(Leading::Serving(TERM), ReadOnly::Off)
+            };
+            assert_eq!(decide(&open, &prepared()), expected, "{open:?}");
+            // What is closed to clients is left to the comparison, which does not kill for a backup.
+            let closed = Facts {
+                readiness,
+                followed: true,
+                ..facts(Leading::Serving(TERM), ReadOnly::Clients)
+            };
+            let stays = WriteAction::Stay(StayReason::Closed(CloseReason::Incomplete));
+            assert_eq!(decide(&closed, &prepared()), stays, "{closed:?}");
         }
     }
 
