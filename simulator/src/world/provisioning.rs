@@ -225,9 +225,10 @@ impl World {
             let told = attempt.answer.lock();
             let told = told.unwrap_or_else(PoisonError::into_inner).take();
             match told {
-                Some(Ok(_)) => return None,
+                Some(Ok(done)) if done.follows => return None,
                 None if !is_lost => return Some(order),
-                Some(Err(_)) | None => order.next = self.now.after(TRY_AGAIN),
+                // Also where it was copied and does not follow: what somebody wrote at its donor meanwhile came with the copy.
+                Some(_) | None => order.next = self.now.after(TRY_AGAIN),
             }
             order.attempt = None;
         }
