@@ -31,9 +31,9 @@ use crate::log_probe::divergence::refuse_divergence;
 use crate::log_room::intake;
 use crate::member::core::MemberCore;
 use crate::repair::forced_membership::NOBODY;
-use crate::repair::plan::TERM_LEAP;
+use crate::repair::plan::{TERM_LEAP, leap_from};
 use crate::repair::rejoin;
-use crate::repair::rejoin::{Agreement, leap_from};
+use crate::repair::rejoin::Agreement;
 
 /// The engine's answers to a stream of entries.
 pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig>, Fault>>;

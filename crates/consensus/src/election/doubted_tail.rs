@@ -131,14 +131,16 @@ async fn ask_until_settled(
         }
         let (members, answers) = ask(core, calls).await;
         let membership = engine::role(&core.raft).membership.log_id().map(OpId::from);
-        // It may have come to be of a later term meanwhile.
-        let _nobody_doubts_meanwhile = core.doubting.lock().await;
-        let doubt = starts.doubted_tail();
-        let end = doubt.and_then(|doubt| enough(&doubt, core.id, &members, membership, &answers));
-        if let Some(end) = end {
-            core.campaigning.gate.enough(end);
+        {
+            let _nobody_doubts_meanwhile = core.doubting.lock().await;
+            // It may have come to be of a later term meanwhile.
+            let doubt = starts.doubted_tail();
+            let end =
+                doubt.and_then(|doubt| enough(&doubt, core.id, &members, membership, &answers));
+            if let Some(end) = end {
+                core.campaigning.gate.enough(end);
+            }
         }
-        drop(_nobody_doubts_meanwhile);
         tokio::time::sleep(core.timers.heartbeat / 2).await;
     }
 }

@@ -248,6 +248,11 @@ fn may_have_more(
 /// How far the term of a repair lies beyond the latest that was seen: members that did not answer may have seen later ones.
 pub(crate) const TERM_LEAP: u64 = 1000;
 
+/// The least term that only a repair can come to in a ring in which a log ends like this.
+pub(crate) fn leap_from(log_end: Option<OpId>) -> u64 {
+    log_end.map_or(0, |last| last.term) + TERM_LEAP
+}
+
 /// Times behind this one (the year 2255, in microseconds) are not believed: terms stay numbers that every reader of JSON can tell apart.
 const LATEST_CLOCK: u64 = 1 << 53;
 /// What of a clock that is behind the terms is still used: 2^40 microseconds, twelve days.
@@ -326,8 +331,8 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
         |set: &BTreeSet<MemberId>| set.intersection(&electing).count() >= majority_of(set.len());
     // An earlier repair has given up what lies so far behind.
     let given_up = |one: &MemberEvidence| {
-        let term = |end: Option<OpId>| end.map_or(0, |end| end.term);
-        term(one.log_end).saturating_add(TERM_LEAP) <= term(survivor.log_end)
+        let end = survivor.log_end;
+        end.is_some_and(|end| end.term >= leap_from(one.log_end))
     };
     let voters: Vec<_> = with_log()
         .filter(|one| sound.contains(&one.member) && !given_up(one))

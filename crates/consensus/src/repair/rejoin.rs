@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::election::put_back::Remembered;
 use crate::engine;
 use crate::engine::{Engine, Fault};
-use crate::repair::plan::TERM_LEAP;
+use crate::repair::plan::leap_from;
 
 /// What a member that comes back remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,11 +102,6 @@ pub enum Rejoin {
         /// The end of the log of the member that says so.
         ring_last: OpId,
     },
-}
-
-/// The least term that only a repair can come to in a ring in which a log ends like this.
-pub(crate) fn leap_from(log_end: Option<OpId>) -> u64 {
-    log_end.map_or(0, |last| last.term) + TERM_LEAP
 }
 
 /// Judges the answers. Two logs that hold different entries as committed are not of one history: an operator has repaired

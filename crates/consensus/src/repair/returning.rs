@@ -17,7 +17,8 @@ use crate::election::greetings;
 use crate::election::put_back::{PutBack, Remembered, given_up, judge as judge_put_back};
 use crate::lease::leadership::{Leadership, Term};
 use crate::member::Member;
-use crate::repair::rejoin::{Agreement, Recollection, Rejoin, judge, leap_from};
+use crate::repair::plan::leap_from;
+use crate::repair::rejoin::{Agreement, Recollection, Rejoin, judge};
 
 /// How long a member that is about to start waits for the others' answers.
 const FIRST_ANSWERS: Duration = Duration::from_secs(1);
