@@ -6,6 +6,8 @@ use mysql_link::ConnectOptions;
 use mysqld_controller::settings::{OwnAccount, log_in};
 use tokio::sync::watch;
 
+use super::tell;
+
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
@@ -17,17 +19,7 @@ pub(super) async fn look(
 ) {
     loop {
         match log_in(&connect).await {
-            Ok(login) => {
-                let warning = account.see(login);
-                let changed = told.send_if_modified(|told| {
-                    let changed = *told != warning;
-                    told.clone_from(&warning);
-                    changed
-                });
-                if let Some(warning) = warning.filter(|_| changed) {
-                    tracing::warn!("{warning}");
-                }
-            }
+            Ok(login) => tell(&told, account.see(login)),
             Err(error) => {
                 tracing::debug!(%error, "whether the member's account is let in is not known for now");
             }

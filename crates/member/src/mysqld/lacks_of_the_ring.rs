@@ -10,6 +10,7 @@ use mysqld_controller::apply::never_sent;
 use mysqld_controller::ingest::IngestStatus;
 use tokio::sync::watch;
 
+use super::tell;
 use crate::ring_handle::RingHandle;
 
 /// Between two looks, as at a follower.
@@ -30,16 +31,7 @@ pub(super) async fn look(
             false => Ok(GtidSet::new()),
         };
         match warning.map(|lacks| words(&lacks)) {
-            Ok(warning) => {
-                let changed = told.send_if_modified(|told| {
-                    let changed = *told != warning;
-                    told.clone_from(&warning);
-                    changed
-                });
-                if let Some(warning) = warning.filter(|_| changed) {
-                    tracing::warn!("{warning}");
-                }
-            }
+            Ok(warning) => tell(&told, warning),
             Err(cause) => {
                 tracing::debug!(%cause, "what the primary has is not compared with the ring for now");
             }

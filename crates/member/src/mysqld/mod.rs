@@ -24,3 +24,15 @@ pub(crate) use management::{Given, MysqldManagement};
 pub(crate) use other_mysqlds::{OtherMysqlds, ask_around};
 pub(crate) use primary_health::PrimaryHealth;
 pub(crate) use tasks::Child;
+
+/// Tells what is to be said of the server, and writes it to the log when it changes.
+fn tell(told: &tokio::sync::watch::Sender<Option<String>>, warning: Option<String>) {
+    let changed = told.send_if_modified(|told| {
+        let changed = *told != warning;
+        told.clone_from(&warning);
+        changed
+    });
+    if let Some(warning) = warning.filter(|_| changed) {
+        tracing::warn!("{warning}");
+    }
+}
