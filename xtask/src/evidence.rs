@@ -113,6 +113,14 @@ impl Evidence {
         &self.now
     }
 
+    /// How many seeds, cycles or inputs of this there were, in all runs so far.
+    pub(crate) fn count(&self, program: Program, played: &str) -> u64 {
+        let runs = self.before.iter().chain(&self.now);
+        runs.filter(|run| run.program == program && run.played == played)
+            .map(|run| run.count)
+            .sum()
+    }
+
     fn write(&self) -> Result<()> {
         let mut lines = String::new();
         for run in self.before.iter().chain(&self.now) {

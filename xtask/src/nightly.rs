@@ -60,9 +60,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     // Building takes none of it.
     let until = Instant::now() + Duration::from_secs_f64(options.minutes * 60.0);
-    let mut turns = turns(options.only, &options.scenario);
-    while Instant::now() < until && !stop.load(Ordering::Relaxed) {
-        let (program, scenario) = turns.next().context("turns have no end")?;
+    for number in 0.. {
+        if Instant::now() >= until || stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let (program, scenario) = turn(number, options.only, &options.scenario, |scenario| {
+            evidence.count(Program::Simulator, scenario)
+        });
         let done = match (program, &programs, &simulator) {
             (Program::Nemesis, Some((witness, nemesis)), _) => {
                 faults(witness, nemesis, options.fault.as_deref())
@@ -96,24 +100,31 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
 }
 
-/// What is run, one after the other: every second turn of the simulator draws everything, the others go through the scenarios, and
-/// the nemesis has every third turn, which is about half of the time. Where `chosen` names scenarios, the simulator plays no others.
-fn turns<'a>(
+/// What is run in this turn, of all that are counted from zero: the simulator draws everything in one turn, plays a scenario in the
+/// next, and the nemesis has every third turn, which is about half of the time. Where `chosen` names scenarios, the simulator plays
+/// no others. A scenario's turn is that of which the fewest seeds were played so far: what was hardly tried has the most to show.
+fn turn(
+    number: usize,
     only: Option<Program>,
-    chosen: &'a [String],
-) -> impl Iterator<Item = (Program, Option<&'static str>)> + 'a {
+    chosen: &[String],
+    seeds_so_far: impl Fn(&str) -> u64,
+) -> (Program, Option<&'static str>) {
     let is_chosen = |scenario: &&str| chosen.is_empty() || chosen.iter().any(|one| one == scenario);
-    let scenarios = SCENARIOS.into_iter().cycle().filter(is_chosen);
-    scenarios.flat_map(move |scenario| {
-        [
-            chosen.is_empty().then_some((Program::Simulator, None)),
-            Some((Program::Simulator, Some(scenario))),
-            Some((Program::Nemesis, None)),
-        ]
+    let scenario = SCENARIOS
+        .into_iter()
+        .filter(is_chosen)
+        .min_by_key(|scenario| seeds_so_far(scenario));
+    let turns = [
+        chosen.is_empty().then_some((Program::Simulator, None)),
+        Some((Program::Simulator, scenario)),
+        Some((Program::Nemesis, None)),
+    ];
+    let turns: Vec<_> = turns
         .into_iter()
         .flatten()
-        .filter(move |(program, _)| only.is_none_or(|only| only == *program))
-    })
+        .filter(|(program, _)| only.is_none_or(|only| only == *program))
+        .collect();
+    turns[number % turns.len()]
 }
 
 /// Where what failed leaves what it printed.
@@ -243,27 +254,48 @@ fn told(run: &Run) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
     fn every_scenario_and_the_nemesis_have_their_turns() {
-        let both: Vec<_> = turns(None, &[]).take(3 * SCENARIOS.len()).collect();
-        for scenario in SCENARIOS {
-            assert!(both.contains(&(Program::Simulator, Some(scenario))));
+        let mut played = BTreeMap::<_, u64>::new();
+        for number in 0..3 * SCENARIOS.len() {
+            let now = turn(number, None, &[], |scenario| {
+                let seeds = played.get(&(Program::Simulator, Some(scenario)));
+                seeds.copied().unwrap_or_default()
+            });
+            *played.entry(now).or_default() += 1;
         }
-        let of_the_nemesis = both.iter().filter(|one| one.0 == Program::Nemesis);
-        assert_eq!(of_the_nemesis.count(), SCENARIOS.len());
-        let alone = turns(Some(Program::Nemesis), &[]).take(4);
-        assert!(alone.into_iter().all(|one| one.0 == Program::Nemesis));
+        for scenario in SCENARIOS {
+            assert_eq!(played[&(Program::Simulator, Some(scenario))], 1);
+        }
+        let turns = SCENARIOS.len() as u64;
+        assert_eq!(played[&(Program::Simulator, None)], turns);
+        assert_eq!(played[&(Program::Nemesis, None)], turns);
+        for number in 0..4 {
+            let alone = turn(number, Some(Program::Nemesis), &[], |_| 0);
+            assert_eq!(alone, (Program::Nemesis, None));
+        }
+    }
+
+    #[test]
+    fn what_was_played_least_is_next() {
+        let so_far = |scenario: &str| if scenario == "provisioning" { 3 } else { 7000 };
+        let next = turn(1, Some(Program::Simulator), &[], so_far);
+        assert_eq!(next, (Program::Simulator, Some("provisioning")));
     }
 
     #[test]
     fn chosen_scenarios_have_all_turns_of_the_simulator() {
         let chosen = ["purges".to_owned(), "mysqlds".to_owned()];
-        let alone: Vec<_> = turns(Some(Program::Simulator), &chosen).take(4).collect();
-        let names = ["mysqlds", "purges", "mysqlds", "purges"];
-        assert_eq!(alone, names.map(|name| (Program::Simulator, Some(name))));
-        let both: Vec<_> = turns(None, &chosen).take(2).collect();
-        assert_eq!(both[1], (Program::Nemesis, None));
+        let so_far = |scenario: &str| if scenario == "purges" { 2 } else { 5 };
+        for number in 0..3 {
+            let alone = turn(number, Some(Program::Simulator), &chosen, so_far);
+            assert_eq!(alone, (Program::Simulator, Some("purges")));
+        }
+        let second = turn(1, None, &chosen, so_far);
+        assert_eq!(second, (Program::Nemesis, None));
     }
 }
