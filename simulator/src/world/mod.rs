@@ -7,9 +7,9 @@
 mod cold_damage;
 mod conversions;
 mod damage;
+mod disks;
 mod failovers;
 mod false_alarms;
-mod full_disks;
 mod healing;
 mod lost_quorum;
 mod mysqld_operations;
@@ -185,13 +185,13 @@ impl World {
             workload.write_pause = BETWEEN_WRITES;
         }
         if scenario == Some(Scenario::FullDisks) {
-            full_disks::with_reserves(&mut shape, &mut workload);
+            disks::with_reserves(&mut shape, &mut workload);
         }
         if scenario == Some(Scenario::Purges) {
-            full_disks::with_short_files(&mut shape, &mut workload);
+            disks::with_short_files(&mut shape, &mut workload);
         }
         if scenario == Some(Scenario::SlowDisk) {
-            full_disks::with_large_transactions(&mut workload);
+            disks::with_large_transactions(&mut workload);
         }
         let file_repair = (scenario == Some(Scenario::ColdDamage)).then(|| {
             cold_damage::with_cold_files(&mut shape, &mut workload, &mut dice);
@@ -242,7 +242,7 @@ impl World {
                 disk,
                 pace: DiskPace::new(usual),
                 log: member.log,
-                queue_bytes: (scenario == Some(Scenario::SlowDisk)).then_some(full_disks::QUEUE),
+                queue_bytes: (scenario == Some(Scenario::SlowDisk)).then_some(disks::QUEUE),
                 file_repair,
                 workload: workload.clone(),
                 host: (scenario.is_some_and(Scenario::has_servers)

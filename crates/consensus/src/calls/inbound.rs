@@ -22,6 +22,8 @@ use tokio::sync::oneshot;
 use crate::calls::admission::AdmissionRefusal;
 use crate::calls::{Answer, CallError, FileBytes, MemberCalls, Question};
 use crate::election::dead_leader::Reign;
+use crate::election::heirs::heirs;
+use crate::election::split_votes::goes_first;
 use crate::election::{doubted_tail, early_election, greetings, mock_vote};
 use crate::engine;
 use crate::engine::Fault;
@@ -294,7 +296,26 @@ impl Inbound {
             return Ok(refusal);
         }
         request.leadership_transfer |= self.core.dead_leader.releases(&request.vote);
-        self.core.raft.vote(request).await.map_err(raft_fault)
+        let answer = self.core.raft.vote(request.clone()).await;
+        let answer = answer.map_err(raft_fault)?;
+        self.heed_split(&request, &answer);
+        Ok(answer)
+    }
+
+    /// Lets the candidate go first that goes first where the votes of a term are split.
+    fn heed_split(&self, request: &VoteRequest<TypeConfig>, answer: &VoteResponse<TypeConfig>) {
+        let (campaigning, raft) = (&self.core.campaigning, &self.core.raft);
+        if answer.vote_granted {
+            campaigning.has_voted(raft);
+            return;
+        }
+        let heirs = heirs(engine::role(raft).membership.membership());
+        let Some(first) = goes_first(request, answer, &heirs) else {
+            return;
+        };
+        if campaigning.give_way(raft, self.core.timers.longest_election()) {
+            tracing::info!(term = request.vote.leader_id.term, voted_for = %answer.vote.leader_id.voted_for, "the votes are split: member {first} goes first now");
+        }
     }
 
     /// Says whether it would vote, and changes nothing; not earlier than it would.

@@ -1,7 +1,8 @@
 //! When a member takes part in elections. The engine campaigns when its timer runs out, for which it got the limits at its start
-//! (`member/config.rs`, `Timers`); here that is allowed and forbidden. Four things keep it from them: the end of its log may be in doubt, it may have come back to a
+//! (`member/config.rs`, `Timers`); here that is allowed and forbidden. Five things keep it from them: the end of its log may be in doubt, it may have come back to a
 //! ring that has committed more than it has (both `vote_gate`), whoever looks after the member may not want it to campaign for
-//! a while, and a member that was just started may have granted a lease that it does not remember. A campaign that a leader
+//! a while, another candidate goes first behind a split vote (`split_votes`), and a member that was just started may have granted a
+//! lease that it does not remember. A campaign that a leader
 //! orders comes in elsewhere ([`Inbound`](crate::Inbound)), and one that needs no timer, because the leader's process is gone, is in
 //! `early_election`.
 //!
@@ -23,8 +24,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use raft_types::{DoubtedTail, MemberId, MemberKind, OpId};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::election::heirs::{self, heirs};
+use crate::election::split_votes::GivesWay;
 use crate::election::vote_gate::ElectionGate;
 use crate::engine::{Engine, RoleSnapshot};
 use crate::member::config::Timers;
@@ -37,6 +41,8 @@ pub(crate) struct Campaigning {
     /// Whether the end of the log is in doubt, and for whom to vote then.
     pub(crate) gate: ElectionGate,
     state: Mutex<State>,
+    /// This member gives way to another one.
+    gave_way: Notify,
 }
 
 #[derive(Debug)]
@@ -44,6 +50,7 @@ struct State {
     allowed: bool,
     /// The member's first turn has come.
     awake: bool,
+    gives_way: GivesWay,
 }
 
 impl Campaigning {
@@ -55,7 +62,9 @@ impl Campaigning {
             state: Mutex::new(State {
                 allowed: true,
                 awake: is_new,
+                gives_way: GivesWay::default(),
             }),
+            gave_way: Notify::new(),
         }
     }
 
@@ -114,6 +123,37 @@ impl Campaigning {
         self.tell(&state, raft);
     }
 
+    /// Lets another candidate go first for so long, where it is not this member's own turn.
+    pub(crate) fn give_way(&self, raft: &Engine, pause: Duration) -> bool {
+        let mut state = self.lock();
+        let gives_way = state.gives_way.begin(Instant::now(), pause);
+        if gives_way {
+            self.tell(&state, raft);
+            self.gave_way.notify_one();
+        }
+        gives_way
+    }
+
+    /// The member has voted for a candidate, and lets nobody else go first any more.
+    pub(crate) fn has_voted(&self, raft: &Engine) {
+        let mut state = self.lock();
+        state.gives_way.end();
+        self.tell(&state, raft);
+    }
+
+    /// Lets the member campaign again each time it has given way for long enough.
+    pub(crate) async fn take_turns(&self, raft: &Engine) {
+        loop {
+            self.gave_way.notified().await;
+            loop {
+                let until = self.lock().gives_way.until(Instant::now());
+                let Some(until) = until else { break };
+                tokio::time::sleep_until(until).await;
+            }
+            self.tell(&self.lock(), raft);
+        }
+    }
+
     /// Whether it may campaign by itself now.
     pub(crate) fn may_stand(&self) -> bool {
         self.may(&self.lock())
@@ -121,7 +161,8 @@ impl Campaigning {
 
     fn may(&self, state: &State) -> bool {
         let settled = self.gate.stays_out().is_none();
-        state.allowed && state.awake && settled
+        let goes_first = state.gives_way.until(Instant::now()).is_none();
+        state.allowed && state.awake && settled && goes_first
     }
 
     fn tell(&self, state: &State, raft: &Engine) {
@@ -134,25 +175,15 @@ impl Campaigning {
     }
 }
 
-/// How long behind the others a member has its first turn after its start. Members that start together campaign one after the other,
-/// database members first, within the time over which the engine spreads campaigns otherwise; at one moment they would
-/// split their votes.
+/// How long behind the others a member has its first turn after its start. Members that start together campaign one after the other, in
+/// the order of the [`heirs`], within the time over which the engine spreads campaigns otherwise; at one moment they would split
+/// their votes.
 pub(crate) fn first_turn(role: &RoleSnapshot, own: MemberId, timers: &Timers) -> Duration {
-    let membership = role.membership.membership();
-    let mut voters: Vec<(bool, MemberId)> = membership
-        .voter_ids()
-        .map(|id| {
-            let kind = membership.get_node(&id).map(|record| record.kind);
-            (kind != Some(MemberKind::Database), id)
-        })
-        .collect();
-    voters.sort_unstable();
-    let before = voters.iter().take_while(|(_, id)| *id != own).count();
     let spread = timers
         .lease
         .saturating_sub(timers.shortest_election(MemberKind::Database));
-    let count = u32::try_from(voters.len().max(1)).unwrap_or(u32::MAX);
-    spread / count * u32::try_from(before).unwrap_or(u32::MAX)
+    let turn = heirs::turn(&heirs(role.membership.membership()), own);
+    turn.map_or(spread, |turn| spread / turn.of * turn.place)
 }
 
 #[cfg(test)]

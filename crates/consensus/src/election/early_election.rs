@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use raft_types::{MemberId, MemberKind, OpId};
+use raft_types::{MemberId, OpId};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::calls::{Answer, CallError, Knock, MemberCalls, Question};
 use crate::election::dead_leader::{Reign, Signs};
+use crate::election::heirs::{self, Turn, heirs};
 use crate::engine::{Fault, RoleSnapshot};
 use crate::lease::leadership::Term;
 use crate::member::core::MemberCore;
@@ -212,33 +213,11 @@ async fn campaign(core: &MemberCore, calls: &Arc<dyn MemberCalls>, reign: Reign)
     }
 }
 
-/// The place of a voter among those that may follow a leader.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Turn {
-    place: u32,
-    of: u32,
-}
-
-/// The voters stand one behind the other, database members first, those first that the operator prefers.
+/// The turn of a voter among those that may follow a leader that is gone.
 fn turn(role: &RoleSnapshot, own: MemberId, dead: MemberId) -> Option<Turn> {
-    let membership = role.membership.membership();
-    let mut heirs: Vec<_> = membership
-        .voter_ids()
-        .filter(|id| *id != dead)
-        .map(|id| {
-            let record = membership.get_node(&id);
-            let is_database = record.is_some_and(|record| record.kind == MemberKind::Database);
-            let priority = record.map_or(0, |record| record.priority);
-            (!is_database, u32::MAX - priority, id)
-        })
-        .collect();
-    heirs.sort_unstable();
-    let place = heirs.iter().position(|(_, _, id)| *id == own)?;
-    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    Some(Turn {
-        place: count(place),
-        of: count(heirs.len()),
-    })
+    let mut heirs = heirs(role.membership.membership());
+    heirs.retain(|id| *id != dead);
+    heirs::turn(&heirs, own)
 }
 
 /// The early pre-vote: whether a majority of each voter set would elect this member.

@@ -518,7 +518,6 @@ impl Member {
     }
 }
 
-/// Lets a member that was started campaign when its first turn has come.
 /// Lets the member take part in elections again once its log has what it was told that others have committed.
 async fn catch_up(core: Arc<MemberCore>) {
     loop {
@@ -535,9 +534,11 @@ async fn catch_up(core: Arc<MemberCore>) {
     }
 }
 
+/// Lets a member that was started campaign when its first turn has come, and when one is over to whom it gave way.
 async fn wake(core: Arc<MemberCore>) {
     let turn = first_turn(&core.role(), core.id, &core.timers);
     core.campaigning.wake(&core.raft, turn).await;
+    core.campaigning.take_turns(&core.raft).await;
 }
 
 fn bytes_of(entry: &AppEntry) -> u64 {

@@ -1,7 +1,18 @@
+//! Scenarios in which the room or the pace of disks is what is wrong.
+//!
 //! [`Scenario::Purges`]: a region is cut off for a while, and all others purge their logs as the product's members do, as far as the
 //! ring does not need them any more. When the region is back it catches up, and leads next.
 //!
+//! [`Scenario::FullDisks`]: the disks of all members fill together, as they do where all are of one size and have the same log.
+//! The leader refuses transactions then, and nothing stops: when it dies, somebody else is elected and serves, and once there is
+//! room commits go on, without a restart of anybody.
+//!
+//! [`Scenario::SlowDisk`]: the leader's own disk takes longer for a sync than others wait for a leader, while clients write large
+//! transactions. The others' disks decide the commits, so that nothing is amiss: it goes on leading, and commits.
+//!
 //! [`Scenario::Purges`]: crate::scenario::Scenario::Purges
+//! [`Scenario::FullDisks`]: crate::scenario::Scenario::FullDisks
+//! [`Scenario::SlowDisk`]: crate::scenario::Scenario::SlowDisk
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,6 +31,8 @@ use crate::world::World;
 use crate::world::healing::time_to_commit;
 use crate::world::operator::last_file_before;
 use crate::world::slot::Slot;
+
+// Purges.
 
 /// How often a region is cut off.
 const CUTS: u32 = 2;
@@ -128,14 +141,11 @@ fn majority_at_home(view: &RingView) -> Option<OpId> {
     regions.find(|region| region.region == *home)?.majority
 }
 
-// [`Scenario::FullDisks`]: the disks of all members fill together, as they do where all are of one size and have the same log.
-// The leader refuses transactions then, and nothing stops: when it dies, somebody else is elected and serves, and once there is
-// room commits go on, without a restart of anybody.
-//
-// [`Scenario::FullDisks`]: crate::scenario::Scenario::FullDisks
+// Full disks.
 
-/// What is kept of each disk for the ring's own entries.
-const RESERVE: u64 = 40_000;
+/// What is kept of each disk for the ring's own entries, and for what is proposed before the leader hears that the room is gone: it
+/// asks every two heartbeats, which is up to a second here, and clients write some 35 kB in one.
+const RESERVE: u64 = 80_000;
 /// What transactions get.
 const ROOM: u64 = 4_000;
 /// Less than this is a full disk, for clients who write up to a few hundred bytes at a time.
@@ -230,10 +240,7 @@ impl World {
     }
 }
 
-// [`Scenario::SlowDisk`]: the leader's own disk takes longer for a sync than others wait for a leader, while clients write large
-// transactions. The others' disks decide the commits, so that nothing is amiss: it goes on leading, and commits.
-//
-// [`Scenario::SlowDisk`]: crate::scenario::Scenario::SlowDisk
+// A slow disk.
 
 /// How much may wait for a disk: some transactions.
 pub(super) const QUEUE: u64 = 64 << 10;

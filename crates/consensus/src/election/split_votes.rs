@@ -1,0 +1,121 @@
+//! Who goes first where candidates of one term have split the votes.
+//!
+//! A lost election is tried again, and what keeps the candidates apart then is the random part of the engine's timer. Between regions
+//! that is not enough: each candidate has the votes of its own region before the other one's request has arrived, as long as the timers
+//! run out closer to each other than the regions are apart. While a quorum moves between two regions a majority of both has to vote for
+//! one candidate, and they have split their votes seven times and more.
+//!
+//! So a voter that refuses a candidate because it has voted for another one in that term looks at who of the two stands first among the
+//! [`heirs`](super::heirs), by an order that all members have. If that is the one that it refused, it does not campaign for as
+//! long as the other one's next attempt takes: that one has the votes of all then. Nobody gives way to a candidate whose log is behind
+//! its own, and nobody twice in a row: who goes first may be cut off from the others, and the ring does not wait for it.
+
+use std::time::Duration;
+
+use openraft::raft::{VoteRequest, VoteResponse};
+use raft_types::{MemberId, TypeConfig};
+use tokio::time::Instant;
+
+/// Whether and until when this member gives way.
+#[derive(Debug, Default)]
+pub(crate) struct GivesWay {
+    /// Until when another one goes first.
+    until: Option<Instant>,
+    /// Before that it does not give way again.
+    again_from: Option<Instant>,
+}
+
+impl GivesWay {
+    /// Gives way for so long, and says whether it does; then it has the same time for itself.
+    pub(crate) fn begin(&mut self, now: Instant, pause: Duration) -> bool {
+        if self.again_from.is_some_and(|from| now < from) {
+            return false;
+        }
+        self.until = Some(now + pause);
+        self.again_from = Some(now + pause * 2);
+        true
+    }
+
+    /// It has voted: whoever that is, this member waits for it by the engine's timer.
+    pub(crate) fn end(&mut self) {
+        self.until = None;
+    }
+
+    /// Until when it gives way.
+    pub(crate) fn until(&self, now: Instant) -> Option<Instant> {
+        self.until.filter(|until| now < *until)
+    }
+}
+
+/// The candidate to which a voter gives way behind this answer to it; `heirs` are the voters in the order in which they go.
+pub(crate) fn goes_first(
+    request: &VoteRequest<TypeConfig>,
+    answer: &VoteResponse<TypeConfig>,
+    heirs: &[MemberId],
+) -> Option<MemberId> {
+    let (asked, given) = (request.vote.leader_id, answer.vote.leader_id);
+    let place = |id| heirs.iter().position(|heir| *heir == id);
+    let is_split = !answer.vote_granted && !answer.vote.committed && asked.term == given.term;
+    let has_enough = request.last_log_id >= answer.last_log_id;
+    let is_ahead = match (place(asked.voted_for), place(given.voted_for)) {
+        (Some(asked), Some(given)) => asked < given,
+        (asked, given) => asked.is_some() && given.is_none(),
+    };
+    (is_split && has_enough && is_ahead).then_some(asked.voted_for)
+}
+
+#[cfg(test)]
+mod tests {
+    use raft_types::{LogId, OpId, Vote};
+
+    use super::*;
+
+    const HEIRS: [MemberId; 4] = [MemberId(13), MemberId(21), MemberId(22), MemberId(11)];
+
+    fn first(
+        (term, candidate, its_end): (u64, u64, u64),
+        (own_term, voted_for, own_end): (u64, u64, u64),
+    ) -> Option<u64> {
+        let end = |index| Some(LogId::from(OpId::new(3, index)));
+        let request = VoteRequest::new(Vote::new(term, MemberId(candidate)), end(its_end));
+        let own = Vote::new(own_term, MemberId(voted_for));
+        let answer = VoteResponse::new(own, end(own_end), false);
+        goes_first(&request, &answer, &HEIRS).map(|id| id.0)
+    }
+
+    #[test]
+    fn the_first_among_the_heirs_is_given_way_to_by_those_that_voted_for_another() {
+        assert_eq!(first((4, 13, 15), (4, 21, 15)), Some(13));
+        assert_eq!(first((4, 13, 15), (4, 22, 15)), Some(13), "for a third one");
+        assert_eq!(first((4, 13, 15), (4, 99, 15)), Some(13), "for no voter");
+        assert_eq!(first((4, 21, 15), (4, 13, 15)), None, "it stands behind");
+        assert_eq!(first((4, 99, 15), (4, 13, 15)), None, "it is no voter");
+        assert_eq!(first((4, 13, 14), (4, 21, 15)), None, "it cannot win");
+        assert_eq!(first((4, 13, 15), (5, 21, 15)), None, "another election");
+    }
+
+    #[test]
+    fn who_voted_for_it_or_follows_a_leader_gives_no_way() {
+        let vote = Vote::new(4, MemberId(13));
+        let request = VoteRequest::new(vote, None);
+        let granted = VoteResponse::new(vote, None, true);
+        assert_eq!(goes_first(&request, &granted, &HEIRS), None);
+        let led = Vote::new_committed(4, MemberId(21));
+        let refused = VoteResponse::new(led, None, false);
+        assert_eq!(goes_first(&request, &refused, &HEIRS), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_gives_way_twice_in_a_row_and_a_vote_ends_it() {
+        let mut way = GivesWay::default();
+        let (begun, pause) = (Instant::now(), Duration::from_millis(600));
+        assert!(way.begin(begun, pause));
+        assert!(!way.begin(begun + pause / 2, pause), "it does so already");
+        assert_eq!(way.until(begun + pause / 2), Some(begun + pause));
+        assert_eq!(way.until(begun + pause), None);
+        assert!(!way.begin(begun + pause, pause), "its own turn");
+        assert!(way.begin(begun + pause * 2, pause));
+        way.end();
+        assert_eq!(way.until(begun + pause * 2), None);
+    }
+}
