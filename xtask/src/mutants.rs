@@ -9,6 +9,7 @@ mod table;
 
 use std::env;
 use std::ffi::OsString;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -143,6 +144,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         );
     }
     let stop = stop_on_interrupt()?;
+    let _alone = alone()?;
     let tool = install()?;
     let copy = working_folder().join("checkout");
     checkout_copy::bring_up_to_date(&testkit::checkout(), &copy)?;
@@ -177,6 +179,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         open.len(),
         open.join("\n")
     );
+}
+
+/// Two at a time would mutate one copy of the checkout, and each would find the other's mutants.
+fn alone() -> Result<File> {
+    let folder = working_folder();
+    fs::create_dir_all(&folder)?;
+    let path = folder.join("lock");
+    let lock = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    lock.try_lock()
+        .with_context(|| format!("{}: another `cargo xtask mutants` runs", path.display()))?;
+    Ok(lock)
 }
 
 fn working_folder() -> PathBuf {

@@ -329,8 +329,11 @@ impl Slot {
             (State::Running(process), Some(_)) if !first => process.leave(),
             (State::Paused(process), Some(_)) if !first => process.leave(),
             (_, host) => {
-                if let Some(host) = host {
-                    host.mysqld.terminate();
+                // Where the member does not run, its unit's `KillMode=mixed` kills what is left of its processes.
+                match host {
+                    Some(host) if first => host.mysqld.terminate(),
+                    Some(host) => host.mysqld.kill(),
+                    None => {}
                 }
                 self.crash = Some(Crash::Stop);
                 self.fall();
