@@ -340,7 +340,7 @@ impl Server {
             // It has no filters, and logs rows.
             Look::GlobalFilters => Rows::of(&["filter_name", "filter_rule"]),
             Look::StatementLogging => Rows::of(&["id", "user"]),
-            Look::TablesInMemory => Rows::of(&["table"]),
+            Look::OtherEngines => Rows::of(&["table"]),
             Look::CopyStatus => self.copy_status()?,
             Look::CopyStages => self.copy_stages()?,
             Look::DataSize => one("bytes", Some(self.file_bytes().to_string())),

@@ -6,6 +6,7 @@ use mysql_link::{ConnectOptions, Connection, LinkError, Row};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::provision::other_engines::other_engines;
 use crate::settings::{
     Check, Depth, Observed, Requirements, Severity, binlog_filters, filters_of_channel,
     filters_of_server, lenience, observe, preflight,
@@ -122,6 +123,7 @@ pub async fn look(
         observed.binlog_filters = binlog_filters(&mut connection).await?;
     }
     let in_memory = tables_in_memory(&mut connection).await?;
+    let others = other_engines(&mut connection).await?;
     let (replicates_from, of_channels) = replicates_from(&mut connection).await?;
     let leaves_out = leaves_out(&mut connection, of_channels).await?;
     let acknowledges = acknowledges(&mut connection).await?;
@@ -138,6 +140,7 @@ pub async fn look(
     let ackers = observed.semi_sync_replicas.iter().flatten();
     let mut judged = judged(&observed, requirements);
     judged.obstacles.extend(of_tables_in_memory(&in_memory));
+    judged.obstacles.extend(of_other_engines(&others));
     Ok(ServerLook {
         version: observed.version.to_string(),
         uuid: observed.server_uuid(),
@@ -175,16 +178,32 @@ async fn tables_in_memory(connection: &mut Connection) -> Result<Vec<String>, Li
 
 /// In a ring they take the failover away from a follower that is restarted.
 fn of_tables_in_memory(tables: &[String]) -> Option<String> {
+    let some = some_of(tables)?;
+    Some(format!(
+        "it has tables in memory, {some}: mysqld empties each when it is used first behind a start, in a transaction of its \
+         own, with which a follower can neither follow nor become the primary; ALTER TABLE … ENGINE = InnoDB at the primary, or \
+         drop them"
+    ))
+}
+
+/// What such an engine has written is there before a transaction commits, and no copy has it.
+fn of_other_engines(tables: &[String]) -> Option<String> {
+    let some = some_of(tables)?;
+    Some(format!(
+        "it has tables whose engine is not InnoDB, {some}: their rows are there before the ring has acknowledged them and cannot be \
+         taken back, a follower that has to begin a transaction again writes them twice, and `witness reprovision` copies none of \
+         them; ALTER TABLE … ENGINE = InnoDB at the primary, or drop them"
+    ))
+}
+
+/// One, and whether there are others.
+fn some_of(tables: &[String]) -> Option<String> {
     let (first, others) = tables.split_first()?;
     let more = match others.len() {
         0 => "",
         _ => " and others",
     };
-    Some(format!(
-        "it has tables in memory, {first}{more}: mysqld empties each when it is used first behind a start, in a transaction of its \
-         own, with which a follower can neither follow nor become the primary; ALTER TABLE … ENGINE = InnoDB at the primary, or \
-         drop them"
-    ))
+    Some(format!("{first}{more}"))
 }
 
 #[derive(Default)]

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::provision::error::ProvisionError;
+use crate::provision::other_engines::other_engines;
 
 /// What a recipient needs for its copy.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +38,7 @@ impl std::fmt::Debug for CloneOffer {
     }
 }
 
-/// Makes an account for a copy, and takes those of earlier copies of the same recipient away.
+/// Makes an account for a copy, and takes those of earlier copies of the same recipient away. Not where the copy would lack rows.
 ///
 /// # Errors
 /// [`ProvisionError`]; an account that was made stays until the next offer.
@@ -48,6 +49,12 @@ pub async fn offer(
     let opened = Connection::open_with_own_settings(connect).await;
     let mut connection =
         opened.map_err(ProvisionError::at("the donor's mysqld cannot be reached"))?;
+    let others = other_engines(&mut connection)
+        .await
+        .map_err(ProvisionError::at("which engines tables have"))?;
+    if !others.is_empty() {
+        return Err(ProvisionError::OtherEngines(others.join(", ")));
+    }
     let account = CloneAccount::random(recipient);
     // Long, and with characters of every kind that a server's policy may ask for.
     let password = format!("Aa1-{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());

@@ -20,6 +20,11 @@ pub enum ProvisionError {
         /// Name of the value that was asked for.
         what: &'static str,
     },
+    /// The donor has tables, which are named, that a copy would have without their rows.
+    #[error(
+        "a copy would have no rows of tables whose engine is not InnoDB, as {0}; ALTER TABLE … ENGINE = InnoDB at the primary, or drop them"
+    )]
+    OtherEngines(String),
     /// Sessions of this mysqld wait for an acknowledgement; a restart would let their commits through.
     #[error(
         "commits wait for an ACK in this mysqld, and would be let through; wait until it was started again"

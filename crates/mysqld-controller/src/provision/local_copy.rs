@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::provision::donor::{ajar, has_plugin, install_plugin, number, value};
 use crate::provision::error::ProvisionError;
+use crate::provision::other_engines::other_engines;
 use crate::provision::recipient::reach;
 
 /// The longest that a copy may take.
@@ -64,16 +65,9 @@ pub async fn local_source(connect: &ConnectOptions) -> Result<LocalSource, Provi
         "whether tables are encrypted",
     )
     .await?;
-    let tables = connection
-        .query(
-            "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables WHERE table_type = 'BASE TABLE' \
-             AND engine NOT IN ('InnoDB', 'MEMORY', 'BLACKHOLE', 'FEDERATED', 'PERFORMANCE_SCHEMA') \
-             AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema') ORDER BY 1 LIMIT 5",
-        )
+    let other_engines = other_engines(&mut connection)
         .await
         .map_err(ProvisionError::at("which engines tables have"))?;
-    let tables = tables.rows.iter().filter_map(|row| row.text_at(0));
-    let other_engines = tables.map(str::to_owned).collect();
     connection.close().await;
     Ok(LocalSource {
         version,

@@ -7,6 +7,7 @@ mod donor;
 mod error;
 mod local_copy;
 mod note;
+pub(crate) mod other_engines;
 mod recipient;
 
 pub use crate::provision::donor::{CloneAccount, CloneOffer, offer, withdraw};

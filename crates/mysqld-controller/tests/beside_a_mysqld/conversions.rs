@@ -195,6 +195,21 @@ async fn a_mysqld_whose_binlog_is_not_where_the_member_looks_is_an_obstacle() ->
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_other_engines_stand_in_the_way() -> Result<()> {
+    let server = launch(&[])?;
+    let account = connect(&server.socket());
+    let tables = "CREATE TABLE d.isam (i INT PRIMARY KEY) ENGINE = MyISAM; CREATE TABLE d.z (i INT NOT NULL) ENGINE = CSV";
+    server.client().sql(tables)?;
+    let look = look(&account, &requirements()).await?;
+    let mut found = look.obstacles.iter();
+    ensure!(
+        found.any(|found| found.contains("not InnoDB, d.isam and others: ")),
+        "{look:?}"
+    );
+    Ok(())
+}
+
 /// Behind a start, so that whoever uses the table empties it.
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_in_memory_stand_in_the_way_and_the_look_leaves_them_alone() -> Result<()> {

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use mysql_link::{ConnectOptions, Endpoint};
 use mysqld_controller::provision::{
     LocalCopy, copy_under_way, end_copy, executed_and_applied, executed_at_least, local_source,
-    ready_for_copies,
+    offer, ready_for_copies,
 };
 use mysqld_controller::settings::native_grants;
+use raft_types::MemberId;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
 
@@ -23,6 +24,35 @@ fn member(server: &Mysqld) -> Result<ConnectOptions> {
     ))?;
     let endpoint = Endpoint::unix(server.socket());
     Ok(ConnectOptions::new(endpoint, "member", "m"))
+}
+
+/// Such a copy has the table and none of its rows, follows, and becomes the primary.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_copy_is_offered_that_would_lack_the_rows_of_a_table() -> Result<()> {
+    let tree = MysqlTree::require();
+    let server = Mysqld::launch_with(&tree, MysqldOptions::with_server_id(1))?;
+    let connect = member(&server)?;
+    server
+        .client()
+        .sql("CREATE TABLE shop.old (id INT PRIMARY KEY) ENGINE = MyISAM; INSERT INTO shop.old VALUES (1)")?;
+    let refused = match offer(&connect, MemberId(2)).await {
+        Ok(offer) => bail!("{offer:?}"),
+        Err(refused) => refused.to_string(),
+    };
+    ensure!(
+        refused.contains("not InnoDB, as shop.old; ALTER TABLE"),
+        "{refused}"
+    );
+    let accounts = "SELECT COUNT(*) FROM mysql.user WHERE user LIKE 'witness_clone%'";
+    ensure!(
+        server.client().value(accounts)? == "0",
+        "an account was made"
+    );
+    server
+        .client()
+        .sql("ALTER TABLE shop.old ENGINE = InnoDB")?;
+    offer(&connect, MemberId(2)).await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

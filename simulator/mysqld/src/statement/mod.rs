@@ -101,7 +101,7 @@ pub(crate) enum Look {
     ApplierTable,
     GlobalFilters,
     StatementLogging,
-    TablesInMemory,
+    OtherEngines,
 }
 
 /// A characteristic piece of each.
@@ -193,8 +193,9 @@ const LOOKS: [(&str, Look); 29] = [
     ),
     (
         "FROM information_schema.tables WHERE engine = 'MEMORY'",
-        Look::TablesInMemory,
+        Look::OtherEngines,
     ),
+    ("AND engine NOT IN ('InnoDB'", Look::OtherEngines),
     (
         "table_schema = 'witness_applier' AND table_name = 'checkpoint'",
         Look::ApplierTable,
@@ -222,7 +223,7 @@ impl Look {
                 | Self::DataSize
                 | Self::SchemaSizes
                 | Self::ApplierTable
-                | Self::TablesInMemory
+                | Self::OtherEngines
         )
     }
 }
