@@ -341,6 +341,7 @@ impl Server {
             Look::GlobalFilters => Rows::of(&["filter_name", "filter_rule"]),
             Look::StatementLogging => Rows::of(&["id", "user"]),
             Look::OtherEngines => Rows::of(&["table"]),
+            Look::PreparedXa => Rows::of(&["formatID", "gtrid_length", "bqual_length", "data"]),
             Look::CopyStatus => self.copy_status()?,
             Look::CopyStages => self.copy_stages()?,
             Look::DataSize => one("bytes", Some(self.file_bytes().to_string())),

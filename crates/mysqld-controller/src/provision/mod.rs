@@ -9,6 +9,7 @@ mod local_copy;
 mod note;
 pub(crate) mod other_engines;
 mod recipient;
+mod transactions;
 
 pub use crate::provision::donor::{CloneAccount, CloneOffer, offer, withdraw};
 pub use crate::provision::error::ProvisionError;

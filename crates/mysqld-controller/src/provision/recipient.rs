@@ -12,6 +12,7 @@ use crate::provision::donor::{
     CloneAccount, CloneOffer, drop_accounts, has_plugin, install_plugin, number, value,
 };
 use crate::provision::error::ProvisionError;
+use crate::provision::transactions::end_transactions;
 use crate::settings::{StopWaitingError, stop_waiting_for_acks};
 
 /// The longest that a copy may take.
@@ -104,8 +105,8 @@ pub async fn log_place(
 }
 
 /// Makes a server that the member applies nothing to ready for its copy: no replica threads that an earlier life of the member has
-/// left at work, the plugin, its door open to administrators alone, as the copy needs it, nothing that waits for the ring, and no
-/// account by which others could copy it.
+/// left at work, the plugin, its door open to administrators alone, as the copy needs it, nothing that waits for the ring, no
+/// account by which others could copy it, and no transaction whose locks on a table would keep that from being removed.
 ///
 /// # Errors
 /// [`ProvisionError`]; it may be left half ready, and is made ready again the next time.
@@ -126,6 +127,7 @@ pub async fn make_ready(connect: &ConnectOptions, donor: &str) -> Result<(), Pro
         // Whoever got an account for a copy of it would copy nothing from now on.
         connection.execute("SET SESSION sql_log_bin = 0").await?;
         drop_accounts(&mut connection, &CloneAccount::pattern(None)).await?;
+        end_transactions(&mut connection, &connect.user).await?;
         if !has_plugin(&mut connection).await? {
             install_plugin(&mut connection).await?;
         }

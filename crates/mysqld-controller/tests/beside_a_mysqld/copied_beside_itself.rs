@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use mysql_link::{ConnectOptions, Endpoint};
+use mysql_link::{ConnectOptions, Connection, Endpoint};
 use mysqld_controller::provision::{
     LocalCopy, copy_under_way, end_copy, executed_and_applied, executed_at_least, local_source,
-    offer, ready_for_copies,
+    make_ready, offer, ready_for_copies,
 };
 use mysqld_controller::settings::native_grants;
 use raft_types::MemberId;
@@ -52,6 +52,39 @@ async fn no_copy_is_offered_that_would_lack_the_rows_of_a_table() -> Result<()> 
         .client()
         .sql("ALTER TABLE shop.old ENGINE = InnoDB")?;
     offer(&connect, MemberId(2)).await?;
+    Ok(())
+}
+
+/// A copy removes every table first, and waited for their locks for a year: behind a reader that was idle in a transaction, and behind
+/// a prepared XA transaction for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_transaction_keeps_a_copy_from_removing_a_table() -> Result<()> {
+    let tree = MysqlTree::require();
+    let server = Mysqld::launch_with(&tree, MysqldOptions::with_server_id(1))?;
+    member(&server)?;
+    let root = server.client();
+    root.sql("CREATE USER 'app'@'%' IDENTIFIED BY 'a'; GRANT ALL ON shop.* TO 'app'@'%'; CREATE USER 'full'@'%' IDENTIFIED BY 'f'; GRANT ALL ON *.* TO 'full'@'%' WITH GRANT OPTION")?;
+    let of = |user, password| ConnectOptions::new(Endpoint::unix(server.socket()), user, password);
+    let mut reader = Connection::open(&of("app", "a")).await?;
+    reader.execute("BEGIN").await?;
+    reader.query("SELECT * FROM shop.orders").await?;
+    for xid in ["'one'", "X'00ff27', 'branch', 7"] {
+        let id = xid.len();
+        root.sql(&format!(
+            "XA START {xid}; INSERT INTO shop.orders VALUES ({id}); XA END {xid}; XA PREPARE {xid}"
+        ))?;
+    }
+    let before = root.gtid_executed()?;
+    let removal = "SET lock_wait_timeout = 1; SET sql_log_bin = 0; DROP TABLE shop.orders";
+    ensure!(root.sql(removal).is_err(), "nothing keeps it");
+    make_ready(&of("full", "f"), "localhost:1").await?;
+    root.sql(removal)?;
+    ensure!(root.value("XA RECOVER").is_err() || root.value("XA RECOVER")?.is_empty());
+    ensure!(root.gtid_executed()? == before, "something was logged");
+    ensure!(
+        reader.query("SELECT 1").await.is_err(),
+        "the reader is there still"
+    );
     Ok(())
 }
 

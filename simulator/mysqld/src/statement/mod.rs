@@ -102,10 +102,11 @@ pub(crate) enum Look {
     GlobalFilters,
     StatementLogging,
     OtherEngines,
+    PreparedXa,
 }
 
 /// A characteristic piece of each.
-const LOOKS: [(&str, Look); 29] = [
+const LOOKS: [(&str, Look); 31] = [
     (
         "performance_schema.user_variables_by_thread",
         Look::SemiSyncDumps,
@@ -196,6 +197,7 @@ const LOOKS: [(&str, Look); 29] = [
         Look::OtherEngines,
     ),
     ("AND engine NOT IN ('InnoDB'", Look::OtherEngines),
+    ("XA RECOVER CONVERT XID", Look::PreparedXa),
     (
         "table_schema = 'witness_applier' AND table_name = 'checkpoint'",
         Look::ApplierTable,
@@ -224,6 +226,7 @@ impl Look {
                 | Self::SchemaSizes
                 | Self::ApplierTable
                 | Self::OtherEngines
+                | Self::PreparedXa
         )
     }
 }
