@@ -14,6 +14,7 @@
 pub mod backend;
 pub mod batch;
 pub mod decode;
+pub mod events;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod keys;

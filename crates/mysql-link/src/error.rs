@@ -319,6 +319,22 @@ pub fn not_followed(code: u16) -> Option<&'static str> {
              than they committed in: drop the table's FULLTEXT indexes here, with sql_log_bin = 0, and add them again when this \
              is applied; to be rid of it, drop the column at the source, for which InnoDB then has a hidden one"
         }
+        1418 | 1419 => {
+            "The source has log_bin_trust_function_creators = ON, which no log says: SET GLOBAL log_bin_trust_function_creators = ON \
+             here until this is applied. The applier does so by itself where its account has SYSTEM_VARIABLES_ADMIN"
+        }
+        1141 => {
+            "The source may have partial_revokes = ON, which no log says, and REVOKE means another thing there: SET PERSIST \
+             partial_revokes = ON here, too"
+        }
+        1524 => {
+            "INSTALL PLUGIN is in no log, and each server needs it. A follower is closed for it, and closed again a moment after it was \
+             opened, so give it both statements at once: mysql -e \"SET GLOBAL super_read_only = OFF; INSTALL PLUGIN … SONAME '…'\""
+        }
+        1146 => {
+            "If it is a temporary table of a session with binlog_format = STATEMENT, it was here until the applier or mysqld was started \
+             anew, and nothing brings it back: let the source log rows (binlog_format = ROW), and copy its data here again"
+        }
         1452 => {
             "The parent's row is not there yet, or not at all. Where the source's statement changed a child's row both by itself \
              and by a cascade, MySQL 9.6 and later log the child before its parent: mysql.apply = \"rows\" applies that, and \
@@ -340,6 +356,11 @@ mod tests {
             (1031, "innodb_strict_mode = OFF"),
             (1048, "binlog_format = ROW"),
             (182, "FULLTEXT"),
+            (1418, "log_bin_trust_function_creators = ON"),
+            (1419, "log_bin_trust_function_creators = ON"),
+            (1141, "partial_revokes = ON"),
+            (1524, "super_read_only = OFF; INSTALL PLUGIN"),
+            (1146, "binlog_format = ROW"),
             (1452, "mysql.apply = \"rows\""),
         ] {
             let sentence = not_followed(code).unwrap();

@@ -2,7 +2,8 @@
 //!
 //! Its account is made by a file of statements that mysqld runs before it takes connections, and dropped before it is stopped, so that
 //! no password of the restored data has to be known. What its data say of their former life (replication channels, events, persisted
-//! variables) does not begin; the channels, with the passwords in them, are gone when it has stopped.
+//! variables) does not begin; when it has stopped, the channels are gone, with the passwords in them, and events that have run their only
+//! time are disabled.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use applier::events::{disable_what_is_over, events_that_are_over};
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, Row};
 use tempfile::TempDir;
@@ -24,6 +26,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 const STOP_LIMIT: Duration = Duration::from_secs(3600);
 /// How much of the error log a message has.
 const SHOWN_BYTES: u64 = 4096;
+
+/// What is said of an event that was to run once.
+const EVENT_DISABLED: &str = "an event that was to run once, at a time that is over, is disabled in the restored server: its \
+     primary ran it at that time, if there was one. If what it did then is not in what was restored, run it by hand";
 
 /// The mysqld to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -191,8 +197,8 @@ impl ScratchServer {
         Ok(told.rows)
     }
 
-    /// Takes the replication channels away that are in its data, drops the account of this program, and stops the server in good order:
-    /// its files are whole, and durable.
+    /// Takes the replication channels away that are in its data, disables the events that its first scheduler would run a second time,
+    /// drops the account of this program, and stops the server in good order: its files are whole, and durable.
     ///
     /// # Errors
     /// When it does not end by itself, or not well.
@@ -208,6 +214,10 @@ impl ScratchServer {
         };
         let opened = Connection::open_with_own_settings(&self.connect).await;
         let mut connection = opened.map_err(refused("a connection"))?;
+        let over = events_that_are_over(&mut connection).await;
+        let over = over.map_err(refused("SELECT … FROM information_schema.events"))?;
+        let disabled = disable_what_is_over(&mut connection, &over, EVENT_DISABLED).await;
+        disabled.map_err(refused("ALTER EVENT"))?;
         let drop = format!("DROP USER '{USER}'@'localhost'");
         let dropped = connection.execute(&drop).await;
         dropped.map_err(refused("DROP USER"))?;

@@ -9,7 +9,9 @@ use binlog_format::events::{
     IntVar, Query, Rand, SessionContext, StatementKind, TableMap, UserVar,
 };
 use bytes::Bytes;
-use mysql_link::{LinkError, Ran, ServerError, not_followed};
+use mysql_link::{
+    ConnectOptions, Connection, LinkError, QueryResult, Ran, ServerError, not_followed,
+};
 
 use crate::backend::{Session, WriteError};
 use crate::mysql::invoker::as_invoker;
@@ -152,13 +154,14 @@ impl MysqlSession {
             self.run(again.iter().chain(rest)).await?;
         }
 
-        let limit = self.options.statement_limit;
-        let telling = lock_holders::tell(&self.options, self.id(), &query.statement);
-        let ended = tokio::select! {
-            biased;
-            ended = self.connection.query_within(&text, limit) => ended,
-            never = telling => match never {},
-        };
+        let mut ended = self.ask(&text, &query).await;
+        if let Err(LinkError::Server(error)) = &ended
+            && error.code != query.error_code
+            && needs_trust(error)
+            && !again.is_empty()
+        {
+            ended = self.trusted(ended, &text, &query, again).await?;
+        }
         match (ended, query.error_code) {
             (Ok(_), 0) => Ok(()),
             (Err(LinkError::Server(error)), expected) if error.code == expected => Ok(()),
@@ -176,6 +179,48 @@ impl MysqlSession {
             (Err(LinkError::Server(error)), _) => Err(of_statement(&error, &query)),
             (Err(error), _) => Err(link_error(error)),
         }
+    }
+
+    /// Runs a statement of the log, and says meanwhile who holds it up.
+    async fn ask(&mut self, text: &[u8], query: &Query<'_>) -> Result<QueryResult, LinkError> {
+        let limit = self.options.statement_limit;
+        let telling = lock_holders::tell(&self.options, self.id(), &query.statement);
+        tokio::select! {
+            biased;
+            ended = self.connection.query_within(text, limit) => ended,
+            never = telling => match never {},
+        }
+    }
+
+    /// Runs a statement once more that the target refused since it does not trust those who create functions, while it does.
+    ///
+    /// Its source did trust them. The setting is the whole server's, and keeps nobody from anything but creating functions and
+    /// triggers, which nobody may at a server that only follows. It is off before, or nothing would have been refused. If the
+    /// process is killed in this moment, it stays on until the target is restarted or it is set back.
+    async fn trusted(
+        &mut self,
+        refused: Result<QueryResult, LinkError>,
+        text: &[u8],
+        query: &Query<'_>,
+        again: &[Vec<u8>],
+    ) -> Result<Result<QueryResult, LinkError>, WriteError> {
+        let trusting = Trusting(Some(self.options.connect.clone()));
+        let mut before = vec![RELEASE.to_vec(), TRUST.to_vec()];
+        before.extend_from_slice(again);
+        let ran = self.run_as_far(&before).await?;
+        let ended = match ran.error {
+            None => Ok(self.ask(text, query).await),
+            // The account may not set it: what was refused says what helps.
+            Some(_) if ran.done <= 1 => {
+                trusting.ended();
+                return Ok(refused);
+            }
+            Some(error) => Err(write_error(&error)),
+        };
+        if self.connection.execute(DISTRUST).await.is_ok() {
+            trusting.ended();
+        }
+        ended
     }
 
     /// The assignment that a variable's event stands for.
@@ -338,6 +383,44 @@ impl MysqlSession {
             return Ok(nothing);
         }
         self.run_script().await
+    }
+}
+
+const TRUST: &[u8] = b"SET GLOBAL log_bin_trust_function_creators = 1";
+const DISTRUST: &str = "SET GLOBAL log_bin_trust_function_creators = 0";
+
+/// Whether the target refuses a statement only since `log_bin_trust_function_creators` is off.
+const fn needs_trust(error: &ServerError) -> bool {
+    matches!(
+        error.code,
+        code::FUNCTION_NOT_SAFE | code::CREATOR_NOT_TRUSTED
+    )
+}
+
+/// The target trusts those who create functions. Dropped, it does not any more, also where the session is lost or given up meanwhile.
+struct Trusting(Option<ConnectOptions>);
+
+impl Trusting {
+    fn ended(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Trusting {
+    fn drop(&mut self) {
+        let Some(connect) = self.0.take() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        runtime.spawn(async move {
+            let back = async {
+                let mut another = Connection::open_with_own_settings(&connect).await?;
+                another.execute(DISTRUST).await
+            };
+            if let Err(error) = back.await {
+                tracing::warn!(%error, "log_bin_trust_function_creators of the target stays ON; it was OFF");
+            }
+        });
     }
 }
 

@@ -16,6 +16,8 @@ pub(super) mod code {
     pub(crate) const UNKNOWN_ERROR: u16 = 1105;
     pub(crate) const XA_UNKNOWN: u16 = 1397;
     pub(crate) const XA_WRONG_STATE: u16 = 1399;
+    pub(crate) const FUNCTION_NOT_SAFE: u16 = 1418;
+    pub(crate) const CREATOR_NOT_TRUSTED: u16 = 1419;
 }
 
 /// What to do about a transaction that failed.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use applier::backend::{Backend, Refusal, Session, Then, WriteError};
 use applier::batch::{Batch, BatchSeq, Commits};
 use applier::mysql::MysqlSession;
@@ -386,4 +386,50 @@ async fn an_order_that_full_text_indexes_do_not_take_is_refused_with_what_helps(
     }
     pair.tamper("ALTER TABLE d.t ADD FULLTEXT INDEX f (words)")?;
     pair.compare(&["d"]).await
+}
+
+/// What a source could do by a setting or a plugin that the log does not say, and what the target has to be given.
+#[tokio::test]
+async fn what_only_the_source_has_is_refused_with_what_helps() -> Result<()> {
+    let mut pair = tables().await?;
+    pair.write(
+        "SET GLOBAL partial_revokes = ON; INSTALL PLUGIN mysql_no_login SONAME 'mysql_no_login.so'",
+    )?;
+    let cases = [
+        (
+            "CREATE USER u; GRANT SELECT ON *.* TO u; REVOKE SELECT ON mysql.* FROM u",
+            "SET PERSIST partial_revokes = ON",
+            "SET PERSIST partial_revokes = ON",
+        ),
+        (
+            "CREATE USER without_login IDENTIFIED WITH mysql_no_login",
+            "INSTALL PLUGIN … SONAME",
+            "INSTALL PLUGIN mysql_no_login SONAME 'mysql_no_login.so'",
+        ),
+        (
+            "SET binlog_format = STATEMENT; CREATE TEMPORARY TABLE d.passing (a INT); INSERT INTO d.passing VALUES (5); \
+             INSERT INTO d.keyless SELECT a FROM d.passing",
+            "binlog_format = ROW",
+            "",
+        ),
+    ];
+    for (write, helps, mend) in cases {
+        pair.write(write)?;
+        if mend.is_empty() {
+            // The session that had the temporary table is lost.
+            let mut missing = pair.missing().await?;
+            let created = pair.next(&mut missing).await?;
+            let created = created.context("CREATE TEMPORARY TABLE is not logged")?;
+            let mut session = pair.backend.open().await?;
+            session.run_barrier(&created).await?;
+        }
+        let stop = pair.follow(Way::Batches(4)).await?.expect_err(write);
+        let words = stop.error.to_string();
+        ensure!(words.contains(helps), "{words}");
+        if !mend.is_empty() {
+            pair.tamper(mend)?;
+            pair.equal_after(Way::Batches(4), &["d"]).await?;
+        }
+    }
+    Ok(())
 }

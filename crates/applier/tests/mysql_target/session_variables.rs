@@ -1,8 +1,11 @@
 //! What a statement of the log needs of its session, in every order with rows, DDL, XA and CREATE TABLE … SELECT.
 
-use anyhow::{Context, Result, ensure};
+use std::time::{Duration, Instant};
 
-use crate::pair::{Pair, Way};
+use anyhow::{Context, Result, ensure};
+use mysql_link::Connection;
+
+use crate::pair::{Pair, Way, connect, server};
 
 /// What a client may set, as far as the log has it, and what decides how the log is written.
 const SETTINGS: [&str; 12] = [
@@ -165,4 +168,86 @@ async fn a_time_zone_that_mysqld_does_not_know_is_refused_with_what_helps() -> R
     }
     pair.tamper(zone)?;
     pair.equal_after(Way::Batches(4), &["d"]).await
+}
+
+#[tokio::test]
+async fn a_function_that_its_source_trusted_is_followed_and_the_target_trusts_nobody_behind_it()
+-> Result<()> {
+    // An account as it is where SUPER, which goes, is given to nobody.
+    let target = server(2, &[])?;
+    target.client().sql(
+        "SET sql_log_bin = 0; CREATE USER limited@localhost; GRANT ALL ON *.* TO limited@localhost WITH GRANT OPTION; \
+         REVOKE SUPER ON *.* FROM limited@localhost",
+    )?;
+    let mut pair = Pair::between(&[], target, |options| {
+        options.connect.user = "limited".to_owned();
+    })
+    .await?;
+    let trusts = "SELECT @@GLOBAL.log_bin_trust_function_creators";
+    pair.write("SET GLOBAL log_bin_trust_function_creators = ON; CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY)")?;
+    for write in [
+        "CREATE FUNCTION d.writes() RETURNS INT MODIFIES SQL DATA RETURN 1",
+        "CREATE FUNCTION d.reads() RETURNS INT DETERMINISTIC RETURN 1",
+        "ALTER FUNCTION d.writes MODIFIES SQL DATA COMMENT 'c'",
+        "CREATE TRIGGER d.t BEFORE INSERT ON d.t FOR EACH ROW SET NEW.a = NEW.a + 1",
+    ] {
+        pair.target
+            .client()
+            .sql("SET GLOBAL log_bin_trust_function_creators = OFF")?;
+        pair.write(write)?;
+        pair.equal_after(Way::Batches(4), &["d"]).await?;
+        ensure!(pair.target.client().sql(trusts)?.0 == [["0"]], "{write}");
+    }
+    let routines = "SELECT routine_name, routine_comment FROM information_schema.routines WHERE routine_schema = 'd' ORDER BY 1";
+    let routines = pair.target.client().sql(routines)?;
+    ensure!(
+        routines.0 == [["reads", ""], ["writes", "c"]],
+        "{routines:?}"
+    );
+
+    // An applier that is ended while such a statement waits for a lock leaves it off as well.
+    let mut holder = Connection::open(&connect(&pair.target, "root")).await?;
+    holder.execute("LOCK TABLES d.t READ").await?;
+    pair.write("CREATE TRIGGER d.waits AFTER INSERT ON d.t FOR EACH ROW SET @a = 1")?;
+    let on = async {
+        while trusts_of(&mut holder).await? != "1" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    };
+    tokio::select! {
+        followed = pair.follow(Way::Batches(4)) => panic!("it did not wait: {followed:?}"),
+        seen = tokio::time::timeout(Duration::from_secs(30), on) => {
+            let seen: Result<()> = seen?;
+            seen?;
+        }
+    }
+    let until = Instant::now() + Duration::from_secs(30);
+    while trusts_of(&mut holder).await? != "0" {
+        ensure!(Instant::now() < until, "the target goes on trusting");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    holder.close().await;
+    pair.equal_after(Way::Batches(4), &["d"]).await?;
+
+    // One that may not set it says what helps.
+    pair.tamper("REVOKE SYSTEM_VARIABLES_ADMIN ON *.* FROM limited@localhost")?;
+    pair.write("CREATE FUNCTION d.more() RETURNS INT MODIFIES SQL DATA RETURN 1")?;
+    let stop = pair.follow(Way::Batches(4)).await?;
+    let words = stop.expect_err("it is refused").error.to_string();
+    ensure!(
+        words.contains("SET GLOBAL log_bin_trust_function_creators = ON here"),
+        "{words}"
+    );
+    pair.tamper("SET GLOBAL log_bin_trust_function_creators = ON")?;
+    pair.equal_after(Way::Batches(4), &["d"]).await?;
+    ensure!(pair.target.client().sql(trusts)?.0 == [["1"]]);
+    Ok(())
+}
+
+async fn trusts_of(connection: &mut Connection) -> Result<String> {
+    let trusts = "SELECT @@GLOBAL.log_bin_trust_function_creators";
+    let answer = connection.query(trusts).await?;
+    let answer = answer.first().and_then(|row| row.text_at(0));
+    Ok(answer.unwrap_or_default().to_owned())
 }

@@ -14,5 +14,5 @@ pub use crate::events::configured::EventsWanted;
 pub(crate) use crate::events::configured::FoundScheduler;
 pub use crate::events::scheduler::EventScheduler;
 pub(crate) use crate::events::scheduler::{
-    NamedEvent, disable_what_is_over, enable_replicated, events_that_are_over, stop_events,
+    disable_what_is_over, enable_replicated, events_that_are_over, stop_events,
 };

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io};
 
+use applier::events::{NamedEvent, OVER, listed};
 use mysql_link::{ConnectOptions, Connection, LinkError};
 use tokio::sync::OnceCell;
 use tracing::{info, warn};
@@ -234,42 +235,7 @@ pub(crate) async fn stop_events(connection: &mut Connection) -> Result<(), LinkE
 //   first. It is disabled before the scheduler is on. Nobody here knows of one that has run nowhere, since there was no primary at its
 //   time: what is done twice is worse than what is left out, and said.
 
-/// An event by its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NamedEvent {
-    schema: String,
-    name: String,
-    /// `user@host`, as the server lists it.
-    definer: String,
-}
-
-impl NamedEvent {
-    /// `to` is `ENABLE` or `DISABLE`. Everything but the status stays; without a definer the statement would make the member's account
-    /// the definer.
-    fn altered(&self, to: &str) -> String {
-        let (user, host) = self
-            .definer
-            .rsplit_once('@')
-            .unwrap_or((&self.definer, "%"));
-        format!(
-            "ALTER DEFINER = {}@{} EVENT {}.{} {to}",
-            quoted(user),
-            quoted(host),
-            quoted(&self.schema),
-            quoted(&self.name)
-        )
-    }
-}
-
-fn quoted(name: &str) -> String {
-    format!("`{}`", name.replace('`', "``"))
-}
-
-/// Kept events that were to run once, at a time that is over, and that this server has never run.
-const OVER: &str = "event_type = 'ONE TIME' AND on_completion = 'PRESERVE' AND last_executed IS NULL \
-     AND COALESCE(CONVERT_TZ(execute_at, time_zone, '+00:00') <= UTC_TIMESTAMP(), FALSE)";
-
-/// Asks which of them the scheduler would run as soon as it is on; none where the account may not ask.
+/// Asks which events the scheduler would run a second time; none where the account may not ask.
 ///
 /// # Errors
 /// When the connection fails.
@@ -277,13 +243,7 @@ pub(crate) async fn events_that_are_over(
     connect: &ConnectOptions,
 ) -> Result<Vec<NamedEvent>, LinkError> {
     let mut connection = Connection::open_with_own_settings(connect).await?;
-    let events = match listed(&mut connection, &format!("status = 'ENABLED' AND {OVER}")).await {
-        Err(LinkError::Server(error)) => {
-            warn!("whether events would run a second time is not known: {error}");
-            Vec::new()
-        }
-        events => events?,
-    };
+    let events = applier::events::events_that_are_over(&mut connection).await?;
     connection.close().await;
     Ok(events)
 }
@@ -296,41 +256,12 @@ pub(crate) async fn disable_what_is_over(
     connection: &mut Connection,
     events: &[NamedEvent],
 ) -> Result<(), LinkError> {
-    for event in events {
-        match connection.execute(event.altered("DISABLE")).await {
-            Ok(_) => {
-                warn!(
-                    schema = %event.schema, event = %event.name,
-                    "an event that was to run once, at a time that is over, does not run at the new primary: the server that was the primary then ran it, if there was one"
-                );
-            }
-            Err(LinkError::Server(error)) => {
-                warn!(
-                    schema = %event.schema, event = %event.name,
-                    "an event that was to run once, at a time that is over, cannot be disabled, and may run a second time: {error}"
-                );
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-async fn listed(
-    connection: &mut Connection,
-    condition: &str,
-) -> Result<Vec<NamedEvent>, LinkError> {
-    let query = format!(
-        "SELECT event_schema, event_name, definer FROM information_schema.events WHERE {condition}"
-    );
-    let listed = connection.query(query).await?;
-    let text = |row: &mysql_link::Row, place| row.text_at(place).unwrap_or_default().to_owned();
-    let event = |row: &mysql_link::Row| NamedEvent {
-        schema: text(row, 0),
-        name: text(row, 1),
-        definer: text(row, 2),
-    };
-    Ok(listed.rows.iter().map(event).collect())
+    applier::events::disable_what_is_over(
+        connection,
+        events,
+        "an event that was to run once, at a time that is over, does not run at the new primary: the server that was the primary then ran it, if there was one",
+    )
+    .await
 }
 
 /// Enables those that another server's thread brought, on a primary that is open: what was disabled for replicas here stays so. One that
@@ -356,20 +287,4 @@ pub(crate) async fn enable_replicated(connect: &ConnectOptions) -> Result<(), Li
     }
     connection.close().await;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_event_keeps_its_definer_whatever_it_is_called() {
-        let event = NamedEvent {
-            schema: "e".to_owned(),
-            name: "we`ird".to_owned(),
-            definer: "a@b@10.0.%".to_owned(),
-        };
-        let expected = "ALTER DEFINER = `a@b`@`10.0.%` EVENT `e`.`we``ird` ENABLE";
-        assert_eq!(event.altered("ENABLE"), expected);
-    }
 }

@@ -4,10 +4,11 @@
 
 use std::time::Duration;
 
+use applier::events::NamedEvent;
 use mysql_link::{ConnectOptions, Connection, LinkError, Step, server_code};
 use thiserror::Error;
 
-use crate::events::{NamedEvent, disable_what_is_over};
+use crate::events::disable_what_is_over;
 
 /// Why `super_read_only` could not be changed.
 #[derive(Debug, Error)]
