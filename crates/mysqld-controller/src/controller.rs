@@ -288,6 +288,10 @@ impl<R: Ring + CommittedLog> Controller<R> {
                 .view(now)
                 .oldest_unacknowledged
                 .is_some(),
+            sessions_wait: report
+                .server
+                .as_ref()
+                .is_some_and(|server| server.waiting_sessions > 0),
             can_restart: supervisor.is_some(),
             runs,
             just_killed: killed_at.is_some_and(|at| report.looked_at <= at && age(at) < KILLING),

@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use crate::leading::Leading;
 use crate::plan::facts::{Applier, ApplyAction as Action, Facts, Incarnation, Kill, Writers};
-use crate::plan::kill::{is_locked_out, is_stuck};
+use crate::plan::kill::{is_locked_out, is_stuck, waits_though_closed};
 use crate::ring::LeaderTerm;
 use crate::status::Readiness;
 use crate::watch::ReadOnly;
@@ -34,7 +34,9 @@ pub(super) fn decide(facts: &Facts, now: Instant) -> Action {
         Leading::Serving(term) => lead(facts, server, term, now),
         // Whoever comes next, this member included, finds the server as it is.
         Leading::Silent(_) => Action::Stay,
-        Leading::Elsewhere(_) if is_stuck(facts) => Action::Kill(Kill::Stuck),
+        Leading::Elsewhere(_) if is_stuck(facts) || waits_though_closed(facts) => {
+            Action::Kill(Kill::Stuck)
+        }
         Leading::Elsewhere(_) | Leading::No(_) => follow(facts, now),
     }
 }
@@ -278,6 +280,32 @@ mod tests {
             let action = decide(&facts, Instant::now());
             assert_eq!(action, expected, "{fence:?} {server:?}");
         }
+    }
+
+    /// A commit of XA that began behind the close: the former primary stayed stopped, and was told to bring a quorum back.
+    #[test]
+    fn commits_that_wait_behind_a_closed_door_are_ended_where_another_leads() {
+        let now = Instant::now();
+        let failed = Applier::Failed(now + Duration::from_secs(5));
+        let elsewhere = Leading::Elsewhere(MemberId(4));
+        let decided = |leading, applier, sessions_wait, can_restart| {
+            let facts = Facts {
+                applier,
+                sessions_wait,
+                can_restart,
+                ..facts(leading, Writers::None, Some(1))
+            };
+            decide(&facts, now)
+        };
+        let stuck = Action::Kill(Kill::Stuck);
+        assert_eq!(decided(elsewhere, failed, true, true), stuck);
+        // No applier has tried yet: what waits may be about to end.
+        assert_eq!(decided(elsewhere, Applier::Off, true, true), Action::Follow);
+        assert_eq!(decided(elsewhere, failed, false, true), Action::Stay);
+        assert_eq!(decided(elsewhere, failed, true, false), Action::Stay);
+        // Nobody says what is committed.
+        let nobody = Leading::No(LONG);
+        assert_eq!(decided(nobody, failed, true, true), Action::Stay);
     }
 
     #[test]

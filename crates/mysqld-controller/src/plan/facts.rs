@@ -51,6 +51,8 @@ pub struct Facts {
     pub ending: Option<Duration>,
     /// Whether a transaction that came in has no ACK yet.
     pub waits: bool,
+    /// Whether sessions waited for an ACK at the last look that succeeded.
+    pub sessions_wait: bool,
 
     /// Whether this member can kill mysqld and start it again.
     pub can_restart: bool,
@@ -106,6 +108,7 @@ impl Facts {
             locked_out: None,
             ending: None,
             waits: false,
+            sessions_wait: false,
             can_restart: false,
             runs: false,
             just_killed: false,

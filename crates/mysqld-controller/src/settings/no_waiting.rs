@@ -10,7 +10,7 @@ use super::{Depth, Observed, is_effectively_infinite, observe};
 pub enum StopWaitingError {
     /// Some do at the moment, and would be let through without an ACK. Nothing was changed.
     #[error(
-        "{0} commits wait for an ACK, and would be let through; bring a quorum of the ring back, and try again"
+        "{0} commits wait for an ACK, and would be let through. Where nobody leads, bring a quorum of the ring back, and try again; where another member leads, kill mysqld (kill -9) and start it again, if the member does not: it recovers what the ring has"
     )]
     CommitsWait(u64),
     /// The server cannot be asked or set.
