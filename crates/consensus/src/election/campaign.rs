@@ -176,7 +176,7 @@ impl Campaigning {
 }
 
 /// How long behind the others a member has its first turn after its start. Members that start together campaign one after the other, in
-/// the order of the [`heirs`], within the time over which the engine spreads campaigns otherwise; at one moment they would split
+/// the order of the [`heirs()`], within the time over which the engine spreads campaigns otherwise; at one moment they would split
 /// their votes.
 pub(crate) fn first_turn(role: &RoleSnapshot, own: MemberId, timers: &Timers) -> Duration {
     let spread = timers
