@@ -91,8 +91,8 @@ fn what_is_broken_is_refused() {
         ),
         (
             "proxy-ignores-the-term",
-            "258",
-            "of the leader of term 15 it would be",
+            "1531",
+            "of the leader of term 14 it would be",
         ),
         ("repair-without-a-clock", "759", "lead term 1003"),
         ("believe-any-set", "2", "had said not to be lost"),
