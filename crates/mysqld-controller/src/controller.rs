@@ -101,6 +101,9 @@ pub struct Controller<R> {
     /// Whether mysqld had followed before that.
     followed: bool,
     memory: ReadFenceMemory,
+    /// Whether mysqld was killed for locks of prepared transactions since it was the primary last. Only a primary's clients take
+    /// such locks, so that it would not help again.
+    killed_for_prepared: bool,
     /// When mysqld was killed last: what was seen before says nothing of the one that is there now.
     killed_at: Option<Instant>,
     guard: Option<ToGuard>,
@@ -143,6 +146,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
             applier: Applier::Off,
             followed: false,
             memory: ReadFenceMemory::default(),
+            killed_for_prepared: false,
             killed_at: None,
             guard: None,
             stopping: false,
@@ -266,6 +270,10 @@ impl<R: Ring + CommittedLog> Controller<R> {
             )
         });
         let killed_at = self.killed_at;
+        let readiness = *self.readiness.borrow();
+        self.killed_for_prepared &= !matches!(readiness, Readiness::In(_));
+        let role = self.status.role.as_ref();
+        let held_up_by_prepared = role.is_some_and(|role| role.borrow().held_up_by_prepared);
         let held = self.inputs.hold.borrow_and_update().is_some();
         let hands_off = *self.inputs.hands_off.borrow_and_update();
         let facts = Facts {
@@ -292,10 +300,11 @@ impl<R: Ring + CommittedLog> Controller<R> {
                 .server
                 .as_ref()
                 .is_some_and(|server| server.waiting_sessions > 0),
+            held_up_by_prepared: held_up_by_prepared && !self.killed_for_prepared,
             can_restart: supervisor.is_some(),
             runs,
             just_killed: killed_at.is_some_and(|at| report.looked_at <= at && age(at) < KILLING),
-            readiness: *self.readiness.borrow(),
+            readiness,
             found_in,
             followed: self.followed,
             applier: self.applier,
@@ -415,6 +424,7 @@ impl<R: Ring + CommittedLog> Controller<R> {
         let Some(supervisor) = &self.inputs.supervisor else {
             return;
         };
+        self.killed_for_prepared |= why == Kill::HeldUpByPrepared;
         let why = why.in_words(facts.leading);
         warn!("mysqld is killed and started again: {why}");
         supervisor.kill_and_restart();

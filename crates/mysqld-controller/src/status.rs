@@ -106,8 +106,10 @@ pub struct RoleStatus {
     /// Clients may have been told that these succeeded. It needs no memory of the member's: mysqld's own tables hold it, and each
     /// comparison finds it again, also behind a restart of both, until the data are replaced.
     pub not_the_rings: GtidSet,
-    /// The sessions whose locks keep what the ring has from being applied, in words.
+    /// Whose locks keep what the ring has from being applied, in words.
     pub held_up_by: Vec<String>,
+    /// Whether locks of a transaction that XA has prepared do so: a start of mysqld ends them.
+    pub held_up_by_prepared: bool,
 }
 
 impl RoleStatus {
@@ -119,6 +121,7 @@ impl RoleStatus {
             applied_total: 0,
             not_the_rings: GtidSet::default(),
             held_up_by: Vec::new(),
+            held_up_by_prepared: false,
         }
     }
 }

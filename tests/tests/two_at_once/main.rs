@@ -6,6 +6,7 @@ mod a_killed_leader_is_followed_at_once;
 mod a_log_begins_at_a_later_file;
 mod a_mysqld_is_provisioned_anew;
 mod a_mysqld_that_gets_nothing_is_no_primary;
+mod a_prepared_transaction_holds_nobody_up;
 mod a_replaced_account_is_told_of;
 mod a_replica_that_lacks_the_log_is_behind;
 mod a_ring_is_restored_from_its_archive;

@@ -16,6 +16,7 @@ use crate::apply::backup_lock::end_backups;
 use crate::apply::catching_up::{Fitness, compare, lacks_of, open};
 use crate::apply::errant::Errant;
 use crate::apply::follower::{FollowError, FollowOptions, Follower, Started, Step};
+use crate::apply::lock_holders::HeldUp;
 use crate::apply::role_change::{close_to_all, end_replication, leave_following};
 use crate::apply::standing::Standing;
 use crate::leading::Leading;
@@ -452,7 +453,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         let follower = self.follower.as_ref();
         let lag_ms = follower.and_then(Follower::lag_ms);
         let applied_total = self.applied_before + follower.map_or(0, applied);
-        let held_up_by = follower.map_or(Vec::new(), Follower::held_up_by);
+        let held_up = follower.map_or_else(HeldUp::default, Follower::held_up);
         self.status.send_if_modified(|status| {
             let changed = status.state != state;
             if changed {
@@ -466,8 +467,10 @@ impl<R: Ring + CommittedLog> Apply<R> {
             if beyond {
                 status.not_the_rings = self.not_the_rings.clone();
             }
-            let others = status.held_up_by != held_up_by;
-            status.held_up_by = held_up_by;
+            let others = status.held_up_by != held_up.by
+                || status.held_up_by_prepared != held_up.by_prepared;
+            status.held_up_by = held_up.by;
+            status.held_up_by_prepared = held_up.by_prepared;
             changed || figures || beyond || others
         });
     }

@@ -24,8 +24,28 @@ pub(super) fn errant(executed: &GtidSet, committed: &GtidSet) -> GtidSet {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Errant {
     pub(super) gtids: GtidSet,
-    /// The in-memory tables that the server has emptied by itself, if all of the transactions are that and nothing else.
-    emptied: Option<BTreeSet<String>>,
+    /// What all of them are, if that is one thing.
+    all: Option<Kind>,
+}
+
+/// What becomes errant without anybody's ill will.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    /// The server has emptied these in-memory tables by itself.
+    Emptied(BTreeSet<String>),
+    /// A client has ended transactions that XA had prepared, by these statements: `super_read_only` does not stop them.
+    XaEnded(BTreeSet<String>),
+}
+
+impl Kind {
+    /// With another transaction of the same kind; `None` where it is of another one.
+    fn and(self, other: Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Emptied(all), Self::Emptied(more)) => Some(Self::Emptied(&all | &more)),
+            (Self::XaEnded(all), Self::XaEnded(more)) => Some(Self::XaEnded(&all | &more)),
+            (Self::Emptied(_), Self::XaEnded(_)) | (Self::XaEnded(_), Self::Emptied(_)) => None,
+        }
+    }
 }
 
 /// More than these are not looked into.
@@ -41,16 +61,16 @@ const READER: (u32, Uuid) = (
 impl Errant {
     /// Reads in the server's own binlog what they are. Where that cannot be done, they may be anything.
     pub(super) async fn look_into(gtids: GtidSet, connect: &ConnectOptions) -> Self {
-        let read = tokio::time::timeout(LOOKING, emptied_tables(&gtids, connect));
-        let emptied = match read.await {
-            Ok(Ok(emptied)) => emptied,
+        let read = tokio::time::timeout(LOOKING, kind_of_all(&gtids, connect));
+        let all = match read.await {
+            Ok(Ok(all)) => all,
             Ok(Err(cause)) => {
                 tracing::debug!(%cause, "what a server has beyond the ring cannot be read");
                 None
             }
             Err(_) => None,
         };
-        Self { gtids, emptied }
+        Self { gtids, all }
     }
 }
 
@@ -62,22 +82,38 @@ impl fmt::Display for Errant {
             f,
             "mysqld has {count} transactions that the ring has not committed (errant): {gtids}. "
         )?;
-        let Some(tables) = &self.emptied else {
-            return f.write_str(
+        match &self.all {
+            None => f.write_str(
                 "Clients may have been told that they succeeded. Inspect them with mysqlbinlog, then run \
                  `witness reprovision MEMBER --from`",
-            );
-        };
-        let tables = tables.iter().map(String::as_str).collect::<Vec<_>>();
-        let tables = shortened(tables.join(", "));
-        write!(
-            f,
-            "No client has written them: mysqld empties an in-memory table (ENGINE = MEMORY) when it is used first behind a \
-             start, and does so in a transaction of its own: {tables}. At the primary, ALTER TABLE … ENGINE = InnoDB, or drop \
-             them; then run `witness reprovision MEMBER --from`, which helps only until the next restart while there are such \
-             tables"
-        )
+            ),
+            Some(Kind::Emptied(tables)) => write!(
+                f,
+                "No client has written them: mysqld empties an in-memory table (ENGINE = MEMORY) when it is used first behind a \
+                 start, and does so in a transaction of its own: {}. At the primary, ALTER TABLE … ENGINE = InnoDB, or drop \
+                 them; then run `witness reprovision MEMBER --from`, which helps only until the next restart while there are such \
+                 tables",
+                listed(tables)
+            ),
+            Some(Kind::XaEnded(statements)) => write!(
+                f,
+                "A client ended transactions here that XA had prepared, which super_read_only does not stop, and was told that it \
+                 succeeded: {}. The ring's transaction is as it was before: end it at the primary, where XA RECOVER CONVERT XID \
+                 lists it, then run `witness reprovision MEMBER --from`",
+                listed(statements)
+            ),
+        }
     }
+}
+
+fn listed(words: &BTreeSet<String>) -> String {
+    shortened(
+        words
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(", "),
+    )
 }
 
 fn shortened(mut text: String) -> String {
@@ -90,11 +126,8 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-/// The tables that these transactions have emptied; `None` where one of them is something else.
-async fn emptied_tables(
-    gtids: &GtidSet,
-    connect: &ConnectOptions,
-) -> Result<Option<BTreeSet<String>>, String> {
+/// What these transactions are; `None` where that is more than one thing, or one of them is something else.
+async fn kind_of_all(gtids: &GtidSet, connect: &ConnectOptions) -> Result<Option<Kind>, String> {
     if gtids.count() > MOST_LOOKED_INTO {
         return Ok(None);
     }
@@ -108,7 +141,7 @@ async fn emptied_tables(
     let (patience, most) = (Duration::ZERO, 64 << 20);
     let mut source = DumpSource::new(connect.clone(), dump, patience, most);
     let mut missing = gtids.clone();
-    let mut tables = BTreeSet::new();
+    let mut all = None;
     while !missing.is_empty() {
         let next = source.next().await.map_err(|error| error.to_string())?;
         let Some(transaction) = next else {
@@ -118,20 +151,26 @@ async fn emptied_tables(
         if !missing.contains(&transaction.gtid) {
             continue;
         }
-        let Some(table) = emptied_table(&transaction) else {
+        missing.remove(&transaction.gtid);
+        let Some(kind) = kind_of(&transaction) else {
             return Ok(None);
         };
-        missing.remove(&transaction.gtid);
-        tables.insert(table);
+        all = match all {
+            None => Some(kind),
+            Some(all) => match Kind::and(all, kind) {
+                None => return Ok(None),
+                both => both,
+            },
+        };
     }
-    Ok(Some(tables))
+    Ok(all)
 }
 
-/// The table, if the transaction is nothing but the statement by which mysqld empties one in memory.
-fn emptied_table(transaction: &FramedTransaction) -> Option<String> {
+/// What the transaction is, if it is nothing but one statement of such a kind.
+fn kind_of(transaction: &FramedTransaction) -> Option<Kind> {
     let mut events = CanonicalEvents::new(transaction.payload.clone());
     let _gtid = events.next()?.ok()?;
-    let mut emptied = None;
+    let mut kind = None;
     for event in events {
         let event = event.ok()?;
         if event.event_type() != EventType::Query {
@@ -141,11 +180,22 @@ fn emptied_table(transaction: &FramedTransaction) -> Option<String> {
         match StatementKind::of(&query.statement) {
             // Around a DELETE.
             StatementKind::Begin | StatementKind::Commit => {}
-            _ if emptied.is_some() => return None,
-            _ => emptied = Some(emptied_by(&query.statement)?),
+            _ if kind.is_some() => return None,
+            _ => kind = Some(kind_of_statement(&query.statement)?),
         }
     }
-    emptied
+    kind
+}
+
+fn kind_of_statement(statement: &[u8]) -> Option<Kind> {
+    if let Some(table) = emptied_by(statement) {
+        return Some(Kind::Emptied(BTreeSet::from([table])));
+    }
+    let statement = std::str::from_utf8(statement).ok()?;
+    ["XA COMMIT ", "XA ROLLBACK "]
+        .iter()
+        .any(|ends| statement.starts_with(ends))
+        .then(|| Kind::XaEnded(BTreeSet::from([statement.to_owned()])))
 }
 
 fn emptied_by(statement: &[u8]) -> Option<String> {
@@ -171,19 +221,45 @@ mod tests {
         assert!(errant(&set("1-5"), &set("1-9")).is_empty());
         let found = errant(&set("1-12"), &set("1-9"));
         assert_eq!(found, set("10-12"));
-        let words = |emptied| {
+        let words = |all| {
             let gtids = found.clone();
-            Errant { gtids, emptied }.to_string()
+            Errant { gtids, all }.to_string()
         };
         let unknown = words(None);
         assert!(unknown.contains(":10-12") && unknown.contains("3 transactions"));
         assert!(unknown.contains("Clients may have been told"), "{unknown}");
-        let emptied = words(Some(BTreeSet::from(["`d`.`m`".to_owned()])));
+        let emptied = words(Some(Kind::Emptied(BTreeSet::from(["`d`.`m`".to_owned()]))));
         assert!(
             emptied.contains("`d`.`m`. At the primary, ALTER TABLE … ENGINE = InnoDB"),
             "{emptied}"
         );
         assert!(!emptied.contains("Clients"), "{emptied}");
+    }
+
+    #[test]
+    fn what_a_client_has_ended_by_xa_is_named_and_where_to_end_it() {
+        let kind = |statement: &str| kind_of_statement(statement.as_bytes());
+        let both =
+            kind("XA COMMIT X'78',X'',1").and_then(|one| one.and(kind("XA ROLLBACK X'79',X'',1")?));
+        let gtids = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-2".parse().unwrap();
+        let words = Errant { gtids, all: both }.to_string();
+        assert!(
+            words.contains("XA COMMIT X'78',X'',1, XA ROLLBACK X'79',X'',1")
+                && words.contains("end it at the primary"),
+            "{words}"
+        );
+        let emptied =
+            "TRUNCATE TABLE `d`.`m` /* generated by server, implicitly emptying in-memory table */";
+        assert_eq!(
+            kind(emptied).and_then(|one| one.and(kind("XA COMMIT X'78',X'',1")?)),
+            None
+        );
+        for other in [
+            "XA PREPARE X'78',X'',1",
+            "INSERT INTO d.t VALUES ('XA COMMIT ')",
+        ] {
+            assert_eq!(kind(other), None, "{other}");
+        }
     }
 
     #[test]

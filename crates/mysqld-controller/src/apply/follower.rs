@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::apply::catching_up::executed_gtids;
 use crate::apply::errant::{Errant, errant};
-use crate::apply::lock_holders;
+use crate::apply::lock_holders::{self, HeldUp};
 use crate::apply::native::{NativeProgress, drop_channel, replicate};
 use crate::apply::role_change::drop_earlier_binlogs;
 use crate::apply::standing::{Standing, StandingFile};
@@ -114,8 +114,7 @@ pub(super) struct Follower {
     native: watch::Receiver<NativeProgress>,
     /// Whether the server is to be the primary once everything is applied.
     promoting: watch::Sender<bool>,
-    /// Who holds the applier up, in words.
-    held_up_by: watch::Receiver<Vec<String>>,
+    held_up: watch::Receiver<HeldUp>,
 }
 
 impl Follower {
@@ -132,7 +131,7 @@ impl Follower {
         let (stop, shown) = (cancel.clone(), Arc::clone(&progress));
         let (threads, native) = watch::channel(NativeProgress::default());
         let (promoting, promoted) = watch::channel(false);
-        let (holders, held_up_by) = watch::channel(Vec::new());
+        let (holders, held_up) = watch::channel(HeldUp::default());
         let lag = (Arc::clone(&progress), native.clone());
         let by_threads = options.native.is_some();
         let task = tokio::spawn(async move {
@@ -170,7 +169,7 @@ impl Follower {
             progress,
             native,
             promoting,
-            held_up_by,
+            held_up,
         }
     }
 
@@ -192,9 +191,8 @@ impl Follower {
         self.promoting.send_replace(promoting);
     }
 
-    /// Who holds the applier up, in words.
-    pub(super) fn held_up_by(&self) -> Vec<String> {
-        self.held_up_by.borrow().clone()
+    pub(super) fn held_up(&self) -> HeldUp {
+        self.held_up.borrow().clone()
     }
 
     /// Waits until it ends by itself. Cancel safe.

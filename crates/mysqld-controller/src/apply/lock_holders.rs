@@ -3,6 +3,11 @@
 //! they are named, and it lags; where it is to be the primary, every client waits for them, and they are killed at the operator's
 //! limit. Members' own sessions are spared, and wait for each other all the time; one that has held the applier's own row for long is
 //! named all the same, since nothing is applied behind it.
+//!
+//! A transaction that XA has prepared keeps all locks that its session took, and no session holds them once that has ended. The one
+//! that took them wrote at this server while it was the primary; the next primary knows of the changed rows alone, and what it writes
+//! into a gap, or to what was only read, waits here for an end that stands behind it in the log. A start of mysqld takes back the locks
+//! on changed rows and no others, so that is what ends such a wait (decision 126).
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -35,7 +40,7 @@ pub(super) async fn watch(
     own_after: Duration,
     behind: impl Fn() -> bool,
     promoting: watch::Receiver<bool>,
-    told: watch::Sender<Vec<String>>,
+    told: watch::Sender<HeldUp>,
 ) -> Infallible {
     let connect = connect
         .clone()
@@ -59,67 +64,125 @@ pub(super) async fn watch(
         }
         // Asked again: the leadership may be another member's by now.
         let limit = kill_after.filter(|_| *promoting.borrow());
-        for holder in limit.map_or(Vec::new(), |limit| holders.overdue(limit, now)) {
+        let overdue = limit.map(|limit| holders.overdue(limit, now));
+        for holder in overdue.into_iter().flatten() {
             let why = "mysqld is to be the primary, and what the ring has waits for it";
             // It is named as long as it is there.
             let _ = holder.kill(&connect, why).await;
         }
-        let words = holders.in_words(now);
-        told.send_if_modified(|told| std::mem::replace(told, words.clone()) != words);
+        let held_up = holders.held_up(now);
+        told.send_if_modified(|told| std::mem::replace(told, held_up.clone()) != held_up);
     }
 }
 
-/// Who is in the way of members' sessions and replica threads: by locks on tables and wider ones, as far as the modes do not get along
-/// (a plain reader is in the way only of what locks everybody out), and by locks on rows. It is believed only where we see ourselves
-/// among the members' sessions: otherwise it could be one of them.
-async fn look(
-    connect: &ConnectOptions,
-    own_after: Duration,
-) -> Result<Vec<BlockingSession>, LinkError> {
+/// What holds the applier up.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct HeldUp {
+    /// All that does, in words.
+    pub(super) by: Vec<String>,
+    /// Whether a transaction that XA has prepared does.
+    pub(super) by_prepared: bool,
+}
+
+/// Who waits for what, and whose it is: `waiting` and `holding` are threads, `holds` says what, `held` whether it is granted. Locks on
+/// tables and wider ones, as far as the modes do not get along (a plain reader is in the way only of what locks everybody out), and
+/// locks on rows.
+const WAITS: &str = "\
+    (SELECT wanted.OWNER_THREAD_ID AS waiting, held.OWNER_THREAD_ID AS holding, \
+    CONCAT_WS(' ', LOWER(held.OBJECT_TYPE), NULLIF(CONCAT_WS('.', held.OBJECT_SCHEMA, held.OBJECT_NAME), '')) AS holds, held.LOCK_STATUS AS held \
+    FROM performance_schema.metadata_locks AS wanted \
+    JOIN performance_schema.metadata_locks AS held ON held.OBJECT_TYPE = wanted.OBJECT_TYPE \
+    AND held.OBJECT_SCHEMA <=> wanted.OBJECT_SCHEMA AND held.OBJECT_NAME <=> wanted.OBJECT_NAME \
+    WHERE wanted.LOCK_STATUS = 'PENDING' AND held.LOCK_STATUS = 'GRANTED' \
+    AND (wanted.LOCK_TYPE IN ('EXCLUSIVE', 'SHARED_NO_READ_WRITE') \
+    OR held.LOCK_TYPE NOT IN ('SHARED_READ', 'SHARED_HIGH_PRIO', wanted.LOCK_TYPE)) \
+    UNION ALL SELECT waits.REQUESTING_THREAD_ID, waits.BLOCKING_THREAD_ID, \
+    CONCAT('rows of ', held.OBJECT_SCHEMA, '.', held.OBJECT_NAME), held.LOCK_STATUS \
+    FROM performance_schema.data_lock_waits AS waits JOIN performance_schema.data_locks AS held \
+    ON held.ENGINE_LOCK_ID = waits.BLOCKING_ENGINE_LOCK_ID AND held.ENGINE = waits.ENGINE) AS waits";
+const OF_REPLICATION: &str = "LIKE 'thread/sql/replica%'";
+const OF_REPLICATION_BEFORE: &str = "LIKE 'thread/sql/slave%'";
+
+/// Who is in the way of members' sessions and replica threads. It is believed only where we see ourselves among the members' sessions:
+/// otherwise it could be one of them.
+async fn look(connect: &ConnectOptions, own_after: Duration) -> Result<Vec<InTheWay>, LinkError> {
     // A batch has the row for no longer than its commit takes.
     let own_for_long = format!(
         "waits.holds = 'rows of witness_applier.checkpoint' AND waits.held = 'GRANTED' AND t.PROCESSLIST_ID IN \
          (SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_started <= NOW() - INTERVAL {} SECOND)",
         own_after.as_secs()
     );
-    const OF_REPLICATION: &str = "LIKE 'thread/sql/replica%'";
-    const OF_REPLICATION_BEFORE: &str = "LIKE 'thread/sql/slave%'";
-    let query = format!(
-        "SELECT {COLUMNS}, waits.holds, COALESCE(waiter.PROCESSLIST_INFO, ''), t.PROCESSLIST_ID IN {OF_MEMBERS} \
-         FROM (SELECT wanted.OWNER_THREAD_ID AS waiting, held.OWNER_THREAD_ID AS holding, \
-             CONCAT_WS(' ', LOWER(held.OBJECT_TYPE), NULLIF(CONCAT_WS('.', held.OBJECT_SCHEMA, held.OBJECT_NAME), '')) AS holds, held.LOCK_STATUS AS held \
-             FROM performance_schema.metadata_locks AS wanted \
-             JOIN performance_schema.metadata_locks AS held ON held.OBJECT_TYPE = wanted.OBJECT_TYPE \
-             AND held.OBJECT_SCHEMA <=> wanted.OBJECT_SCHEMA AND held.OBJECT_NAME <=> wanted.OBJECT_NAME \
-             WHERE wanted.LOCK_STATUS = 'PENDING' AND held.LOCK_STATUS = 'GRANTED' \
-             AND (wanted.LOCK_TYPE IN ('EXCLUSIVE', 'SHARED_NO_READ_WRITE') \
-             OR held.LOCK_TYPE NOT IN ('SHARED_READ', 'SHARED_HIGH_PRIO', wanted.LOCK_TYPE)) \
-             UNION ALL SELECT waits.REQUESTING_THREAD_ID, waits.BLOCKING_THREAD_ID, \
-             CONCAT('rows of ', held.OBJECT_SCHEMA, '.', held.OBJECT_NAME), held.LOCK_STATUS \
-             FROM performance_schema.data_lock_waits AS waits JOIN performance_schema.data_locks AS held \
-             ON held.ENGINE_LOCK_ID = waits.BLOCKING_ENGINE_LOCK_ID AND held.ENGINE = waits.ENGINE) AS waits \
-         JOIN performance_schema.threads AS waiter ON waiter.THREAD_ID = waits.waiting \
+    let of_ours = format!(
+        "JOIN performance_schema.threads AS waiter ON waiter.THREAD_ID = waits.waiting \
+         AND (waiter.PROCESSLIST_ID IN {OF_MEMBERS} OR waiter.NAME {OF_REPLICATION} OR waiter.NAME {OF_REPLICATION_BEFORE}) \
+         AND CONNECTION_ID() IN {OF_MEMBERS}"
+    );
+    let sessions = format!(
+        "SELECT {COLUMNS}, waits.holds, COALESCE(waiter.PROCESSLIST_INFO, ''), t.PROCESSLIST_ID IN {OF_MEMBERS} FROM {WAITS} {of_ours} \
          JOIN performance_schema.threads AS t ON t.THREAD_ID = waits.holding \
-         WHERE (waiter.PROCESSLIST_ID IN {OF_MEMBERS} OR waiter.NAME {OF_REPLICATION} OR waiter.NAME {OF_REPLICATION_BEFORE}) \
-         AND CONNECTION_ID() IN {OF_MEMBERS} AND (t.PROCESSLIST_ID NOT IN {OF_MEMBERS} OR {own_for_long}) \
+         WHERE (t.PROCESSLIST_ID NOT IN {OF_MEMBERS} OR {own_for_long}) \
          AND t.TYPE = 'FOREGROUND' AND t.PROCESSLIST_COMMAND <> 'Daemon' \
          AND t.NAME NOT {OF_REPLICATION} AND t.NAME NOT {OF_REPLICATION_BEFORE}"
     );
+    // Whoever took it has ended. What a crash has left, and InnoDB is still rolling back, has no session either.
+    let prepared = format!(
+        "SELECT waits.holding, waits.holds, COALESCE(waiter.PROCESSLIST_INFO, '') FROM {WAITS} {of_ours} \
+         WHERE waits.held = 'GRANTED' AND NOT EXISTS (SELECT 1 FROM performance_schema.threads AS t WHERE t.THREAD_ID = waits.holding) \
+         AND EXISTS (SELECT 1 FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = 0 AND trx_state = 'RUNNING')"
+    );
     let mut session = Connection::open_with_own_settings(connect).await?;
-    let found = asked(&mut session, &query).await?;
+    let sessions = asked(&mut session, &sessions).await?;
+    let prepared = session.query(prepared).await?;
     session.close().await;
-    Ok(found)
+    let sessions = sessions.into_iter().map(InTheWay::Session);
+    let prepared = prepared.rows.iter().filter_map(|row| {
+        Some(InTheWay::Prepared {
+            thread: row.text_at(0)?.parse().ok()?,
+            holds: row.text_at(1)?.to_owned(),
+            waiting: row.text_at(2)?.to_owned(),
+        })
+    });
+    Ok(sessions.chain(prepared).collect())
+}
+
+/// Who has a lock that what is applied waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum InTheWay {
+    Session(BlockingSession),
+    /// A transaction that XA has prepared, whose session has ended.
+    Prepared {
+        /// That session's, as `performance_schema` numbers threads: it tells such transactions apart.
+        thread: u64,
+        holds: String,
+        /// The statement that waits.
+        waiting: String,
+    },
+}
+
+impl InTheWay {
+    fn who(&self) -> Who {
+        match self {
+            Self::Session(session) => Who::Session(session.id),
+            Self::Prepared { thread, .. } => Who::Prepared(*thread),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Who {
+    Session(u32),
+    Prepared(u64),
 }
 
 /// Who holds the applier up, and for how long. Pure.
 #[derive(Debug, Default)]
 struct Holders {
-    seen: BTreeMap<u32, Holder>,
+    seen: BTreeMap<Who, Holder>,
 }
 
 #[derive(Debug)]
 struct Holder {
-    session: BlockingSession,
+    is: InTheWay,
     since: Instant,
     seen_at: Instant,
     is_told: bool,
@@ -127,11 +190,11 @@ struct Holder {
 }
 
 impl Holders {
-    fn note(&mut self, found: Vec<BlockingSession>, now: Instant) {
-        for session in found {
-            match self.seen.get_mut(&session.id) {
+    fn note(&mut self, found: Vec<InTheWay>, now: Instant) {
+        for is in found {
+            match self.seen.get_mut(&is.who()) {
                 Some(holder) => {
-                    holder.session = session;
+                    holder.is = is;
                     holder.seen_at = now;
                 }
                 None => {
@@ -140,9 +203,9 @@ impl Holders {
                         seen_at: now,
                         is_told: false,
                         is_killed: false,
-                        session,
+                        is,
                     };
-                    self.seen.insert(holder.session.id, holder);
+                    self.seen.insert(holder.is.who(), holder);
                 }
             }
         }
@@ -151,9 +214,13 @@ impl Holders {
     }
 
     /// Those that are to be named.
-    fn in_words(&self, now: Instant) -> Vec<String> {
+    fn held_up(&self, now: Instant) -> HeldUp {
         let named = self.seen.values().filter(|holder| holder.is_named(now));
-        named.map(|holder| holder.in_words(now)).collect()
+        let is_prepared = |holder: &Holder| matches!(holder.is, InTheWay::Prepared { .. });
+        HeldUp {
+            by_prepared: named.clone().any(is_prepared),
+            by: named.map(|holder| holder.in_words(now)).collect(),
+        }
     }
 
     /// The same, each only once.
@@ -169,18 +236,21 @@ impl Holders {
         told.collect()
     }
 
-    /// Those that have been in the way for as long as they may, each only once.
+    /// Sessions that have been in the way for as long as they may, each only once.
     fn overdue(&mut self, limit: Duration, now: Instant) -> Vec<BlockingSession> {
-        let over = self.seen.values_mut().filter(|holder| {
-            let is_there = holder.seen_at == now;
-            let may_be_killed = !holder.is_killed && !holder.session.of_member;
-            is_there && may_be_killed && now.duration_since(holder.since) >= limit
+        let over = self.seen.values_mut().filter_map(|holder| {
+            let is_over = holder.seen_at == now && now.duration_since(holder.since) >= limit;
+            match &holder.is {
+                InTheWay::Session(session)
+                    if is_over && !holder.is_killed && !session.of_member =>
+                {
+                    holder.is_killed = true;
+                    Some(session.clone())
+                }
+                InTheWay::Session(_) | InTheWay::Prepared { .. } => None,
+            }
         });
-        let killed = over.map(|holder| {
-            holder.is_killed = true;
-            holder.session.clone()
-        });
-        killed.collect()
+        over.collect()
     }
 }
 
@@ -190,34 +260,40 @@ impl Holder {
     }
 
     fn in_words(&self, now: Instant) -> String {
-        let BlockingSession {
-            id,
-            account,
-            holds,
-            waiting,
-            of_member,
-            ..
-        } = &self.session;
+        let (holder, holds, waiting, ends) = match &self.is {
+            InTheWay::Session(session) => {
+                let BlockingSession { id, account, .. } = session;
+                let ends = match session.of_member {
+                    true => "It is the member's own, which nobody else kills: if it does not end by itself, it does",
+                    false => "It ends by itself, or",
+                };
+                (
+                    format!("session {id} of {account}"),
+                    &session.holds,
+                    session.waiting.as_deref().unwrap_or_default(),
+                    format!("{ends} by KILL {id}"),
+                )
+            }
+            InTheWay::Prepared { holds, waiting, .. } => (
+                "a transaction that XA has prepared".to_owned(),
+                holds,
+                waiting.as_str(),
+                "Its session has ended, and a start of mysqld ends these locks. Do not end the transaction at this server".to_owned(),
+            ),
+        };
         let holds = match holds.as_str() {
             "global" | "commit" => "the whole server",
             "backup lock" => "the server's files, as for a backup",
             named => named,
         };
-        let waiting = match waiting.as_deref().unwrap_or_default() {
+        let waiting = match waiting {
             "" => "what the ring has".to_owned(),
             rows if rows.starts_with("BINLOG") => "rows that the ring has".to_owned(),
             statement => format!("`{}`", shortened(statement)),
         };
         let held_up = now.duration_since(self.since).as_secs();
-        let ends = match of_member {
-            true => {
-                "It is the member's own, which nobody else kills: if it does not end by itself, it does"
-            }
-            false => "It ends by itself, or",
-        };
         format!(
-            "session {id} of {account} has locked {holds}: {waiting} has waited for it for {held_up} s, and everything behind that as \
-             well. {ends} by KILL {id}"
+            "{holder} has locked {holds}: {waiting} has waited for it for {held_up} s, and everything behind that as well. {ends}"
         )
     }
 }
@@ -234,6 +310,10 @@ fn shortened(statement: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn in_the_way(id: u32, waiting: &str) -> InTheWay {
+        InTheWay::Session(session(id, waiting))
+    }
 
     fn session(id: u32, waiting: &str) -> BlockingSession {
         BlockingSession {
@@ -252,9 +332,9 @@ mod tests {
         let at = |seconds| began + Duration::from_secs(seconds);
         let limit = Duration::from_secs(10);
         let mut holders = Holders::default();
-        let alter = || vec![session(7, "ALTER TABLE d.t ADD c INT")];
+        let alter = || vec![in_the_way(7, "ALTER TABLE d.t ADD c INT")];
         holders.note(alter(), at(0));
-        assert!(holders.in_words(at(0)).is_empty() && holders.not_told(at(1)).is_empty());
+        assert!(holders.held_up(at(0)).by.is_empty() && holders.not_told(at(1)).is_empty());
         for seconds in 1..10 {
             // It gives up waiting now and then.
             let found = if seconds % 3 == 1 { vec![] } else { alter() };
@@ -269,11 +349,12 @@ mod tests {
                  everything behind that as well. It ends by itself, or by KILL 7"
             ]
         );
-        assert!(holders.not_told(at(9)).is_empty() && holders.in_words(at(9)).len() == 1);
+        assert!(holders.not_told(at(9)).is_empty() && holders.held_up(at(9)).by.len() == 1);
         // Who has come since has its own time.
-        let both = [alter(), vec![session(8, "BINLOG '…'")]].concat();
+        let both = [alter(), vec![in_the_way(8, "BINLOG '…'")]].concat();
         holders.note(both.clone(), at(10));
-        assert_eq!(holders.overdue(limit, at(10)), alter());
+        let killed = holders.overdue(limit, at(10));
+        assert_eq!(killed, [session(7, "ALTER TABLE d.t ADD c INT")]);
         holders.note(both, at(11));
         assert!(holders.overdue(limit, at(11)).is_empty());
     }
@@ -283,13 +364,13 @@ mod tests {
         let began = Instant::now();
         let at = |seconds| began + Duration::from_secs(seconds);
         let mut holders = Holders::default();
-        holders.note(vec![session(7, "BINLOG '…'")], at(0));
+        holders.note(vec![in_the_way(7, "BINLOG '…'")], at(0));
         holders.note(vec![], at(2));
         assert!(holders.overdue(Duration::from_secs(1), at(2)).is_empty());
-        assert_eq!(holders.in_words(at(2)).len(), 1);
+        assert_eq!(holders.held_up(at(2)).by.len(), 1);
         holders.note(vec![], at(3));
-        assert!(holders.in_words(at(3)).is_empty());
-        holders.note(vec![session(7, "BINLOG '…'")], at(4));
+        assert!(holders.held_up(at(3)).by.is_empty());
+        holders.note(vec![in_the_way(7, "BINLOG '…'")], at(4));
         assert!(holders.overdue(Duration::from_secs(1), at(4)).is_empty());
     }
 
@@ -297,15 +378,41 @@ mod tests {
     fn a_session_of_the_member_is_named_and_never_killed() {
         let began = Instant::now();
         let at = |seconds| began + Duration::from_secs(seconds);
-        let own = BlockingSession {
+        let own = InTheWay::Session(BlockingSession {
             of_member: true,
             ..session(7, "UPDATE witness_applier.checkpoint")
-        };
+        });
         let mut holders = Holders::default();
         holders.note(vec![own.clone()], at(0));
         holders.note(vec![own], at(2));
         assert!(holders.overdue(Duration::ZERO, at(2)).is_empty());
         let told = holders.not_told(at(2)).join("");
         assert!(told.ends_with("It is the member's own, which nobody else kills: if it does not end by itself, it does by KILL 7"), "{told}");
+    }
+
+    /// No session could be killed, and an end by hand would be errant.
+    #[test]
+    fn what_xa_has_prepared_is_told_apart_once_it_is_in_the_way_for_long() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let prepared = InTheWay::Prepared {
+            thread: 41,
+            holds: "rows of d.t".to_owned(),
+            waiting: "BINLOG '…'".to_owned(),
+        };
+        let mut holders = Holders::default();
+        holders.note(vec![prepared.clone(), in_the_way(41, "")], at(0));
+        holders.note(vec![prepared, in_the_way(41, "")], at(1));
+        assert_eq!(holders.held_up(at(1)), HeldUp::default());
+        let held_up = holders.held_up(at(2));
+        assert!(held_up.by_prepared && held_up.by.len() == 2);
+        let words = held_up.by.join("");
+        assert!(
+            words.contains("a transaction that XA has prepared has locked rows of d.t: rows that the ring has has waited"),
+            "{words}"
+        );
+        assert_eq!(holders.overdue(Duration::ZERO, at(1)).len(), 1);
+        holders.note(vec![in_the_way(41, "")], at(4));
+        assert!(!holders.held_up(at(4)).by_prepared);
     }
 }

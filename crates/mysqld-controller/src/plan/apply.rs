@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use crate::leading::Leading;
 use crate::plan::facts::{Applier, ApplyAction as Action, Facts, Incarnation, Kill, Writers};
-use crate::plan::kill::{is_locked_out, is_stuck, waits_though_closed};
+use crate::plan::kill::{is_locked_out, is_stuck, waits_for_prepared, waits_though_closed};
 use crate::ring::LeaderTerm;
 use crate::status::Readiness;
 use crate::watch::ReadOnly;
@@ -29,6 +29,9 @@ pub(super) fn decide(facts: &Facts, now: Instant) -> Action {
     };
     if facts.applier.on().is_some_and(|start| start != server) {
         return Action::EndApplier;
+    }
+    if waits_for_prepared(facts) {
+        return Action::Kill(Kill::HeldUpByPrepared);
     }
     match facts.leading {
         Leading::Serving(term) => lead(facts, server, term, now),
@@ -55,6 +58,8 @@ fn go_on(facts: &Facts, doing: Action) -> Action {
         Action::BreakOff
     } else if facts.seen().is_none() {
         unseen(facts)
+    } else if waits_for_prepared(facts) {
+        Action::Kill(Kill::HeldUpByPrepared)
     } else {
         Action::Stay
     }
@@ -306,6 +311,36 @@ mod tests {
         // Nobody says what is committed.
         let nobody = Leading::No(LONG);
         assert_eq!(decided(nobody, failed, true, true), Action::Stay);
+    }
+
+    /// What is applied waits, and so does a promotion; without a leader nobody says what the next start may cut.
+    #[test]
+    fn what_waits_for_locks_of_a_prepared_transaction_is_ended_by_a_start() {
+        let now = Instant::now();
+        let decided = |leading, applier, applying, can_restart| {
+            let facts = Facts {
+                applier,
+                applying,
+                held_up_by_prepared: true,
+                can_restart,
+                ..facts(leading, Writers::None, Some(1))
+            };
+            decide(&facts, now)
+        };
+        let killed = Action::Kill(Kill::HeldUpByPrepared);
+        let (applying, finishing) = (Applier::Applying(1), Some(Action::Finish(TERM)));
+        let (elsewhere, serving) = (Leading::Elsewhere(MemberId(4)), Leading::Serving(TERM));
+        assert_eq!(decided(elsewhere, applying, None, true), killed);
+        assert_eq!(decided(serving, applying, finishing, true), killed);
+        // It is about a leadership that is over.
+        let over = decided(elsewhere, applying, finishing, true);
+        assert_eq!(over, Action::BreakOff);
+        assert_eq!(decided(elsewhere, applying, None, false), Action::Stay);
+        let nobody = Leading::No(LONG);
+        assert_eq!(decided(nobody, applying, None, true), Action::Stay);
+        // The next start ended the applier that was told of.
+        let old = Applier::Applying(2);
+        assert_eq!(decided(elsewhere, old, None, true), Action::EndApplier);
     }
 
     #[test]

@@ -53,6 +53,9 @@ pub struct Facts {
     pub waits: bool,
     /// Whether sessions waited for an ACK at the last look that succeeded.
     pub sessions_wait: bool,
+    /// Whether what is applied waits for locks of a transaction that XA has prepared, and mysqld was not killed for that since it was
+    /// the primary last, as far as this member remembers.
+    pub held_up_by_prepared: bool,
 
     /// Whether this member can kill mysqld and start it again.
     pub can_restart: bool,
@@ -109,6 +112,7 @@ impl Facts {
             ending: None,
             waits: false,
             sessions_wait: false,
+            held_up_by_prepared: false,
             can_restart: false,
             runs: false,
             just_killed: false,
@@ -288,4 +292,6 @@ pub enum Kill {
     LockedOut,
     /// It stops although nobody asked this member for that, and would tell clients that commits succeeded which the ring lacks.
     UnaskedStop,
+    /// What is applied to it waits for locks that a transaction of its time as the primary keeps, which XA has prepared.
+    HeldUpByPrepared,
 }

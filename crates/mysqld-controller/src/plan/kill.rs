@@ -52,6 +52,14 @@ pub(super) fn is_locked_out(facts: &Facts) -> bool {
     facts.can_restart && over
 }
 
+/// A transaction that XA has prepared keeps every lock that its client took while this server was the primary, and the log's end of it
+/// stands behind what waits for them. A start gives back the locks on changed rows alone, as the transaction has them at all other
+/// servers. To be asked only while what the next start needs is known: where another member leads, or this one.
+pub(super) fn waits_for_prepared(facts: &Facts) -> bool {
+    let leads = matches!(facts.leading, Leading::Elsewhere(_) | Leading::Serving(_));
+    facts.can_restart && facts.held_up_by_prepared && leads && facts.follows()
+}
+
 /// `SHUTDOWN` or `RESTART` by SQL at a primary whose commits wait for the ring: mysqld would let them through without an ACK,
 /// tell their clients OK, and close its binlog file in good order, so that nothing of it is ever cut. It closes its sessions
 /// and listens no more some ten seconds before that, while our dump goes on; if the ring does not have all of them by then,
@@ -73,6 +81,9 @@ impl Kill {
             }
             (Self::Stuck, _) => {
                 "its commits wait for an ACK, and the primary is now beside another member"
+            }
+            (Self::HeldUpByPrepared, _) => {
+                "a transaction that XA has prepared keeps locks of its session, what the ring has waits for them, and a start ends them"
             }
             (Self::UnaskedStop, _) => {
                 "it is shutting down, this member did not ask for it, and commits that still wait for the ring would be reported as successful"

@@ -13,6 +13,7 @@
 //! | no quorum answers, or nobody leads | was the primary | as it is for `mysql.fence_after`, then no | the same | nothing |
 //! | another member leads | was the primary | no, at once | no, if it could not be closed; else until it follows | applied once it is closed |
 //! | another member leads | commits wait in it and cannot end | no | no | nothing: it is killed and recovers |
+//! | another member leads, or this one | follows, and waits for locks that a prepared transaction keeps | administrators and the applier only | yes | nothing: it is killed, once, and recovers |
 //! | another member leads | follows | administrators and the applier only | yes | applied |
 //! | any | its data are being replaced, or another member's has its `server_uuid` and is the primary or may be | no | as it is | nothing |
 //! | any | it may be another member's own | nothing is done to it | nothing | nothing |

@@ -1,0 +1,113 @@
+//! A transaction that XA has prepared keeps the locks of its session at the server on which a client wrote it. Behind a change of the
+//! primary others write what these locks are in the way of: the former primary follows all the same, and can be the primary again.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::time::Duration;
+
+use testkit::cluster::Cluster;
+use witness_tests::{replicaset, replicaset_with};
+
+use crate::SCENES;
+
+const SOON: Duration = Duration::from_secs(60);
+/// The databases.
+const FIRST: usize = 0;
+const SECOND: usize = 3;
+
+/// It locks a gap and a row that it does not change, and has read a table.
+const PREPARED: &str = "XA START 'x'; INSERT INTO acked.rows VALUES (1, 0, 'xa'); DELETE FROM acked.rows WHERE id BETWEEN 12 AND 18; \
+     SELECT * FROM acked.rows WHERE id = 20 FOR UPDATE; SELECT * FROM acked.reference; XA END 'x'; XA PREPARE 'x'";
+const ROWS: &str = "INSERT INTO acked.rows VALUES (10, 0, 'ten'), (20, 0, 'twenty'); CREATE TABLE acked.reference (id INT PRIMARY KEY)";
+
+/// With a transaction that was prepared at the first database, and the second one as the primary.
+fn moved(set: &Cluster) {
+    set.follows(SECOND, SOON).unwrap();
+    set.client(FIRST).sql(ROWS).unwrap();
+    set.client(FIRST).sql(PREPARED).unwrap();
+    set.equal("acked", SOON).unwrap();
+    set.promote("db-2", SOON).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), SECOND);
+    set.follows(FIRST, SOON).unwrap();
+}
+
+fn began(set: &Cluster, member: usize) -> String {
+    let since = "SELECT NOW() - INTERVAL VARIABLE_VALUE SECOND FROM performance_schema.global_status WHERE VARIABLE_NAME = 'Uptime'";
+    set.client(member).value(since).unwrap()
+}
+
+fn the_former_primary_catches_up(set: &Cluster) {
+    moved(set);
+    let before = began(set, FIRST);
+    for in_the_way in [
+        "INSERT INTO acked.rows VALUES (15, 0, 'in the gap')",
+        "UPDATE acked.rows SET note = 'changed' WHERE id = 20",
+        "ALTER TABLE acked.reference ADD COLUMN more INT",
+    ] {
+        set.client(SECOND).sql(in_the_way).unwrap();
+    }
+    set.equal("acked", SOON).unwrap();
+    assert!(began(set, FIRST) > before, "it was started again");
+    let prepared = set.client(FIRST).sql("XA RECOVER CONVERT XID").unwrap();
+    let prepared = format!("{prepared:?}");
+    assert!(
+        prepared.contains("0x78"),
+        "it is prepared still: {prepared}"
+    );
+    set.client(SECOND).sql("XA COMMIT 'x'").unwrap();
+    set.equal("acked", SOON).unwrap();
+    let committed = "SELECT COUNT(*) FROM acked.rows WHERE id = 1";
+    assert_eq!(set.client(FIRST).value(committed).unwrap(), "1");
+}
+
+#[test]
+fn a_former_primary_with_an_applier_catches_up() {
+    let _turn = SCENES.take();
+    the_former_primary_catches_up(&replicaset(2).unwrap());
+}
+
+#[test]
+fn a_former_primary_with_replica_threads_catches_up() {
+    let _turn = SCENES.take();
+    let set = replicaset_with(2, |options| options.with_native(FIRST)).unwrap();
+    the_former_primary_catches_up(&set);
+}
+
+/// The ring would have no primary otherwise: the former one has to apply what it waits for.
+#[test]
+fn a_former_primary_that_waits_for_such_locks_is_promoted() {
+    let _turn = SCENES.take();
+    let mut set = replicaset(2).unwrap();
+    moved(&set);
+    let in_the_gap = "INSERT INTO acked.rows VALUES (15, 0, 'in the gap')";
+    set.client(SECOND).sql(in_the_gap).unwrap();
+    set.kill_host(SECOND).unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), FIRST);
+    set.client(FIRST).sql("XA COMMIT 'x'").unwrap();
+    let rows = "SELECT GROUP_CONCAT(id ORDER BY id) FROM acked.rows";
+    assert_eq!(set.client(FIRST).value(rows).unwrap(), "1,10,15,20");
+    set.start(SECOND).unwrap();
+    set.follows(SECOND, SOON).unwrap();
+    set.equal("acked", SOON).unwrap();
+}
+
+/// Nothing stops a client of a follower from ending it there: what became of it and where to end it is said.
+#[test]
+fn an_end_at_a_follower_is_errant_and_says_so() {
+    let _turn = SCENES.take();
+    let set = replicaset(2).unwrap();
+    moved(&set);
+    set.client(FIRST).sql("XA COMMIT 'x'").unwrap();
+    set.eventually("what is errant is named", SOON, || {
+        let status = set.get(FIRST, "/status")?;
+        let named = status
+            .body
+            .contains("A client ended transactions here that XA had prepared")
+            && status.body.contains("XA COMMIT X'78',X'',1");
+        anyhow::ensure!(named, "{status:?}");
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(set.primary(SOON).unwrap(), SECOND);
+    set.client(SECOND).sql("XA COMMIT 'x'").unwrap();
+}
