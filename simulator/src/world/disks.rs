@@ -152,7 +152,7 @@ const ROOM: u64 = 4_000;
 const FULL: u64 = 800;
 /// The largest transaction may not fit any more where members have so little, with what the log writes around it: those whose disks
 /// decide may have less than most.
-const NEARLY_FULL: u64 = 2_000;
+const NEARLY_FULL: u64 = 3_000;
 /// How long nothing may have been written where a disk is nearly full, until it counts as full: clients try all the time.
 const NOTHING_FITS: Duration = Duration::from_secs(3);
 /// How long clients may take to write that much.

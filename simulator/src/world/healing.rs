@@ -88,6 +88,12 @@ impl World {
         if self.can_write() {
             self.wait_for_commit();
         }
+        if self.leader().is_none() && self.waits_for_the_lost() {
+            self.record
+                .note("an operator is needed: a member in doubt waits for one whose disk is gone");
+            self.record.saw(&Event::Finished);
+            return;
+        }
         self.wait_for_everybody();
         if self.scenario == Some(Scenario::Provisioning) {
             self.copies_end();
@@ -135,6 +141,9 @@ impl World {
         let start = self.now;
         while self.goes_on() && self.record.counts().acknowledged == before {
             if self.now - start > allowed {
+                if self.leader().is_none() && self.waits_for_the_lost() {
+                    return;
+                }
                 let words = format!(
                     "no transaction was committed within {allowed:?}; {}",
                     self.standing()
@@ -197,6 +206,18 @@ impl World {
         let members = self.members_of_any_log();
         let mut there = self.slots.iter().filter(|(id, _)| members.contains(id));
         there.any(|(_, slot)| self.may_lead(&slot.setup.record) && !slot.is_lost() && !slot.absent)
+    }
+
+    /// A member whose log's end is in doubt elects nobody before all others have answered, and one whose disk is gone does not:
+    /// `witness quorum fix` is the way out (decision 41), and nobody gives that order here.
+    fn waits_for_the_lost(&self) -> bool {
+        let members = self.members_of_any_log();
+        let mut there = self.slots.iter().filter(|(id, _)| members.contains(id));
+        let mut running = self.slots.values().filter_map(Slot::process);
+        there.any(|(_, slot)| slot.is_lost())
+            && running.any(|process| {
+                process.with(|member| member.status().stays_out_of_elections.is_some())
+            })
     }
 
     /// Who is a member, as any running member has it.
