@@ -524,6 +524,8 @@ fn is_of_session(name: &str) -> bool {
         "transaction_read_only",
         "max_execution_time",
         "sql_select_limit",
+        "sql_big_selects",
+        "sql_safe_updates",
     ]
     .contains(&name)
 }

@@ -62,6 +62,33 @@ async fn sessions_of_every_kind_are_followed_in_every_order() -> Result<()> {
     pair.compare(&["d"]).await
 }
 
+/// What a target refuses its clients by default is none of the log's concern.
+#[tokio::test]
+async fn limits_of_a_target_s_clients_are_not_the_applier_s() -> Result<()> {
+    let mut pair = Pair::new().await?;
+    pair.write(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY, a INT DEFAULT 0); \
+         INSERT INTO d.t VALUES (1, 0), (2, 0), (3, 0); SET binlog_format = STATEMENT; \
+         UPDATE d.t, d.t AS other SET t.a = t.a + other.id WHERE other.a < 9; UPDATE d.t SET a = a + 1; \
+         CREATE TABLE d.copy (id INT PRIMARY KEY) SELECT t.id FROM d.t, d.t AS other WHERE other.id = 1; \
+         SET binlog_format = ROW; INSERT INTO d.t (a) SELECT a FROM d.t",
+    )?;
+    let client = pair.target.client();
+    client.sql(
+        "SET GLOBAL max_join_size = 2, GLOBAL sql_select_limit = 1, GLOBAL sql_safe_updates = 1",
+    )?;
+    let refused = client.sql(
+        "SELECT * FROM information_schema.COLLATIONS AS a, information_schema.COLLATIONS AS b",
+    );
+    ensure!(refused.is_err(), "the target has no limit");
+    if let Err(stop) = pair.follow(Way::Batches(4)).await? {
+        anyhow::bail!("{}: {}", stop.gtid, stop.error);
+    }
+    let client = pair.target.client();
+    client.sql("SET GLOBAL max_join_size = DEFAULT, GLOBAL sql_select_limit = DEFAULT, GLOBAL sql_safe_updates = 0")?;
+    pair.compare(&["d"]).await
+}
+
 /// What the source takes only without `innodb_strict_mode`: the variable is in no event.
 #[tokio::test]
 async fn a_table_that_was_made_without_strict_mode_is_followed() -> Result<()> {

@@ -22,10 +22,11 @@ const COM_QUIT: u8 = 0x01;
 const COM_QUERY: u8 = 0x03;
 const COM_PING: u8 = 0x0e;
 
-/// No transaction stays open behind a statement, none keeps an old view or is read only, no answer is cut off, and text is read as
-/// [`literal`] writes it. No account needs a right for them, and MySQL 8.0 to 9.7 have all.
+/// No transaction stays open behind a statement, none keeps an old view or is read only, no answer is cut off or refused for the
+/// rows that it looks at (`max_join_size`), and text is read as [`literal`] writes it. No account needs a right for them, and MySQL 8.0 to 9.7 have all.
 const OWN_SETTINGS: &str = "SET SESSION autocommit = 1, completion_type = 0, transaction_isolation = 'READ-COMMITTED', \
-     transaction_read_only = 0, max_execution_time = 0, sql_select_limit = 18446744073709551615, sql_mode = ''";
+     transaction_read_only = 0, max_execution_time = 0, sql_select_limit = 18446744073709551615, sql_big_selects = 1, \
+     sql_safe_updates = 0, sql_mode = ''";
 
 /// A connection to a mysqld.
 #[derive(Debug)]

@@ -179,8 +179,11 @@ async fn a_statement_given_up_can_be_killed_in_mysqld() -> Result<()> {
 async fn the_server_s_defaults_change_nothing_for_a_session_with_settings_of_its_own() -> Result<()>
 {
     const SESSION: &str = "SELECT CONCAT_WS(' ', @@autocommit, @@completion_type, @@transaction_isolation, \
-         @@transaction_read_only, @@max_execution_time, @@sql_select_limit, @@sql_mode)";
-    const ORDINARY: &str = "1 NO_CHAIN READ-COMMITTED 0 0 18446744073709551615 ";
+         @@transaction_read_only, @@max_execution_time, @@sql_select_limit, @@sql_big_selects, \
+         @@sql_safe_updates, @@sql_mode)";
+    const ORDINARY: &str = "1 NO_CHAIN READ-COMMITTED 0 0 18446744073709551615 1 0 ";
+    /// It looks at more rows than the server's default allows.
+    const JOIN: &str = "SELECT COUNT(*) FROM information_schema.COLLATIONS AS a, information_schema.COLLATIONS AS b";
     let server = Mysqld::launch(&MysqlTree::require())?;
     let of_root = options(&server, TlsMode::Disabled);
     // Who may not do more than ask gets it, too; `init_connect` is run for such accounts.
@@ -189,7 +192,8 @@ async fn the_server_s_defaults_change_nothing_for_a_session_with_settings_of_its
     server.client().sql(
         "CREATE USER client; SET GLOBAL autocommit = 0, GLOBAL completion_type = 'CHAIN', \
          GLOBAL transaction_isolation = 'SERIALIZABLE', GLOBAL transaction_read_only = 1, GLOBAL max_execution_time = 7000, \
-         GLOBAL sql_select_limit = 3, GLOBAL sql_mode = 'ANSI_QUOTES', GLOBAL init_connect = 'SET sql_select_limit = 2'",
+         GLOBAL sql_select_limit = 3, GLOBAL sql_mode = 'ANSI_QUOTES', GLOBAL init_connect = 'SET sql_select_limit = 2'; \
+         SET GLOBAL max_join_size = 10, GLOBAL sql_safe_updates = 1",
     )?;
     for (options, limit) in [(&of_root, 3), (&of_client, 2)] {
         let told = |answer: mysql_link::QueryResult| {
@@ -197,11 +201,14 @@ async fn the_server_s_defaults_change_nothing_for_a_session_with_settings_of_its
             row.unwrap_or_default().to_owned()
         };
         let mut plain = Connection::open(options).await?;
-        let of_server = format!("0 CHAIN SERIALIZABLE 1 7000 {limit} ANSI_QUOTES");
+        let of_server = format!("0 CHAIN SERIALIZABLE 1 7000 {limit} 0 1 ANSI_QUOTES");
         assert_eq!(told(plain.query(SESSION).await?), of_server);
+        let refused = plain.query(JOIN).await;
+        assert!(matches!(refused, Err(LinkError::Server(error)) if error.code == 1104));
         plain.close().await;
         let mut own = Connection::open_with_own_settings(options).await?;
         assert_eq!(told(own.query(SESSION).await?), ORDINARY);
+        own.query(JOIN).await?;
         own.close().await;
     }
     Ok(())
