@@ -344,6 +344,7 @@ impl Server {
             Look::PreparedXa => Rows::of(&["formatID", "gtrid_length", "bqual_length", "data"]),
             Look::CopyStatus => self.copy_status()?,
             Look::CopyStages => self.copy_stages()?,
+            Look::Encrypted => one("encrypted", Some("0".to_owned())),
             Look::DataSize => one("bytes", Some(self.file_bytes().to_string())),
             Look::SchemaSizes => {
                 let rows = Rows::of(&["schema_name", "bytes"]);

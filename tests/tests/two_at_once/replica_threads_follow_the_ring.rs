@@ -127,6 +127,67 @@ fn an_error_of_the_replica_threads_is_told_and_tried_again() {
     set.equal("acked", SOON).unwrap();
 }
 
+/// A copy brings the account of the member that it is of, and one beside replica threads has few rights.
+#[test]
+fn no_copy_is_made_whose_account_could_not_apply_rows() {
+    let _turn = SCENES.take();
+    let set = replicaset_with(2, |options| options.with_native(NATIVE)).unwrap();
+    set.follows(NATIVE, SOON).unwrap();
+    set.promote("db-2", SOON).unwrap();
+    set.follows(ROWS, SOON).unwrap();
+    set.client(NATIVE)
+        .sql("SET sql_log_bin = 0; REVOKE UPDATE, DELETE ON *.* FROM root@localhost")
+        .unwrap();
+    let order = ["reprovision", "db-1", "--from", "db-2", "--yes"];
+    let refused = set.cli_of(1, &order).unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(4), "{told}");
+    assert!(told.contains("lacks UPDATE, DELETE"), "{told}");
+    assert!(told.contains("SET sql_log_bin = 0; GRANT ALL"), "{told}");
+    // Nothing was removed.
+    set.follows(ROWS, SOON).unwrap();
+    set.equal("acked", SOON).unwrap();
+}
+
+/// A delay would be that of the next failover, and the lag would not show it.
+#[test]
+fn a_delay_is_taken_back_and_the_lag_counts_from_the_ring_s_commit() {
+    let _turn = SCENES.take();
+    let set = replicaset_with(2, |options| options.with_native(NATIVE)).unwrap();
+    set.follows(NATIVE, SOON).unwrap();
+    let (primary, native) = (set.client(ROWS), set.client(NATIVE));
+    primary
+        .sql("INSERT INTO acked.rows VALUES (1, 0, 'one')")
+        .unwrap();
+    set.equal("acked", SOON).unwrap();
+    native
+        .sql("STOP REPLICA FOR CHANNEL 'witness'; CHANGE REPLICATION SOURCE TO SOURCE_DELAY = 3600 FOR CHANNEL 'witness'; START REPLICA FOR CHANNEL 'witness'")
+        .unwrap();
+    primary
+        .sql("INSERT INTO acked.rows VALUES (2, 0, 'two')")
+        .unwrap();
+    set.equal("acked", SOON).unwrap();
+    set.follows(NATIVE, SOON).unwrap();
+
+    // As of a log that is replayed years later.
+    let reader = native
+        .start_sql("BEGIN; SELECT * FROM acked.rows WHERE id = 1 FOR SHARE; DO SLEEP(8)")
+        .unwrap();
+    primary
+        .sql("DO SLEEP(1); SET SESSION original_commit_timestamp = 1577836800000000; UPDATE acked.rows SET note = 'late' WHERE id = 1")
+        .unwrap();
+    let lag = set.eventually("it is behind", SOON, || {
+        let view = set.get(NATIVE, "/status")?.json()?;
+        let lag = view["mysql"]["lag_ms"].as_u64().unwrap_or(0);
+        anyhow::ensure!(lag >= 1000, "{lag}");
+        Ok(lag)
+    });
+    let lag = lag.unwrap();
+    assert!(lag < 60_000, "{lag} ms");
+    drop(reader);
+    set.equal("acked", SOON).unwrap();
+}
+
 /// How many replication channels a server has.
 fn channels(set: &Cluster, member: usize) -> String {
     let asked = "SELECT COUNT(*) FROM performance_schema.replication_connection_configuration WHERE channel_name = 'witness'";

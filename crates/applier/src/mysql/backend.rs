@@ -8,7 +8,9 @@ use mysql_link::{Connection, LinkError, QueryResult, ServerVersion, server_code}
 use crate::backend::{Backend, BackendError, Finished, SessionId};
 use crate::mysql::checkpoint::{Checkpoint, RIGHTS, TABLE};
 use crate::mysql::foreign_keys::{ForeignKeys, cascading, key_columns};
-use crate::mysql::options::{Grants, MysqlOptions, OpenSessions, grant_statement, lacking_proxy};
+use crate::mysql::options::{
+    FOR_ROWS, Grants, MysqlOptions, OpenSessions, grant_statement, lacking_proxy,
+};
 use crate::mysql::outcome::{backend_error, blockers_query, code, read_blockers};
 use crate::mysql::patience::Patience;
 use crate::mysql::preparation::{MOST_WAITING, PacketRoom, WaitingReaders, settings};
@@ -218,18 +220,17 @@ impl MysqlBackend {
             );
         }
         let grants = Grants::parse(lines);
-        let mut wanted = vec!["INSERT", "UPDATE", "DELETE"];
-        let mut lacking = grants.lacks(&wanted);
-        wanted = vec!["CONNECTION_ADMIN", "SUPER"];
-        if text("read_only") == "1" && grants.lacks(&wanted) == wanted {
+        let mut lacking = grants.lacks(&FOR_ROWS);
+        let closed = ["CONNECTION_ADMIN", "SUPER"];
+        if text("read_only") == "1" && grants.lacks(&closed) == closed {
             lacking.push("CONNECTION_ADMIN");
         }
         if !lacking.is_empty() {
             let grant = grant_statement(&lacking, text("account"));
             return refused(format!("its account lacks rights: {grant}"));
         }
-        wanted = vec!["SYSTEM_VARIABLES_ADMIN", "SUPER"];
-        Ok(grants.lacks(&wanted) != wanted)
+        let publishing = ["SYSTEM_VARIABLES_ADMIN", "SUPER"];
+        Ok(grants.lacks(&publishing) != publishing)
     }
 
     fn foreign_keys(&self) -> MutexGuard<'_, ForeignKeys> {

@@ -28,6 +28,6 @@ mod statement_context;
 mod table_shape;
 
 pub use crate::mysql::backend::MysqlBackend;
-pub use crate::mysql::options::MysqlOptions;
+pub use crate::mysql::options::{MysqlOptions, lacks_for_rows};
 pub use crate::mysql::publishing::complete_gtid_executed;
 pub use crate::mysql::session::MysqlSession;

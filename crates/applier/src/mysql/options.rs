@@ -87,6 +87,14 @@ impl Grants {
     }
 }
 
+/// The rights that rows of all tables need.
+pub(super) const FOR_ROWS: [&str; 3] = ["INSERT", "UPDATE", "DELETE"];
+
+/// Which of the rights that a run needs for rows an account lacks, by the lines of SHOW GRANTS.
+pub fn lacks_for_rows<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<&'static str> {
+    Grants::parse(lines).lacks(&FOR_ROWS)
+}
+
 /// What an account is to be given that may make accounts and may not let them be used by others: it stops at the log's first
 /// `GRANT PROXY` or `REVOKE PROXY`. `lines` are those of SHOW GRANTS, `account` is as CURRENT_USER() says it. ALL PRIVILEGES are
 /// without it.

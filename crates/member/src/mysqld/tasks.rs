@@ -320,6 +320,7 @@ impl MysqldTasks {
             mysqld: CopiedMysqld {
                 connect,
                 role: told.role.clone(),
+                applies_rows: !settings.native,
                 supervisor: supervisor
                     .as_ref()
                     .map(|supervised| supervised.handle.status()),

@@ -35,6 +35,8 @@ pub(crate) struct CopiedMysqld {
     pub(crate) connect: ConnectOptions,
     /// What it is to the ring; `None` where nothing is applied to it.
     pub(crate) role: Option<watch::Receiver<RoleStatus>>,
+    /// Whether the member applies the log itself, and not mysqld's own replica threads.
+    pub(crate) applies_rows: bool,
     /// Who starts it; `None` where that is nobody of ours.
     pub(crate) supervisor: Option<watch::Receiver<SupervisorStatus>>,
 }

@@ -333,8 +333,26 @@ impl Provisioner {
                 "give all members the same mysql.user and password",
             ));
         }
+        let lacks = offer.lacks_for_rows();
+        if self.mysqld.applies_rows && !lacks.is_empty() {
+            return Err(Refusal::new(
+                RefusalKind::Refused,
+                format!(
+                    "the account `{}` of `{}` lacks {}, which this member's applier needs: the copy brings that account, and would not \
+                     follow",
+                    offer.member_account,
+                    donor.name(),
+                    lacks.join(", ")
+                ),
+                format!(
+                    "at the mysqld of `{}`: SET sql_log_bin = 0; GRANT ALL PRIVILEGES ON *.* TO the account WITH GRANT OPTION, with \
+                     super_read_only off meanwhile; or name another donor with --from",
+                    donor.name()
+                ),
+            ));
+        }
         let host = donor.host().to_owned();
-        make_ready(&self.mysqld.connect, &format!("{host}:{}", offer.port))
+        make_ready(&self.mysqld.connect, &host, &offer)
             .await
             .map_err(at_server)?;
         self.note(

@@ -184,14 +184,16 @@ async fn look(connect: &ConnectOptions) -> Result<Threads, LinkError> {
         .query(format!(
             "SELECT 'receiver', service_state, last_error_number, last_error_message, \
                IF(last_queued_transaction IN ('', 'ANONYMOUS') OR GTID_SUBSET(last_queued_transaction, @@GLOBAL.gtid_executed), \
-                  NULL, GREATEST(0, TIMESTAMPDIFF(MICROSECOND, last_queued_transaction_original_commit_timestamp, NOW(6)) DIV 1000)) \
+                  NULL, GREATEST(0, TIMESTAMPDIFF(MICROSECOND, last_queued_transaction_immediate_commit_timestamp, NOW(6)) DIV 1000)) \
              FROM performance_schema.replication_connection_status WHERE channel_name = '{CHANNEL}' \
              UNION ALL SELECT 'applier', service_state, last_error_number, last_error_message, NULL \
              FROM performance_schema.replication_applier_status_by_coordinator WHERE channel_name = '{CHANNEL}' \
              UNION ALL SELECT 'worker', service_state, last_error_number, last_error_message, \
                IF(applying_transaction = '', NULL, \
-                  GREATEST(0, TIMESTAMPDIFF(MICROSECOND, applying_transaction_original_commit_timestamp, NOW(6)) DIV 1000)) \
+                  GREATEST(0, TIMESTAMPDIFF(MICROSECOND, applying_transaction_immediate_commit_timestamp, NOW(6)) DIV 1000)) \
              FROM performance_schema.replication_applier_status_by_worker WHERE channel_name = '{CHANNEL}' \
+             UNION ALL SELECT 'delay', '', 0, desired_delay, NULL \
+             FROM performance_schema.replication_applier_configuration WHERE channel_name = '{CHANNEL}' AND desired_delay > 0 \
              UNION ALL SELECT 'filter', '', 0, CONCAT(filter_name, '=', filter_rule), NULL \
              FROM performance_schema.replication_applier_filters WHERE channel_name = '{CHANNEL}' AND filter_rule <> ''"
         ))
@@ -228,6 +230,13 @@ fn judge(threads: &[Thread]) -> Threads {
     // Somebody has set one since they were started.
     if let Some(filter) = threads.iter().find(|thread| thread.what == "filter") {
         return Threads::Ended(filtered(&filter.message));
+    }
+    if let Some(delay) = threads.iter().find(|thread| thread.what == "delay") {
+        return Threads::Ended(format!(
+            "mysqld's replica threads were told to apply everything {} s late (SOURCE_DELAY), and this server would be the primary that \
+             much later: the channel is made anew without it. A delayed copy is a replica of its own that reads a member's binlog server",
+            delay.message
+        ));
     }
     let failed = |what: &str| {
         threads
@@ -329,6 +338,8 @@ mod tests {
             thread("filter", "", "0", None),
         ]);
         assert!(matches!(&filter, Threads::Ended(why) if why.contains("leave transactions out")));
+        let delayed = judge(&[on("receiver"), on("worker"), thread("delay", "", "0", None)]);
+        assert!(matches!(&delayed, Threads::Ended(why) if why.contains("SOURCE_DELAY")));
         let stopped = [
             thread("receiver", "OFF", "0", None),
             thread("worker", "OFF", "0", None),

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::provision::error::ProvisionError;
+use crate::provision::keyring::is_encrypted;
 use crate::provision::other_engines::other_engines;
 
 /// What a recipient needs for its copy.
@@ -23,8 +24,25 @@ pub struct CloneOffer {
     pub version: String,
     /// The account of its member, which comes with its data.
     pub member_account: String,
+    /// What that account may, as SHOW GRANTS says it; empty from a member of an earlier program.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub member_grants: Vec<String>,
+    /// Whether the data are encrypted, so that the copy is of no use without a keyring.
+    #[serde(default)]
+    pub keyring_needed: bool,
     /// Bytes of its tables and indexes, about.
     pub bytes: u64,
+}
+
+impl CloneOffer {
+    /// What the copy's account would lack for a member that applies the log itself, which is to be allowed all that any account of
+    /// the ring does.
+    pub fn lacks_for_rows(&self) -> Vec<&'static str> {
+        match self.member_grants.as_slice() {
+            [] => Vec::new(),
+            lines => applier::mysql::lacks_for_rows(lines.iter().map(String::as_str)),
+        }
+    }
 }
 
 impl std::fmt::Debug for CloneOffer {
@@ -55,6 +73,13 @@ pub async fn offer(
     if !others.is_empty() {
         return Err(ProvisionError::OtherEngines(others.join(", ")));
     }
+    let keyring_needed = is_encrypted(&mut connection)
+        .await
+        .map_err(ProvisionError::at("whether data are encrypted"))?;
+    let grants = connection.query("SHOW GRANTS").await;
+    let grants = grants.map_err(ProvisionError::at("what the member's account may"))?;
+    let grants = grants.rows.iter().filter_map(|row| row.text_at(0));
+    let member_grants = grants.map(str::to_owned).collect();
     let account = CloneAccount::random(recipient);
     // Long, and with characters of every kind that a server's policy may ask for.
     let password = format!("Aa1-{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
@@ -110,6 +135,8 @@ pub async fn offer(
         port,
         version,
         member_account: connect.user.clone(),
+        member_grants,
+        keyring_needed,
         bytes,
     })
 }

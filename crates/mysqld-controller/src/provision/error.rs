@@ -25,6 +25,17 @@ pub enum ProvisionError {
         "a copy would have no rows of tables whose engine is not InnoDB, as {0}; ALTER TABLE … ENGINE = InnoDB at the primary, or drop them"
     )]
     OtherEngines(String),
+    /// The donor's data are encrypted, and the recipient has nothing to read them with.
+    #[error(
+        "the donor's data are encrypted, and this mysqld has no keyring at work: its copy could not be read; start it with one, or name \
+         another donor"
+    )]
+    NoKeyring,
+    /// Somebody closes the recipient for writes again and again, which a copy needs. Nothing was removed.
+    #[error(
+        "somebody sets super_read_only at this mysqld, under which no copy begins; find who does, and run the command again"
+    )]
+    Closed,
     /// Sessions of this mysqld wait for an acknowledgement; a restart would let their commits through.
     #[error(
         "commits wait for an ACK in this mysqld, and would be let through; wait until it was started again"

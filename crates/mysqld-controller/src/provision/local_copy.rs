@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::provision::donor::{ajar, has_plugin, install_plugin, number, value};
 use crate::provision::error::ProvisionError;
+use crate::provision::keyring::is_encrypted;
 use crate::provision::other_engines::other_engines;
 use crate::provision::recipient::reach;
 
@@ -28,7 +29,7 @@ pub struct LocalSource {
     pub server_uuid: Uuid,
     /// Bytes that a copy takes, about: tablespaces, and redo of the time in which it is made.
     pub bytes: u64,
-    /// Whether tablespaces are encrypted, which are read with the server's keyring alone.
+    /// Whether anything is encrypted, which is read with the server's keyring alone.
     pub keyring_needed: bool,
     /// Tables whose engine is not InnoDB, a few of them: a copy has them empty. Only those are seen that the account may read.
     pub other_engines: Vec<String>,
@@ -59,12 +60,9 @@ pub async fn local_source(connect: &ConnectOptions) -> Result<LocalSource, Provi
         "the size of the redo log",
     )
     .await?;
-    let encrypted = number(
-        &mut connection,
-        "SELECT COUNT(*) FROM information_schema.innodb_tablespaces WHERE encryption = 'Y'",
-        "whether tables are encrypted",
-    )
-    .await?;
+    let keyring_needed = is_encrypted(&mut connection)
+        .await
+        .map_err(ProvisionError::at("whether data are encrypted"))?;
     let other_engines = other_engines(&mut connection)
         .await
         .map_err(ProvisionError::at("which engines tables have"))?;
@@ -73,7 +71,7 @@ pub async fn local_source(connect: &ConnectOptions) -> Result<LocalSource, Provi
         version,
         server_uuid,
         bytes: tablespaces.saturating_add(redo.saturating_mul(2)),
-        keyring_needed: encrypted > 0,
+        keyring_needed,
         other_engines,
     })
 }

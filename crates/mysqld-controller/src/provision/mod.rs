@@ -5,6 +5,7 @@
 
 mod donor;
 mod error;
+mod keyring;
 mod local_copy;
 mod note;
 pub(crate) mod other_engines;

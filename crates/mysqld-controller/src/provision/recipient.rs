@@ -12,9 +12,12 @@ use crate::provision::donor::{
     CloneAccount, CloneOffer, drop_accounts, has_plugin, install_plugin, number, value,
 };
 use crate::provision::error::ProvisionError;
+use crate::provision::keyring::has_keyring;
 use crate::provision::transactions::end_transactions;
 use crate::settings::{StopWaitingError, stop_waiting_for_acks};
 
+/// How often a copy is begun where somebody closes mysqld for writes.
+const CLOSED_ONCE_MORE: u32 = 3;
 /// The longest that a copy may take.
 const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -104,15 +107,25 @@ pub async fn log_place(
     )))
 }
 
-/// Makes a server that the member applies nothing to ready for its copy: no replica threads that an earlier life of the member has
+/// Makes a server that the member applies nothing to ready for its copy, which it has to be able to read: no replica threads that an earlier life of the member has
 /// left at work, the plugin, its door open to administrators alone, as the copy needs it, nothing that waits for the ring, no
 /// account by which others could copy it, and no transaction whose locks on a table would keep that from being removed.
 ///
 /// # Errors
 /// [`ProvisionError`]; it may be left half ready, and is made ready again the next time.
-pub async fn make_ready(connect: &ConnectOptions, donor: &str) -> Result<(), ProvisionError> {
+pub async fn make_ready(
+    connect: &ConnectOptions,
+    host: &str,
+    offer: &CloneOffer,
+) -> Result<(), ProvisionError> {
     let mut connection = reach(connect).await?;
     let what = "mysqld cannot be made ready for the copy";
+    if offer.keyring_needed {
+        let has_keyring = has_keyring(&mut connection).await;
+        if !has_keyring.map_err(ProvisionError::at("whether it has a keyring"))? {
+            return Err(ProvisionError::NoKeyring);
+        }
+    }
     stop_waiting_for_acks(&mut connection)
         .await
         .map_err(|error| match error {
@@ -131,7 +144,8 @@ pub async fn make_ready(connect: &ConnectOptions, donor: &str) -> Result<(), Pro
         if !has_plugin(&mut connection).await? {
             install_plugin(&mut connection).await?;
         }
-        let list = format!("SET GLOBAL clone_valid_donor_list = {}", literal(donor));
+        let donor = format!("{host}:{}", offer.port);
+        let list = format!("SET GLOBAL clone_valid_donor_list = {}", literal(&donor));
         connection.execute(&list).await
     };
     made.await.map_err(ProvisionError::at(what))?;
@@ -149,7 +163,6 @@ pub async fn copy(
     host: &str,
     offer: &CloneOffer,
 ) -> Result<(), ProvisionError> {
-    let mut connection = reach(connect).await?;
     let statement = format!(
         "CLONE INSTANCE FROM '{}'@{}:{} IDENTIFIED BY {}",
         offer.account,
@@ -157,12 +170,26 @@ pub async fn copy(
         offer.port,
         literal(&offer.password)
     );
-    let copied = connection.query_within(statement, LONGEST_COPY).await;
-    match copied {
-        Ok(_) => Ok(()),
-        Err(LinkError::Server(error)) if error.code == server_code::RESTART_FAILED => Ok(()),
-        Err(error) => Err(ProvisionError::at("the copy ended")(error)),
+    // The member's fence may have closed it once more, by an order from before its hands were held. mysqld refuses then before it has
+    // removed anything.
+    for _ in 0..CLOSED_ONCE_MORE {
+        let mut connection = reach(connect).await?;
+        let copied = connection.query_within(&statement, LONGEST_COPY).await;
+        match copied {
+            Ok(_) => return Ok(()),
+            Err(LinkError::Server(error)) if error.code == server_code::RESTART_FAILED => {
+                return Ok(());
+            }
+            Err(LinkError::Server(error))
+                if error.code == server_code::OPTION_PREVENTS_STATEMENT =>
+            {
+                tracing::info!(%error, "the copy is begun again: mysqld was closed meanwhile");
+                make_ready(connect, host, offer).await?;
+            }
+            Err(error) => return Err(ProvisionError::at("the copy ended")(error)),
+        }
     }
+    Err(ProvisionError::Closed)
 }
 
 /// How far a copy is.

@@ -72,6 +72,7 @@ pub(crate) enum Statement {
 /// The long queries that members send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
+    Encrypted,
     SemiSyncDumps,
     Committing,
     Committed,
@@ -106,7 +107,7 @@ pub(crate) enum Look {
 }
 
 /// A characteristic piece of each.
-const LOOKS: [(&str, Look); 31] = [
+const LOOKS: [(&str, Look); 32] = [
     (
         "performance_schema.user_variables_by_thread",
         Look::SemiSyncDumps,
@@ -183,6 +184,7 @@ const LOOKS: [(&str, Look); 31] = [
     ),
     ("FROM performance_schema.clone_status", Look::CopyStatus),
     ("FROM performance_schema.clone_progress", Look::CopyStages),
+    ("innodb_tablespaces WHERE encryption = 'Y'", Look::Encrypted),
     ("FROM information_schema.innodb_tablespaces", Look::DataSize),
     (
         "FROM information_schema.schemata s LEFT JOIN information_schema.tables",
