@@ -108,6 +108,9 @@ pub struct RoleStatus {
     pub not_the_rings: GtidSet,
     /// The sessions whose locks keep what the ring has from being applied, in words.
     pub held_up_by: Vec<String>,
+    /// Tables that the member's applier has written to, and whose rows nobody can take back, since their engine has no
+    /// transactions; none while mysqld is the primary.
+    pub without_transactions: Vec<String>,
 }
 
 impl RoleStatus {
@@ -119,6 +122,7 @@ impl RoleStatus {
             applied_total: 0,
             not_the_rings: GtidSet::default(),
             held_up_by: Vec::new(),
+            without_transactions: Vec::new(),
         }
     }
 }

@@ -202,6 +202,7 @@ mod tests {
             applied_total: 0,
             not_the_rings: GtidSet::default(),
             held_up_by: Vec::new(),
+            without_transactions: Vec::new(),
         }
     }
 

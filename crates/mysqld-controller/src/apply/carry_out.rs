@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use applier::run::StageName;
+use applier::run::{StageName, TableRemarks};
 use binlog_format::gtid::GtidSet;
 use mysql_link::Connection;
 use tokio::sync::watch;
@@ -60,6 +60,8 @@ pub(crate) struct Apply<R> {
     applied_before: u64,
     /// What mysqld has beyond the ring, as the last comparison found it.
     not_the_rings: GtidSet,
+    /// What the applier has said of tables.
+    remarks: Arc<TableRemarks>,
 }
 
 impl<R: Ring + CommittedLog> Apply<R> {
@@ -87,6 +89,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             followed: standing == Some(Standing::Following),
             applied_before: 0,
             not_the_rings: GtidSet::default(),
+            remarks: Arc::default(),
         };
         (apply, receiver)
     }
@@ -279,7 +282,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             was_primary,
         };
         let (ring, options) = (Arc::clone(&self.ring), self.options.clone());
-        self.follower = Some(Follower::start(ring, options, started));
+        self.follower = Some(Follower::start(ring, options, started, &self.remarks));
     }
 
     /// Waits until everything is applied that the log had when the leadership began, then makes the server fit to be opened.
@@ -453,6 +456,15 @@ impl<R: Ring + CommittedLog> Apply<R> {
         let lag_ms = follower.and_then(Follower::lag_ms);
         let applied_total = self.applied_before + follower.map_or(0, applied);
         let held_up_by = follower.map_or(Vec::new(), Follower::held_up_by);
+        let without_transactions = match state {
+            // Nobody applies there, so that nobody sees when they are converted.
+            RoleState::Primary => Vec::new(),
+            _ => self.remarks.without_transactions(),
+        };
+        let without_transactions: Vec<String> = without_transactions
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         self.status.send_if_modified(|status| {
             let changed = status.state != state;
             if changed {
@@ -468,7 +480,9 @@ impl<R: Ring + CommittedLog> Apply<R> {
             }
             let others = status.held_up_by != held_up_by;
             status.held_up_by = held_up_by;
-            changed || figures || beyond || others
+            let tables = status.without_transactions != without_transactions;
+            status.without_transactions = without_transactions;
+            changed || figures || beyond || others || tables
         });
     }
 }
