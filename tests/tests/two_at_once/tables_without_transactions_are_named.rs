@@ -27,7 +27,9 @@ fn a_table_without_transactions_is_named_by_its_followers_until_it_is_converted(
     set.follows(follower, SOON).unwrap();
     let client = set.client(primary);
     let write = |sql: &str| client.sql(sql).unwrap();
-    write("CREATE TABLE acked.isam (i INT) ENGINE = MyISAM; INSERT INTO acked.isam VALUES (1), (2)");
+    write(
+        "CREATE TABLE acked.isam (i INT) ENGINE = MyISAM; INSERT INTO acked.isam VALUES (1), (2)",
+    );
     let named = set.eventually("the table is named", SOON, || is_named(&set, follower));
     named.unwrap();
     assert!(!is_named(&set, primary));

@@ -328,7 +328,10 @@ mod tests {
         let first = |run: usize, table, lacks| runs[run].note_without_transactions(table, lacks);
         assert!(first(0, &one, true) && !first(0, &one, true) && !first(1, &one, true));
         assert!(!first(1, &other, false));
-        assert_eq!(runs[1].remarks().without_transactions(), [one.clone()]);
+        assert_eq!(
+            runs[1].remarks().without_transactions(),
+            std::slice::from_ref(&one)
+        );
         assert!(runs[1].remarks().without_primary_key().is_empty());
         assert!(!first(1, &one, false) && remarks.without_transactions().is_empty());
         assert!(first(1, &one, true), "it was converted back");
