@@ -24,7 +24,7 @@ const NOTE: u32 = 2;
 /// `Some non-transactional changed tables couldn't be rolled back`: the warning of a ROLLBACK behind which something stays.
 const NOT_ROLLED_BACK: &str = "1196";
 
-/// Which transaction was begun last, where there is no row for it.
+/// Which transaction was begun last; asked where there is no row for it.
 #[derive(Debug, Default)]
 pub(super) struct Begun {
     last: Mutex<Option<Gtid>>,
@@ -73,8 +73,9 @@ impl MysqlSession {
     }
 
     async fn note(&mut self, gtid: Option<Gtid>) -> Result<(), WriteError> {
+        // Also for the case that the row cannot be written any more.
+        *self.for_good.lock() = gtid;
         if self.usable_checkpoint().is_none() {
-            *self.for_good.lock() = gtid;
             return Ok(());
         }
         let text = gtid.map(|gtid| gtid.to_string()).unwrap_or_default();
