@@ -65,6 +65,9 @@ pub struct TableShape {
     /// Tables whose rows the server deletes or changes by itself, unseen by the log, when a row here goes or gets another
     /// referenced value (CASCADE, SET NULL, SET DEFAULT): children, their children, and so on.
     pub cascades_to: Vec<TableName>,
+    /// Its storage engine, if that has no transactions (MyISAM, say): what is written stays when a transaction is rolled back, and
+    /// stands twice where it is written again.
+    pub without_transactions: Option<Box<str>>,
 }
 
 impl TableShape {
@@ -79,6 +82,7 @@ impl TableShape {
             referenced: Vec::new(),
             children: Vec::new(),
             cascades_to: Vec::new(),
+            without_transactions: None,
         }
     }
 }

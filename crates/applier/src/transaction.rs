@@ -168,6 +168,8 @@ pub struct Barrier {
     pub end: BarrierEnd,
     /// Which tables may look different afterwards.
     pub changes: SchemaChange,
+    /// The tables of a transaction of rows whose engine has no transactions, for which it is applied alone.
+    pub without_transactions: Vec<TableName>,
 }
 
 /// Which tables may look different behind a barrier.

@@ -110,6 +110,9 @@ pub struct RoleStatus {
     pub held_up_by: Vec<String>,
     /// Whether locks of a transaction that XA has prepared do so: a start of mysqld ends them.
     pub held_up_by_prepared: bool,
+    /// Tables that the member's applier has written to, and whose rows nobody can take back, since their engine has no
+    /// transactions; none while mysqld is the primary.
+    pub without_transactions: Vec<String>,
 }
 
 impl RoleStatus {
@@ -122,6 +125,7 @@ impl RoleStatus {
             not_the_rings: GtidSet::default(),
             held_up_by: Vec::new(),
             held_up_by_prepared: false,
+            without_transactions: Vec::new(),
         }
     }
 }

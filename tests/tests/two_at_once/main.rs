@@ -33,6 +33,7 @@ mod replica_threads_follow_the_ring;
 mod runbook_commands_run;
 mod stock_clients_read_a_member;
 mod stock_replicas_follow_the_ring;
+mod tables_without_transactions_are_named;
 mod the_account_has_what_it_needs;
 mod the_history_is_the_same_everywhere;
 mod the_log_is_archived;

@@ -160,7 +160,8 @@ impl Parsed {
     }
 
     /// The transaction, with its rows and their keys. `lookup` gives the target's tables. One whose rows and keys would take
-    /// more memory than a transaction may have becomes a barrier: it is applied alone, without them.
+    /// more memory than a transaction may have becomes a barrier: it is applied alone, without them. So does one that writes to a
+    /// table whose engine has no transactions.
     ///
     /// # Errors
     /// When the target has no such table, or rows do not fit.
@@ -243,6 +244,15 @@ impl Parts {
                 shape,
             });
         }
+        let shapes = changes.tables.iter().map(|table| &table.shape);
+        let without_transactions: Vec<TableName> = shapes
+            .filter(|shape| shape.without_transactions.is_some())
+            .map(|shape| shape.name.clone())
+            .collect();
+        if !without_transactions.is_empty() {
+            let barrier = self.into_barrier(without_transactions);
+            return Ok((Body::Barrier(barrier), 0));
+        }
         for part in &self.events {
             let place = part.table as usize;
             let (Some(table), Some(logged)) = (tables.get(place), self.tables.get(place)) else {
@@ -252,14 +262,14 @@ impl Parts {
                 .split(table, &mut changes, &mut ready.row_keys, max_key_bytes)
                 .map_err(|cause| (Some(logged.name.clone()), cause))?;
             if !fits {
-                return Ok((Body::Barrier(self.into_barrier()), 0));
+                return Ok((Body::Barrier(self.into_barrier(Vec::new())), 0));
             }
         }
         let more = bytes_of(&changes);
         Ok((Body::Rows(changes), more))
     }
 
-    fn into_barrier(self) -> Barrier {
+    fn into_barrier(self, without_transactions: Vec<TableName>) -> Barrier {
         let mut steps = Vec::new();
         let mut statement = Vec::new();
         let mut mapped = Vec::new();
@@ -284,6 +294,7 @@ impl Parts {
             steps,
             end: BarrierEnd::Commit,
             changes: SchemaChange::Nothing,
+            without_transactions,
         }
     }
 }
@@ -593,6 +604,7 @@ impl BarrierParts {
             steps: self.steps,
             end,
             changes: self.changes,
+            without_transactions: Vec::new(),
         })
     }
 }

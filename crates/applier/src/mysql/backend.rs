@@ -7,6 +7,7 @@ use mysql_link::{Connection, LinkError, QueryResult, ServerVersion, server_code}
 
 use crate::backend::{Backend, BackendError, Finished, SessionId};
 use crate::mysql::checkpoint::{Checkpoint, RIGHTS, TABLE};
+use crate::mysql::for_good::Begun;
 use crate::mysql::foreign_keys::{ForeignKeys, cascading, key_columns};
 use crate::mysql::options::{
     FOR_ROWS, Grants, MysqlOptions, OpenSessions, grant_statement, lacking_proxy,
@@ -42,6 +43,8 @@ pub struct MysqlBackend {
     room: Arc<PacketRoom>,
     /// For rows that take longer than they may.
     patience: Arc<Patience>,
+    /// For rows that stay when they are rolled back.
+    for_good: Arc<Begun>,
 }
 
 impl MysqlBackend {
@@ -70,6 +73,7 @@ impl MysqlBackend {
             publisher: tokio::sync::Mutex::default(),
             room: Arc::default(),
             patience: Arc::default(),
+            for_good: Arc::default(),
         };
         let may_publish = backend.check().await?;
         if backend.options.batches && !backend.options.target_binlog {
@@ -408,6 +412,7 @@ impl Backend for MysqlBackend {
             self.checkpoint.clone(),
             Arc::clone(&self.room),
             Arc::clone(&self.patience),
+            Arc::clone(&self.for_good),
         ))
     }
 

@@ -14,6 +14,7 @@ use mysql_link::{
 };
 
 use crate::backend::{Session, WriteError};
+use crate::mysql::for_good::half_written;
 use crate::mysql::invoker::as_invoker;
 use crate::mysql::lock_holders;
 use crate::mysql::outcome::{Failing, code, failing, link_error, refused_by_us, write_error};
@@ -42,8 +43,15 @@ impl MysqlSession {
         match done {
             Ok(()) => Ok(()),
             Err(WriteError::Lost(words)) => Err(WriteError::Lost(words)),
+            Err(error) if self.take_back(barrier).await? => {
+                // Whatever becomes of the session.
+                let _ = self.put_back(barrier).await;
+                Err(half_written(error, &tables_of_barrier(barrier)))
+            }
             Err(error) => {
-                self.take_back(barrier).await?;
+                if !barrier.without_transactions.is_empty() {
+                    self.nothing_stays().await?;
+                }
                 self.put_back(barrier).await?;
                 Err(error)
             }
@@ -316,11 +324,12 @@ impl MysqlSession {
         }
     }
 
-    /// Takes back what a barrier has done that failed, as far as it can be.
-    async fn take_back(&mut self, barrier: &Barrier) -> Result<(), WriteError> {
+    /// Takes back what a barrier has done that failed, as far as it can be. Says whether something stays all the same.
+    async fn take_back(&mut self, barrier: &Barrier) -> Result<bool, WriteError> {
         match self.connection.execute("ROLLBACK").await {
             Err(LinkError::Server(error)) if error.code == code::XA_WRONG_STATE => {}
-            other => return other.map(|_| ()).map_err(lost),
+            Ok(_) => return self.something_stays().await,
+            Err(error) => return Err(lost(error)),
         }
         let id = statements(barrier).find_map(|statement| xa_id(&statement.query));
         let id = id.unwrap_or_default();
@@ -332,7 +341,7 @@ impl MysqlSession {
             return Err(lost(error));
         }
         let back = self.connection.execute(format!("XA ROLLBACK {id}")).await;
-        back.map(|_| ()).map_err(lost)
+        back.map(|_| false).map_err(lost)
     }
 
     async fn put_back(&mut self, barrier: &Barrier) -> Result<(), WriteError> {
@@ -367,7 +376,7 @@ impl MysqlSession {
     }
 
     /// Runs statements of ours in one packet, up to the first that fails.
-    async fn run_as_far<S: AsRef<[u8]>>(
+    pub(super) async fn run_as_far<S: AsRef<[u8]>>(
         &mut self,
         statements: impl IntoIterator<Item = S>,
     ) -> Result<Ran, WriteError> {

@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 use crate::backend::Turn;
 use crate::batch::{Batch, BatchSeq};
 
-/// The table; one row, whose `id` is 1.
+/// The table; the row whose `id` is 1. The other one is for what nobody can take back (`for_good`).
 pub(super) const TABLE: &str = "witness_applier.checkpoint";
 /// What an account needs on its schema; CREATE only where it is not there.
 pub(super) const RIGHTS: &str = "CREATE, SELECT, INSERT, UPDATE";

@@ -13,6 +13,7 @@ mod backend;
 mod barrier;
 mod checkpoint;
 mod culprit;
+mod for_good;
 mod foreign_keys;
 pub(crate) mod fuzzing;
 mod invoker;

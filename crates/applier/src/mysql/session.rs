@@ -14,6 +14,7 @@ use crate::batch::{Batch, Commits};
 use crate::mysql::barrier::tables_of_barrier;
 use crate::mysql::checkpoint::{Checkpoint, OUT_OF_RANGE, TABLE, Whose};
 use crate::mysql::culprit::tables_of;
+use crate::mysql::for_good::Begun;
 use crate::mysql::options::{MysqlOptions, OpenSessions};
 use crate::mysql::outcome::{Failing, failing, link_error, refused_by_us, write_error};
 use crate::mysql::patience::Patience;
@@ -58,6 +59,8 @@ pub struct MysqlSession {
     patience: Arc<Patience>,
     rows_limit: Duration,
     ran_out: bool,
+    /// The last transaction that was begun whose rows stay when it is rolled back.
+    pub(super) for_good: Arc<Begun>,
     /// The character sets and names of collations that were asked for.
     pub(super) collations: HashMap<u32, Option<(String, String)>>,
 }
@@ -96,6 +99,7 @@ impl MysqlSession {
         checkpoint: Option<Arc<Checkpoint>>,
         room: Arc<PacketRoom>,
         patience: Arc<Patience>,
+        for_good: Arc<Begun>,
     ) -> Self {
         let Opened {
             connection,
@@ -119,6 +123,7 @@ impl MysqlSession {
             opened_with_room: with_room,
             patience,
             ran_out: false,
+            for_good,
             collations: HashMap::new(),
         }
     }
@@ -419,7 +424,7 @@ impl MysqlSession {
         self.flush(committed).await
     }
 
-    fn usable_checkpoint(&self) -> Option<&Arc<Checkpoint>> {
+    pub(super) fn usable_checkpoint(&self) -> Option<&Arc<Checkpoint>> {
         let checkpoint = self.checkpoint.as_ref();
         checkpoint.filter(|checkpoint| !checkpoint.is_given_up())
     }
@@ -599,6 +604,10 @@ impl Session for MysqlSession {
             let _ = tokio::time::timeout(PUBLISHED_WITHIN, checkpoint.all_published()).await;
         }
         self.named = true;
+        let for_good = &barrier.without_transactions;
+        if !for_good.is_empty() {
+            self.begin_for_good(transaction.gtid, for_good).await?;
+        }
         self.rows_begin(transaction);
         let done = self.barrier(transaction, barrier).await;
         self.rows_end(transaction, done.is_ok(), || tables_of_barrier(barrier));

@@ -78,6 +78,13 @@ impl<'a> ShapeQuery<'a> {
                 ["column_name", "sub_part", "NULL"],
                 format!("information_schema.statistics WHERE non_unique = 0 AND {this}"),
             ),
+            (
+                "'table'",
+                "engine",
+                "0",
+                ["NULL", "NULL", "NULL"],
+                format!("information_schema.tables WHERE {this}"),
+            ),
         ];
         let selects = kinds.map(|(kind, name, place, [a, b, c], from)| {
             let (kind, name, a, b, c) = (text(kind), text(name), text(a), text(b), text(c));
@@ -192,7 +199,14 @@ fn read_shape<'r>(
         referenced,
         children,
         cascades_to: foreign_keys.reached_from(in_server),
+        without_transactions: listed.engine.filter(|engine| !rolls_back(engine)),
     })
+}
+
+/// Whether a storage engine leaves nothing behind of a transaction that is rolled back: it has transactions, or no rows.
+fn rolls_back(engine: &str) -> bool {
+    let all = ["InnoDB", "ndbcluster", "ROCKSDB", "BLACKHOLE"];
+    all.iter().any(|one| one.eq_ignore_ascii_case(engine))
 }
 
 /// The query's rows by their kind.
@@ -202,6 +216,7 @@ struct Listed {
     name: Option<TableName>,
     columns: Vec<(u32, ColumnShape)>,
     keys: Vec<Named>,
+    engine: Option<Box<str>>,
 }
 
 /// Parts of one name, in their order.
@@ -236,6 +251,7 @@ impl Listed {
                 self.name = row.text("name").and_then(from_hex);
             }
             Some("key") => add(&mut self.keys, row, part),
+            Some("table") => self.engine = row.text("name").map(Box::from),
             _ => {}
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use binlog_format::events::CommitTimestamp;
@@ -59,6 +59,25 @@ struct Stage {
     waiting_since: AtomicU64,
 }
 
+/// Tables about which something is said, once for all runs that have the same.
+#[derive(Debug, Default)]
+pub struct TableRemarks {
+    without_primary_key: Mutex<BTreeSet<TableName>>,
+    without_transactions: Mutex<BTreeSet<TableName>>,
+}
+
+impl TableRemarks {
+    /// Tables without a primary key whose rows were written: their writes go one after the other.
+    pub fn without_primary_key(&self) -> Vec<TableName> {
+        locked(&self.without_primary_key).iter().cloned().collect()
+    }
+
+    /// Tables whose rows were written and whose engine has no transactions: what is written there cannot be taken back.
+    pub fn without_transactions(&self) -> Vec<TableName> {
+        locked(&self.without_transactions).iter().cloned().collect()
+    }
+}
+
 /// How far a run has come.
 #[derive(Debug, Default)]
 pub struct Progress {
@@ -71,13 +90,21 @@ pub struct Progress {
     step_backs: AtomicU64,
     window_waits: AtomicU64,
     window_transactions: AtomicU64,
-    without_primary_key: Mutex<BTreeSet<TableName>>,
+    remarks: Arc<TableRemarks>,
 }
 
 impl Progress {
     /// Of a run that has not begun.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same, of a run behind others of which these remarks are.
+    pub fn with_remarks(remarks: Arc<TableRemarks>) -> Self {
+        Self {
+            remarks,
+            ..Self::default()
+        }
     }
 
     /// What has passed a stage.
@@ -138,10 +165,9 @@ impl Progress {
         self.window_transactions.load(Relaxed)
     }
 
-    /// Tables without a primary key whose rows were written: their writes go one after the other.
-    pub fn without_primary_key(&self) -> Vec<TableName> {
-        let tables = locked(&self.without_primary_key);
-        tables.iter().cloned().collect()
+    /// What is said of tables.
+    pub fn remarks(&self) -> &TableRemarks {
+        &self.remarks
     }
 
     pub(super) fn pass(&self, stage: StageName, transaction: &Transaction) {
@@ -184,9 +210,14 @@ impl Progress {
         self.step_backs.store(step_backs, Relaxed);
     }
 
-    /// Notes a table without a primary key; true for the first time.
-    pub(super) fn note_without_primary_key(&self, table: &TableName) -> bool {
-        locked(&self.without_primary_key).insert(table.clone())
+    /// Notes whether a table lacks a primary key; true for the first time that it does.
+    pub(super) fn note_without_primary_key(&self, table: &TableName, lacks: bool) -> bool {
+        noted(&self.remarks.without_primary_key, table, lacks)
+    }
+
+    /// Notes whether a table's engine has no transactions; true for the first time that it has none.
+    pub(super) fn note_without_transactions(&self, table: &TableName, lacks: bool) -> bool {
+        noted(&self.remarks.without_transactions, table, lacks)
     }
 
     fn stage(&self, stage: StageName) -> &Stage {
@@ -203,6 +234,18 @@ pub(super) fn rows_of(transaction: &Transaction) -> usize {
     match &transaction.body {
         Body::Rows(changes) => changes.rows.len(),
         Body::Barrier(barrier) => barrier.steps.len(),
+    }
+}
+
+/// Puts a table among those that lack something, or takes it out; true where it was not among them and is.
+fn noted(all: &Mutex<BTreeSet<TableName>>, table: &TableName, lacks: bool) -> bool {
+    let mut all = locked(all);
+    match lacks {
+        true => all.insert(table.clone()),
+        false => {
+            all.remove(table);
+            false
+        }
     }
 }
 
@@ -275,5 +318,22 @@ mod tests {
         let passed = progress.passed(StageName::Committed);
         assert_eq!((passed.transactions, passed.bytes), (2, 200));
         assert_eq!(passed.last, Some(second.gtid));
+    }
+
+    #[test]
+    fn a_table_is_remarked_on_once_in_all_runs_until_it_lacks_nothing() {
+        let remarks = Arc::default();
+        let runs = [(); 2].map(|()| Progress::with_remarks(Arc::clone(&remarks)));
+        let [one, other] = ["one", "other"].map(|table| TableName::new("d", table));
+        let first = |run: usize, table, lacks| runs[run].note_without_transactions(table, lacks);
+        assert!(first(0, &one, true) && !first(0, &one, true) && !first(1, &one, true));
+        assert!(!first(1, &other, false));
+        assert_eq!(
+            runs[1].remarks().without_transactions(),
+            std::slice::from_ref(&one)
+        );
+        assert!(runs[1].remarks().without_primary_key().is_empty());
+        assert!(!first(1, &one, false) && remarks.without_transactions().is_empty());
+        assert!(first(1, &one, true), "it was converted back");
     }
 }

@@ -23,7 +23,7 @@ use crate::run::error::{ApplyError, reach};
 use crate::run::options::WindowSize;
 use crate::run::progress::{Progress, StageName, rows_of};
 use crate::run::shapes::Shapes;
-use crate::schema::{TableName, TableShape};
+use crate::schema::TableName;
 use crate::source::{Drained, Source};
 use crate::transaction::{Body, SchemaChange, Seq, Transaction};
 
@@ -233,12 +233,27 @@ impl<S: Source, B: Backend> DecodedSource<S, B> {
         let shapes = reach(self.reopen_for, || self.backend.tables(&missing)).await?;
         // Decoding says it when there is none.
         for (name, shape) in missing.into_iter().zip(shapes) {
-            let keyless = |shape: &TableShape| shape.primary_key.is_none();
-            if shape.as_ref().is_some_and(keyless) && self.progress.note_without_primary_key(&name)
-            {
+            let keyless = shape
+                .as_ref()
+                .is_some_and(|shape| shape.primary_key.is_none());
+            if self.progress.note_without_primary_key(&name, keyless) {
                 tracing::warn!(
                     table = %name,
                     "a table without a primary key: its writes are applied one after the other"
+                );
+            }
+            let engine = shape
+                .as_ref()
+                .and_then(|shape| shape.without_transactions.as_deref());
+            if self
+                .progress
+                .note_without_transactions(&name, engine.is_some())
+            {
+                tracing::warn!(
+                    table = %name,
+                    engine,
+                    "a table whose engine has no transactions: each write is applied alone, and one that is ended in the middle stops \
+                     the applier. At the primary: ALTER TABLE … ENGINE = InnoDB"
                 );
             }
             self.shapes.put(name, shape);

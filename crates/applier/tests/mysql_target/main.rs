@@ -17,3 +17,4 @@ mod session_variables;
 mod sizes;
 mod table_shapes;
 mod what_mysqld_does;
+mod without_transactions;

@@ -14,7 +14,7 @@ use binlog_format::events::{EncodeEvent, EventOrigin, FormatDescription};
 use mysql_link::{Connection, LinkError, Ran, Statements};
 use testkit::mysqld::Mysqld;
 
-use crate::pair::{Pair, Way, connect};
+use crate::pair::{Pair, Way, connect, server};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -285,5 +285,64 @@ async fn mysqld_knows_the_gtids_of_unlogged_rows_though_its_binlog_lost_them_in_
         inserts.iter().all(|insert| executed.contains(&insert.gtid)),
         "{executed}"
     );
+    Ok(())
+}
+
+/// A date that is copied from another column: mysqld decides once for each of its open tables whether the bytes may be copied as
+/// they are, by the `sql_mode` in which that open table has copied first.
+const COPIED_DATES: &str = "CREATE DATABASE d; USE d; \
+     CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, d DATE, copy DATE AS (d) STORED, at DATETIME, at_copy DATETIME AS (at) STORED, \
+     same DATE AS (COALESCE(d)) STORED)";
+const LENIENT_DATES: &str =
+    "SET sql_mode = ''; INSERT INTO d.t (d, at) VALUES ('2020-02-00', '2020-02-00 01:02:03')";
+/// Writes the row anew, and with it what is generated.
+const STRICT_DATES: &str = "SET sql_mode = 'TRADITIONAL'; UPDATE IGNORE d.t SET id = id + 100";
+const DATES: &str =
+    "SELECT GROUP_CONCAT(CONCAT_WS(' ', copy, LEFT(at_copy, 10), same) ORDER BY id) FROM d.t";
+/// With the month and without a day where it is copied, without anything where it is checked.
+const COPIED: &str = "2020-02-00 2020-02-00 0000-00-00";
+const CHECKED: &str = "0000-00-00 0000-00-00 0000-00-00";
+
+/// One server, one session, one statement: two values.
+#[tokio::test]
+async fn mysqld_copies_a_date_as_the_first_session_of_an_open_table_had_it() -> Result<()> {
+    let one = server(1, &[])?;
+    let client = one.client();
+    for (before, value) in [("DO 0", COPIED), ("FLUSH TABLES", CHECKED)] {
+        let script = format!("{COPIED_DATES}; {LENIENT_DATES}; {before}; {STRICT_DATES}; {DATES}");
+        assert_eq!(client.value(&script)?, value, "{before}");
+        client.sql("DROP DATABASE d")?;
+    }
+    Ok(())
+}
+
+/// The value of the row's image is not taken: followers have what their own open tables say, whoever applies. An expression
+/// that is no bare column is as at the source.
+#[tokio::test]
+async fn mysqld_gives_a_copied_date_of_a_row_of_the_log_another_value_than_its_image_has()
+-> Result<()> {
+    // One open table for all sessions; by default the threads and sessions that apply have up to sixteen.
+    let one_table = ["--table-open-cache-instances=1"];
+    let mut pair = Pair::with(&[], &one_table, |_| {}).await?;
+    pair.source.client().create_replication_user()?;
+    let replica = server(3, &one_table)?;
+    replica.replicate_from(&pair.source, false)?;
+    // The source copies for the first time in the session that checks.
+    for write in [
+        COPIED_DATES,
+        LENIENT_DATES,
+        "FLUSH LOCAL TABLES",
+        STRICT_DATES,
+    ] {
+        pair.write(write)?;
+        if let Err(stop) = pair.follow(Way::Batches(1)).await? {
+            anyhow::bail!("{}: {}", stop.gtid, stop.error);
+        }
+        let executed = pair.source.client().gtid_executed()?;
+        replica.client().wait_for_gtids(&executed, LIMIT)?;
+    }
+    assert_eq!(pair.source.client().value(DATES)?, CHECKED);
+    assert_eq!(replica.client().value(DATES)?, COPIED);
+    assert_eq!(pair.target.client().value(DATES)?, COPIED);
     Ok(())
 }

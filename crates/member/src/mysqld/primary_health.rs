@@ -203,6 +203,7 @@ mod tests {
             not_the_rings: GtidSet::default(),
             held_up_by: Vec::new(),
             held_up_by_prepared: false,
+            without_transactions: Vec::new(),
         }
     }
 

@@ -522,10 +522,14 @@ impl Parts {
         let same_uuid = self.same_uuid.borrow().warning.clone();
         let never_sent = self.never_sent.borrow().clone();
         let role = self.controller.role.as_ref();
-        let held_up_by = role.map(|role| role.borrow().held_up_by.clone());
+        let role = role.map(|role| role.borrow().clone());
+        let for_good = role
+            .as_ref()
+            .and_then(|role| written_for_good(&role.without_transactions));
+        let held_up_by = role.map(|role| role.held_up_by);
         let account = self.account.borrow().clone();
         let all = at_start.into_iter().chain(same_uuid).chain(never_sent);
-        let all = all.chain(account);
+        let all = all.chain(account).chain(for_good);
         all.chain(held_up_by.into_iter().flatten()).collect()
     }
 
@@ -609,6 +613,25 @@ const COSTS_EVERY: Duration = Duration::from_secs(2);
 
 /// The watch looks every second; a verdict that is older than this says nothing of now.
 const LOOKED_AT_RECENTLY: Duration = Duration::from_secs(6);
+
+/// So many tables are named in one sentence.
+const TABLES_NAMED: usize = 5;
+
+/// What is said of tables whose rows nobody can take back.
+fn written_for_good(tables: &[String]) -> Option<String> {
+    let (named, more) = tables.split_at(tables.len().min(TABLES_NAMED));
+    let more = match more.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let named = named.join(", ");
+    (!tables.is_empty()).then(|| {
+        format!(
+            "the ring's log writes to {named}{more}, whose engine has no transactions: rows cannot be taken back there, and a follower \
+             whose applier is ended in the middle of them stops; ALTER TABLE … ENGINE = InnoDB at the primary"
+        )
+    })
+}
 
 fn unprotected_because(report: &WatchReport, stale: bool) -> Vec<String> {
     match &report.protection {
@@ -709,5 +732,24 @@ fn trouble(
             Some(format!("for writes it {}", write_fence_words(state)))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_without_transactions_are_named_up_to_a_bound() {
+        let tables: Vec<String> = (1..=7).map(|n| format!("d.t{n}")).collect();
+        assert_eq!(written_for_good(&[]), None);
+        for (count, named) in [
+            (1, "writes to d.t1, whose"),
+            (5, "d.t4, d.t5, whose"),
+            (7, "d.t4, d.t5 and 2 more, whose"),
+        ] {
+            let words = written_for_good(&tables[..count]).unwrap();
+            assert!(words.contains(named), "{words}");
+        }
     }
 }

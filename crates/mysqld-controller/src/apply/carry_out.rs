@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use applier::run::StageName;
+use applier::run::{StageName, TableRemarks};
 use binlog_format::gtid::GtidSet;
 use mysql_link::Connection;
 use tokio::sync::watch;
@@ -61,6 +61,8 @@ pub(crate) struct Apply<R> {
     applied_before: u64,
     /// What mysqld has beyond the ring, as the last comparison found it.
     not_the_rings: GtidSet,
+    /// What the applier has said of tables.
+    remarks: Arc<TableRemarks>,
 }
 
 impl<R: Ring + CommittedLog> Apply<R> {
@@ -88,6 +90,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             followed: standing == Some(Standing::Following),
             applied_before: 0,
             not_the_rings: GtidSet::default(),
+            remarks: Arc::default(),
         };
         (apply, receiver)
     }
@@ -280,7 +283,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             was_primary,
         };
         let (ring, options) = (Arc::clone(&self.ring), self.options.clone());
-        self.follower = Some(Follower::start(ring, options, started));
+        self.follower = Some(Follower::start(ring, options, started, &self.remarks));
     }
 
     /// Waits until everything is applied that the log had when the leadership began, then makes the server fit to be opened.
@@ -454,6 +457,15 @@ impl<R: Ring + CommittedLog> Apply<R> {
         let lag_ms = follower.and_then(Follower::lag_ms);
         let applied_total = self.applied_before + follower.map_or(0, applied);
         let held_up = follower.map_or_else(HeldUp::default, Follower::held_up);
+        let without_transactions = match state {
+            // Nobody applies there, so that nobody sees when they are converted.
+            RoleState::Primary => Vec::new(),
+            _ => self.remarks.without_transactions(),
+        };
+        let without_transactions: Vec<String> = without_transactions
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         self.status.send_if_modified(|status| {
             let changed = status.state != state;
             if changed {
@@ -471,7 +483,9 @@ impl<R: Ring + CommittedLog> Apply<R> {
                 || status.held_up_by_prepared != held_up.by_prepared;
             status.held_up_by = held_up.by;
             status.held_up_by_prepared = held_up.by_prepared;
-            changed || figures || beyond || others
+            let tables = status.without_transactions != without_transactions;
+            status.without_transactions = without_transactions;
+            changed || figures || beyond || others || tables
         });
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use applier::mysql::{MysqlBackend, MysqlOptions, complete_gtid_executed};
-use applier::run::{ApplyError, Control, Ended, Options, Progress, RunHandle, StageName, apply};
+use applier::run::{
+    ApplyError, Control, Ended, Options, Progress, RunHandle, StageName, TableRemarks, apply,
+};
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, LinkError};
 use tokio::sync::watch;
@@ -124,9 +126,10 @@ impl Follower {
         ring: Arc<R>,
         options: FollowOptions,
         started: Started,
+        remarks: &Arc<TableRemarks>,
     ) -> Self {
         let cancel = CancellationToken::new();
-        let progress = Arc::new(Progress::new());
+        let progress = Arc::new(Progress::with_remarks(Arc::clone(remarks)));
         let (steps, step) = watch::channel(Step::Asking);
         let (stop, shown) = (cancel.clone(), Arc::clone(&progress));
         let (threads, native) = watch::channel(NativeProgress::default());

@@ -80,6 +80,7 @@ impl Table {
                     steps: Vec::new(),
                     end: BarrierEnd::ByItself,
                     changes: SchemaChange::Anything,
+                    without_transactions: Vec::new(),
                 }),
                 text => rows(text),
             };

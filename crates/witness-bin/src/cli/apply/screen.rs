@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use applier::run::{Ended, Progress, StageName};
+use applier::schema::TableName;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -183,6 +184,8 @@ pub(super) struct Report {
     /// Taken back because an earlier one waited for their locks.
     step_backs: u64,
     tables_without_primary_key: Vec<String>,
+    /// Of an engine that takes nothing back.
+    tables_without_transactions: Vec<String>,
     /// The most memory that this process had; 0 where the system does not tell.
     peak_memory_bytes: u64,
 }
@@ -191,7 +194,8 @@ impl Report {
     pub(super) fn new(ended: Ended, progress: &Progress, took: Duration) -> Self {
         let committed = progress.passed(StageName::Committed);
         let seconds = took.as_secs_f64();
-        let tables = progress.without_primary_key().into_iter();
+        let names = |tables: Vec<TableName>| tables.iter().map(TableName::to_string).collect();
+        let remarks = progress.remarks();
         Self {
             ended: match ended {
                 Ended::WithTheLog => "log_ended",
@@ -205,7 +209,8 @@ impl Report {
             transactions_per_second: committed.transactions as f64 / seconds.max(1e-6),
             retries: progress.retries(),
             step_backs: progress.step_backs(),
-            tables_without_primary_key: tables.map(|table| table.to_string()).collect(),
+            tables_without_primary_key: names(remarks.without_primary_key()),
+            tables_without_transactions: names(remarks.without_transactions()),
             peak_memory_bytes: peak_memory_bytes(),
         }
     }
@@ -229,6 +234,12 @@ impl Report {
             text += &format!(
                 "without a primary key, and therefore one row after the other: {}\n",
                 self.tables_without_primary_key.join(", ")
+            );
+        }
+        if !self.tables_without_transactions.is_empty() {
+            text += &format!(
+                "of an engine without transactions, and therefore each write alone: {}; ALTER TABLE … ENGINE = InnoDB at the source\n",
+                self.tables_without_transactions.join(", ")
             );
         }
         text

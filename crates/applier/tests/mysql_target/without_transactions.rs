@@ -1,0 +1,198 @@
+//! Tables whose engine has no transactions: their rows stay when they are rolled back, and are written once or not at all.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use applier::backend::{Backend, Session, WriteError};
+use applier::mysql::MysqlBackend;
+use applier::schema::TableName;
+use mysql_link::Connection;
+
+use crate::pair::{Pair, Way, connect, options, server};
+
+/// Rows of a megabyte: enough of them to be killed among.
+const ROWS: u64 = 64;
+
+/// A table without any key, in which nothing keeps a row from standing twice.
+const KEYLESS: &str = "CREATE DATABASE d; CREATE TABLE d.m (i INT, b LONGBLOB) ENGINE = MyISAM";
+
+fn count(pair: &Pair) -> Result<u64> {
+    let client = pair.target.client();
+    Ok(client.value("SELECT COUNT(*) FROM d.m")?.parse()?)
+}
+
+/// Follows an insert of all the rows, whose session is killed in the middle of them; why it stopped.
+async fn killed_among_them(pair: &mut Pair, kill: &str) -> Result<WriteError> {
+    let file = pair.target.data_dir().join("d/m.MYD");
+    // A machine that does much else may come too late with its kill.
+    for _ in 0..10 {
+        pair.write(&format!(
+            "TRUNCATE TABLE d.m; INSERT INTO d.m WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS}) \
+             SELECT i, REPEAT('x', 1 << 20) FROM n"
+        ))?;
+        let mut session = pair.backend.open().await?;
+        let mut killer = Connection::open(&connect(&pair.target, "root")).await?;
+        let kill = format!("{kill} {}", session.id().0);
+        // What the truncation leaves alone does not count.
+        pair.tamper("TRUNCATE TABLE d.m")?;
+        let mut missing = pair.missing().await?;
+        let killed = async {
+            let until = Instant::now() + Duration::from_secs(60);
+            while std::fs::metadata(&file)?.len() < 2 << 20 {
+                ensure!(Instant::now() < until, "nothing is written");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            killer.execute(kill).await?;
+            anyhow::Ok(())
+        };
+        let led = pair.lead(&mut session, &mut missing, Way::Batches(8));
+        let (led, killed) = tokio::join!(led, killed);
+        if let Err(stop) = led? {
+            killed?;
+            return Ok(stop.error);
+        }
+    }
+    anyhow::bail!("they were through each time before they were killed")
+}
+
+async fn refused(pair: &mut Pair) -> Result<String> {
+    let stop = pair.follow(Way::Batches(8)).await?;
+    let error = stop.expect_err("it begins again").error;
+    ensure!(matches!(error, WriteError::Refused(_)), "{error:?}");
+    Ok(error.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_nobody_can_take_back_are_not_written_twice_where_their_session_is_killed()
+-> Result<()> {
+    for (batches, kill) in [(true, "KILL"), (true, "KILL QUERY"), (false, "KILL")] {
+        let mut pair = Pair::with(&[], &[], |options| options.batches = batches).await?;
+        pair.write(KEYLESS)?;
+        pair.equal_after(Way::Batches(8), &["d"]).await?;
+        let why = killed_among_them(&mut pair, kill).await?;
+        match kill {
+            "KILL" => ensure!(matches!(why, WriteError::Lost(_)), "{why:?}"),
+            _ => ensure!(why.to_string().contains("stay in d.m"), "{why:?}"),
+        }
+        let written = count(&pair)?;
+        ensure!((1..ROWS).contains(&written), "{written} rows");
+
+        // In the same run, and in another one.
+        for _ in 0..2 {
+            let words = refused(&mut pair).await?;
+            ensure!(
+                words.contains("begun before") && words.contains("d.m, whose engine"),
+                "{words}"
+            );
+            ensure!(count(&pair)? == written);
+            if batches {
+                pair.backend.settle().await;
+                pair.backend = MysqlBackend::connect(options(&pair.target)).await?;
+                pair.backend.begin().await?;
+            }
+        }
+
+        // Whoever knows what stands there may let it begin.
+        pair.tamper("DELETE FROM d.m")?;
+        match batches {
+            true => {
+                pair.tamper("UPDATE witness_applier.checkpoint SET gtids = '' WHERE id = 2")?;
+            }
+            false => {
+                let mut without = options(&pair.target);
+                without.batches = false;
+                pair.backend = MysqlBackend::connect(without).await?;
+            }
+        }
+        pair.equal_after(Way::Batches(8), &["d"]).await?;
+        ensure!(count(&pair)? == ROWS);
+        pair.write("INSERT INTO d.m VALUES (0, ''); DELETE FROM d.m WHERE i < 3; UPDATE d.m SET i = 7 WHERE i = 4")?;
+        pair.equal_after(Way::Batches(8), &["d"]).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn rows_that_stay_in_mysqld_behind_a_failure_are_told_from_those_that_were_never_there()
+-> Result<()> {
+    let mut pair = Pair::with(&[], &[], |options| {
+        options.lock_wait = Duration::from_secs(1)
+    })
+    .await?;
+    pair.write(&format!("{KEYLESS}; CREATE TABLE d.k (i INT PRIMARY KEY) ENGINE = MyISAM; CREATE TABLE d.t (i INT PRIMARY KEY)"))?;
+    pair.equal_after(Way::Batches(8), &["d"]).await?;
+
+    // Nobody has written anything while a lock was waited for: it comes again.
+    pair.write("INSERT INTO d.k VALUES (1), (2)")?;
+    let mut holder = Connection::open(&connect(&pair.target, "root")).await?;
+    holder.execute("LOCK TABLES d.k READ").await?;
+    let stop = pair
+        .follow(Way::Batches(8))
+        .await?
+        .expect_err("it is locked");
+    ensure!(
+        matches!(stop.error, WriteError::Again(_)),
+        "{:?}",
+        stop.error
+    );
+    holder.close().await;
+    pair.equal_after(Way::Batches(8), &["d"]).await?;
+
+    // The first of them stand, and the third does not fit: it does not begin again, where it would stop at the first.
+    pair.tamper("INSERT INTO d.k VALUES (5)")?;
+    pair.write("INSERT INTO d.k VALUES (3), (4), (5)")?;
+    let words = refused(&mut pair).await?;
+    ensure!(
+        words.contains("1062") && words.contains("stay in d.k"),
+        "{words}"
+    );
+    let words = refused(&mut pair).await?;
+    ensure!(words.contains("begun before"), "{words}");
+    pair.tamper("DELETE FROM d.k WHERE i > 2; UPDATE witness_applier.checkpoint SET gtids = '' WHERE id = 2")?;
+    pair.equal_after(Way::Batches(8), &["d"]).await?;
+
+    // A statement that fails half way does not begin again either, though nobody has noted it.
+    pair.tamper("INSERT INTO d.m VALUES (1, ''), (2, ''); CREATE UNIQUE INDEX one ON d.m (i)")?;
+    pair.write("SET binlog_format = STATEMENT; INSERT INTO d.m VALUES (3, ''), (2, '')")?;
+    let words = refused(&mut pair).await?;
+    ensure!(
+        words.contains("1062") && words.contains("stay in"),
+        "{words}"
+    );
+    pair.tamper("DROP INDEX one ON d.m; DELETE FROM d.m")?;
+    pair.equal_after(Way::Batches(8), &["d"]).await?;
+
+    // What fails and stays nowhere is refused as ever, and begins again when the cause is gone.
+    pair.tamper("INSERT INTO d.t VALUES (1)")?;
+    pair.write("INSERT INTO d.t VALUES (1)")?;
+    let words = refused(&mut pair).await?;
+    ensure!(words.contains("1062") && !words.contains("stay"), "{words}");
+    pair.tamper("DELETE FROM d.t")?;
+    pair.equal_after(Way::Batches(8), &["d"]).await
+}
+
+#[tokio::test]
+async fn the_engine_of_a_table_of_mysqld_says_whether_its_rows_can_be_taken_back() -> Result<()> {
+    let target = server(2, &[])?;
+    let engines = [
+        ("MyISAM", true),
+        ("ARCHIVE", true),
+        ("CSV", true),
+        ("MEMORY", true),
+        ("BLACKHOLE", false),
+        ("InnoDB", false),
+    ];
+    target.client().sql("CREATE DATABASE d")?;
+    for (engine, _) in engines {
+        let sql = format!("CREATE TABLE d.{engine} (i INT NOT NULL) ENGINE = {engine}");
+        target.client().sql(&sql)?;
+    }
+    let backend = MysqlBackend::connect(options(&target)).await?;
+    let names = engines.map(|(engine, _)| TableName::new("d", engine));
+    let shapes = backend.tables(&names).await?;
+    for ((engine, without), shape) in engines.into_iter().zip(shapes) {
+        let said = shape.and_then(|shape| shape.without_transactions);
+        assert_eq!(said.as_deref(), without.then_some(engine));
+    }
+    Ok(())
+}
