@@ -25,6 +25,7 @@ pub mod provision;
 pub mod read_fence;
 mod replication_source;
 pub mod ring;
+mod session_limit;
 pub mod settings;
 pub mod status;
 pub mod supervisor;

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use testkit::cluster::Cluster;
+use testkit::mysqld::MysqlClient;
 use witness_tests::{Writers, WrittenRows, replicaset_with};
 
 use crate::SCENES;
@@ -186,6 +187,46 @@ fn a_delay_is_taken_back_and_the_lag_counts_from_the_ring_s_commit() {
     assert!(lag < 60_000, "{lag} ms");
     drop(reader);
     set.equal("acked", SOON).unwrap();
+}
+
+/// Clients of a follower hold every connection that they get; its member needs some to make it the primary.
+#[test]
+fn a_follower_without_a_free_connection_becomes_the_primary() {
+    let _turn = SCENES.take();
+    let mut set = replicaset_with(2, |options| options.with_native(NATIVE)).unwrap();
+    set.follows(NATIVE, SOON).unwrap();
+    set.client(ROWS)
+        .sql("CREATE USER reader IDENTIFIED BY 'r'; GRANT SELECT ON acked.* TO reader")
+        .unwrap();
+    set.equal("acked", SOON).unwrap();
+    set.client(NATIVE)
+        .sql("SET GLOBAL max_connections = 20")
+        .unwrap();
+    let server = set.server(NATIVE);
+    let reader = MysqlClient::over_tcp(server.tree(), server.address(), "reader", "r");
+    let mut readers = Vec::new();
+    // The last of them are refused.
+    for _ in 0..24 {
+        readers.push(reader.start_sql("DO SLEEP(120)").unwrap());
+    }
+    set.eventually("no connection is free", SOON, || {
+        let refused = reader.value("SELECT 1");
+        anyhow::ensure!(refused.is_err(), "{refused:?}");
+        Ok(())
+    })
+    .unwrap();
+    set.kill_host(ROWS).unwrap();
+    set.eventually("it is the primary", SOON, || {
+        let answer = set.get(NATIVE, "/primary")?;
+        anyhow::ensure!(answer.status == 200, "{answer:?}");
+        Ok(())
+    })
+    .unwrap();
+    let mut refused = 0;
+    for reader in &mut readers {
+        refused += u32::from(reader.is_finished().unwrap());
+    }
+    assert!((1..10).contains(&refused), "{refused} were refused");
 }
 
 /// How many replication channels a server has.

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::replication_source::ReplicationSource;
+use crate::session_limit::within_the_limit;
 use crate::settings::{FORCE_REDO_LOG, filters_of_channel, lenience, stop_waiting_for_acks};
 
 /// The channel's name. Channels of anybody else are not touched.
@@ -141,8 +142,9 @@ async fn watch_threads(
     progress: &watch::Sender<NativeProgress>,
 ) -> String {
     let mut away_since = None;
+    let mut kept = KeptSessions::default();
     loop {
-        let lag_ms = match look(connect).await {
+        let lag_ms = match kept.look(connect).await {
             Ok(Threads::Run { lag_ms }) => {
                 away_since = None;
                 lag_ms
@@ -178,8 +180,36 @@ enum Threads {
     Ended(String),
 }
 
-async fn look(connect: &ConnectOptions) -> Result<Threads, LinkError> {
-    let mut connection = Connection::open_with_own_settings(connect).await?;
+/// Sessions that are kept while the threads apply. mysqld lets one session of an administrator in beyond `max_connections`, and a member
+/// that is promoted needs more at once: for its dump, for the look at its new primary, and to open it. Where clients have taken
+/// all others, these make room.
+#[derive(Debug, Default)]
+struct KeptSessions([Option<Connection>; 2]);
+
+impl KeptSessions {
+    async fn look(&mut self, connect: &ConnectOptions) -> Result<Threads, LinkError> {
+        for kept in &mut self.0 {
+            let is_there = match kept {
+                Some(session) => session.ping().await.is_ok(),
+                None => false,
+            };
+            if !is_there {
+                *kept = within_the_limit(connect).await?;
+            }
+        }
+        match &mut self.0[0] {
+            Some(session) => look(session).await,
+            None => {
+                let mut session = Connection::open_with_own_settings(connect).await?;
+                let threads = look(&mut session).await?;
+                session.close().await;
+                Ok(threads)
+            }
+        }
+    }
+}
+
+async fn look(connection: &mut Connection) -> Result<Threads, LinkError> {
     let threads = connection
         .query(format!(
             "SELECT 'receiver', service_state, last_error_number, last_error_message, \
@@ -198,7 +228,6 @@ async fn look(connect: &ConnectOptions) -> Result<Threads, LinkError> {
              FROM performance_schema.replication_applier_filters WHERE channel_name = '{CHANNEL}' AND filter_rule <> ''"
         ))
         .await?;
-    connection.close().await;
     Ok(judge(&rows(&threads)))
 }
 

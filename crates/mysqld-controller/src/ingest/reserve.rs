@@ -9,6 +9,7 @@ use mysql_link::{ConnectOptions, Connection, LinkError, Timeouts};
 use tracing::info;
 
 use crate::ingest::error::IngestError;
+use crate::session_limit::within_the_limit;
 use crate::settings::{ApplyError, SemiSyncNames};
 
 /// From one sign of life to the next; well below any sensible `wait_timeout`.
@@ -57,7 +58,7 @@ impl Reserve {
             }
             if self.session.is_none() {
                 // That there is none costs nothing before it is needed, and then the dump is begun in the ordinary way.
-                self.session = opened(&connect).await.unwrap_or(None);
+                self.session = within_the_limit(&connect).await.unwrap_or(None);
             }
             tokio::time::sleep(ALIVE_EVERY).await;
         }
@@ -88,34 +89,6 @@ impl Reserve {
             session.close().await;
         }
     }
-}
-
-/// A session that leaves the connection beyond `max_connections`, of which there is one for administrators, to those who need
-/// one now.
-async fn opened(connect: &ConnectOptions) -> Result<Option<Connection>, LinkError> {
-    let mut session = Connection::open_with_own_settings(connect).await?;
-    let limit = number(&mut session, "SELECT @@GLOBAL.max_connections", 0).await?;
-    let count = number(
-        &mut session,
-        "SHOW GLOBAL STATUS LIKE 'Threads_connected'",
-        1,
-    )
-    .await?;
-    if matches!((count, limit), (Some(count), Some(limit)) if count <= limit) {
-        return Ok(Some(session));
-    }
-    session.close().await;
-    Ok(None)
-}
-
-async fn number(
-    session: &mut Connection,
-    query: &str,
-    column: usize,
-) -> Result<Option<u64>, LinkError> {
-    let answer = session.query(query).await?;
-    let text = answer.first().and_then(|row| row.text_at(column));
-    Ok(text.and_then(|text| text.parse().ok()))
 }
 
 /// Asks for what a dump needs to know.
