@@ -2,10 +2,12 @@
 //!
 //! A member whose log's end is in doubt ([`super::doubted_tail`]) elects nobody whose log ends before those of all others. That latest
 //! end may be that of a member without a vote: a leader sends its entries to all at once, and the voters may have lost theirs with their
-//! power, or had no room for them. Then no voter is elected, and by itself no other member campaigns. Whether those entries are committed
-//! nobody can tell. It needs no other change of the voters on the way than the next one, which a leader counts by as soon as it is in its
-//! own log: with a voter less, the member in doubt may have been a quorum by itself, and with the member without a vote as a new voter, the
-//! two of them may have been one. So they are not given up. Whoever has them is asked to stand in: it campaigns once.
+//! power, or had no room for them. Then no voter is elected, and a member without a vote does not campaign by itself.
+//!
+//! Its entries are not given up, because nobody can tell whether they are committed. A leader counts by a new membership as soon as that is
+//! in its own log, also what stands before it. A voter less may have made the member in doubt a quorum by itself, and a vote for the one
+//! that has none may have made a quorum of the two; and that membership may be gone with what was lost. So who has those entries is asked to
+//! stand in: it campaigns once.
 //!
 //! Nothing else than an election comes of it. It counts the votes of the voters, each of which looks at its log and keeps the
 //! lease that it has granted. The engine lets a member without a vote campaign in a transfer of the leadership only, and says then

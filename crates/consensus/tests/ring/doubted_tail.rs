@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use consensus::quorum::QuorumPolicy;
+use consensus::{MemberCalls, Question};
 use raft_types::MemberKind::Database;
 use raft_types::{DoubtedTail, MemberId};
 
@@ -128,4 +129,20 @@ async fn a_member_without_a_vote_leads_until_a_voter_has_what_it_alone_has() {
     .await;
     let voters = ring.member(has_all).status().ring_view.voter_sets;
     assert_eq!(voters, [[loses, behind].into()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_stands_in_beside_a_leader_or_with_a_vote() {
+    let ring = Ring::over("a: 1d 2d | b: 3d", QuorumPolicy::SingleRegionDynamic).await;
+    let last = ring.commit("led").await;
+    ring.committed_everywhere(last).await;
+    let before = ring.serving().await;
+    for (id, expected) in [(2, "has a vote"), (3, "member 1 leads")] {
+        let (id, calls) = (MemberId(id), ring.board.port(MemberId(1)));
+        let asked = calls.ask(id, &ring.records[&id], Question::StandIn, TIMERS.lease);
+        let refused = asked.await.unwrap_err().to_string();
+        assert!(refused.contains(expected), "{refused}");
+    }
+    tokio::time::sleep(TIMERS.lease * 4).await;
+    assert_eq!(ring.serving().await, before);
 }
