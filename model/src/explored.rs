@@ -184,7 +184,30 @@ impl RingModel {
         };
     }
 
-    fn rot(&self, member: &mut Member) {
+    /// How many entries a member loses at the end of its log when the last one that is no membership is damaged; none: nothing that
+    /// it can get again.
+    fn rotten(ring: &Ring, id: Id) -> Option<usize> {
+        let log = &ring.members[id].log;
+        let is_membership = |at: usize| Some(log.get(at)?.membership().is_some());
+        let last = log.len().checked_sub(1)?;
+        let lost = match is_membership(last)? {
+            false => 1,
+            // A membership that counts as written is never cut off. A leader counts by its last one before that.
+            true => 2,
+        };
+        let first = log.len().checked_sub(lost)?;
+        let unwritten = ring.members[id].leads().is_some() && ring.committed.len() <= last;
+        // An entry of which there is no other copy is lost, whatever members do.
+        let has_it = |other: &Member| other.log.get(first) == log.get(first);
+        let copies = ring.members.iter().filter(|other| has_it(other)).count();
+        let can = !is_membership(first)? && (lost == 1 || unwritten);
+        (can && (copies > 1 || ring.committed.len() <= first)).then_some(lost)
+    }
+
+    fn rot(&self, member: &mut Member, entries: usize) {
+        for _ in 1..entries {
+            member.log.pop();
+        }
         self.restart(member, true);
         member.doubt = Some(repair::in_doubt(member.term));
     }
@@ -340,16 +363,14 @@ impl RingModel {
             if spent.wipes < scope.wipes && in_ring {
                 steps.push(Step::Wipe(id));
             }
-            // A membership is never cut off.
-            let last = member.log.last();
-            if spent.rots < scope.rots && last.is_some_and(|last| last.membership().is_none()) {
+            if spent.rots < scope.rots && Self::rotten(ring, id).is_some() {
                 steps.push(Step::Rot(id));
             }
             if member.doubt.is_some() {
                 let others = self.ids().filter(|other| *other != id);
                 let leaders = others.filter(|other| ring.members[*other].leads().is_some());
                 steps.extend(leaders.map(|leader| Step::AskLeader { member: id, leader }));
-                let all = member.ring().without(id);
+                let all = repair::all_to_ask(self.rules, ring, id);
                 if all.ids().all(|other| ring.members[other].is_up()) {
                     steps.push(Step::AskAll(id));
                 }
@@ -538,15 +559,17 @@ impl Model for RingModel {
                 ring.spent.wipes += 1;
             }
             Step::Rot(id) => {
-                self.rot(&mut ring.members[id]);
+                let entries = Self::rotten(before, id)?;
+                self.rot(&mut ring.members[id], entries);
                 ring.spent.rots += 1;
             }
             Step::AskLeader { member, leader } => {
-                repair::ask_for_ends(&mut ring, member, Members::default().with(leader));
+                let one = Members::default().with(leader);
+                repair::ask_for_ends(&mut ring, member, one, false);
             }
             Step::AskAll(id) => {
-                let all = before.members[id].ring().without(id);
-                repair::ask_for_ends(&mut ring, id, all);
+                let all = repair::all_to_ask(self.rules, before, id);
+                repair::ask_for_ends(&mut ring, id, all, true);
             }
             Step::Plan(answering) => {
                 let planned = repair::plan(self.rules, before, &self.records, answering)?;

@@ -175,8 +175,26 @@ pub(crate) fn in_doubt(term: Term) -> Doubt {
     }
 }
 
-/// Such a member asks others how far their logs go.
-pub(crate) fn ask_for_ends(ring: &mut Ring, id: Id, others: Members) {
+/// Those among all other members that such a member asks how far their logs go.
+pub(crate) fn all_to_ask(rules: Rules, ring: &Ring, id: Id) -> Members {
+    let member = &ring.members[id];
+    let others = member.ring().without(id);
+    let votes = |other: &Id| member.voters().iter().any(|set| set.has(*other));
+    let voters: Members = others.ids().filter(votes).collect();
+    let mut look_on = others.ids().filter(|other| !votes(other));
+    let looks_on = |other: Id| ring.members[other].leads().is_none();
+    let is_sound = |other: Id| ring.members[other].doubt.is_none();
+    let is_needed = !rules.is_quorum(member.voters(), Members::default().with(id));
+    let left_out = rules.lacks(Broken::LeaveOutWhoHasNoVote)
+        || rules.lacks(Broken::LeaveOutWhoLooksOn)
+            && look_on.all(looks_on)
+            && voters.ids().all(is_sound)
+            && is_needed;
+    if left_out { voters } else { others }
+}
+
+/// Such a member asks others how far their logs go. `everybody` says that nobody else is asked.
+pub(crate) fn ask_for_ends(ring: &mut Ring, id: Id, others: Members, everybody: bool) {
     let Some(doubt) = ring.members[id].doubt else {
         return;
     };
@@ -194,7 +212,10 @@ pub(crate) fn ask_for_ends(ring: &mut Ring, id: Id, others: Members) {
         )
     };
     let answers: BTreeMap<MemberId, LogEnd> = others.ids().map(end).collect();
-    let members: BTreeSet<MemberId> = named(ring.members[id].ring());
+    let members: BTreeSet<MemberId> = match everybody {
+        true => named(others.with(id)),
+        false => named(ring.members[id].ring()),
+    };
     let tail = DoubtedTail::of_term(u64::from(doubt.term));
     let member = &mut ring.members[id];
     if let Some(end) = enough(&tail, name(id), &members, None, &answers) {

@@ -28,6 +28,10 @@ pub enum Broken {
     SkipTheMetadataSync,
     /// A member that lost the end of its log, which it may have acknowledged, votes and campaigns at once
     TrustACutTail,
+    /// A member that lost the end of its log asks those alone that vote how far theirs go
+    LeaveOutWhoHasNoVote,
+    /// The same, where nobody without a vote leads, and each other voter is in no doubt itself
+    LeaveOutWhoLooksOn,
     /// A member whose disk was lost takes part under its old number, with an empty one
     TrustAWipedDisk,
     /// What is relayed is what the relaying member has at that place, whatever term it is of
@@ -89,7 +93,8 @@ pub struct Scope {
     pub restarts: u8,
     /// How many members lose their disks.
     pub wipes: u8,
-    /// How many times a member loses the last entry of its log, which it may have acknowledged.
+    /// How many times a member loses the last entry of its log, which it may have acknowledged; a leader with it the membership behind it
+    /// that it has not written yet.
     pub rots: u8,
     /// How many times an operator asks for a plan to repair a lost quorum.
     pub plans: u8,

@@ -100,7 +100,7 @@ pub enum Step {
     },
     /// A member's disk is lost as a whole.
     Wipe(Id),
-    /// A member starts, and finds the last entry of its log damaged.
+    /// A member starts, and finds the last entry of its log damaged, and what a leader had not written yet behind it gone.
     Rot(Id),
     /// Such a member asks one leader how far its log goes.
     AskLeader {
@@ -109,7 +109,7 @@ pub enum Step {
         /// Who answers.
         leader: Id,
     },
-    /// Such a member asks all others how far their logs go.
+    /// Such a member asks all others how far their logs go; fewer, where a rule is broken.
     AskAll(Id),
     /// An operator asks for a plan to repair a lost quorum. Whoever does not answer does not run, and will not before the plan is
     /// carried out.

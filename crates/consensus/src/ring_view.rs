@@ -43,6 +43,9 @@ pub struct RingView {
     pub own: MemberId,
     /// Whether it was elected, and is therefore able to see the others.
     pub leads: bool,
+    /// Whether it was elected because no voter had the end of its log, and is to give the leadership away.
+    #[serde(skip)]
+    pub stands_in: bool,
     /// Who leads, when that is known.
     pub leader: Option<MemberId>,
     /// The last entry of its own log.
@@ -90,6 +93,7 @@ impl RingView {
         Self {
             own,
             leads,
+            stands_in: false,
             leader: role.leader,
             last_log: progress.last_log,
             voter_sets,
@@ -135,6 +139,7 @@ pub(crate) mod tests {
             Self(RingView {
                 own: members[0].id,
                 leads: true,
+                stands_in: false,
                 leader: Some(members[0].id),
                 last_log: Some(OpId::new(2, 9)),
                 voter_sets: Vec::new(),
@@ -145,6 +150,12 @@ pub(crate) mod tests {
         pub(crate) fn led_by(mut self, id: u64) -> Self {
             self.0.own = MemberId(id);
             self.0.leader = Some(MemberId(id));
+            self
+        }
+
+        /// Its leader has no vote, and was elected for the end of its log.
+        pub(crate) fn standing_in(mut self) -> Self {
+            self.0.stands_in = true;
             self
         }
 

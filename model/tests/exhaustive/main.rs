@@ -81,10 +81,38 @@ fn members_come_and_go_and_lose_their_disks() {
 
 #[test]
 fn a_log_that_lost_its_end_elects_nobody_without_it() {
-    holds(Scope {
+    // All but the first with a member that has no vote, which campaigns as well.
+    for (regions, writes, lease, entries) in [
+        (&[3][..], 1, 0, 4),
+        (&[2, 1], 1, 0, 4),
+        (&[3, 1], 0, 0, 4),
+        (&[2, 1], 0, 1, 3),
+    ] {
+        holds(Scope {
+            rots: 1,
+            writes,
+            lease,
+            entries,
+            ..Scope::of(regions)
+        });
+    }
+}
+
+#[test]
+fn a_leader_loses_the_end_of_its_log_while_a_member_gets_its_vote() {
+    holds(gets_its_vote());
+}
+
+/// The third member is added to two, and gets its vote.
+fn gets_its_vote() -> Scope {
+    Scope {
+        spares: 1,
+        changes: 1,
+        moves: 1,
         rots: 1,
+        entries: 5,
         ..Scope::of(&[3])
-    });
+    }
 }
 
 /// A ring whose quorum is lost once.
@@ -175,6 +203,14 @@ fn shows(broken: Broken) -> Option<(Scope, &'static str)> {
             (scope, twice)
         }
         Broken::TrustACutTail => (Scope { rots: 1, ..region }, changed),
+        Broken::LeaveOutWhoHasNoVote => {
+            let scope = Scope {
+                rots: 1,
+                ..small(&[3, 1])
+            };
+            (scope, lacks)
+        }
+        Broken::LeaveOutWhoLooksOn => (gets_its_vote(), lacks),
         Broken::TrustAWipedDisk => (Scope { wipes: 1, ..region }, lacks),
         Broken::ProxyIgnoresTheTerm => (region, differ),
         Broken::RewordMemberships => {

@@ -24,7 +24,7 @@ use crate::calls::{Answer, CallError, FileBytes, MemberCalls, Question};
 use crate::election::dead_leader::Reign;
 use crate::election::heirs::heirs;
 use crate::election::split_votes::goes_first;
-use crate::election::{doubted_tail, early_election, greetings, mock_vote};
+use crate::election::{doubted_tail, early_election, greetings, mock_vote, stand_in};
 use crate::engine;
 use crate::engine::Fault;
 use crate::formats;
@@ -388,6 +388,10 @@ impl Inbound {
             }
             Question::Campaign { term } => {
                 self.campaign(caller, term).await?;
+                Ok(Answer::Campaigns)
+            }
+            Question::StandIn => {
+                stand_in::campaign(&self.core).await?;
                 Ok(Answer::Campaigns)
             }
             Question::MockElection(call) => {

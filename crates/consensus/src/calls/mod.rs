@@ -89,6 +89,9 @@ pub enum Question {
     Committed,
     /// From a member that may have lost the end of its log: how far does yours go?
     LogEnd,
+    /// To a member without a vote, from one that may have lost the end of its log: yours is the only log that goes as far as the ring's may
+    /// have; campaign, and lead until a voter has what you have.
+    StandIn,
     /// To a database member, from a leader that is to give the leadership away: what would a promotion cost?
     Database {
         /// The version of the mysqld beside the leader, which is the primary, if it has one.
@@ -118,7 +121,7 @@ pub enum Answer {
         #[serde(flatten)]
         greeting: Greeting,
     },
-    /// Answers [`Question::Campaign`]: the member has begun an election.
+    /// Answers [`Question::Campaign`] and [`Question::StandIn`]: the member has begun an election.
     Campaigns,
     /// How the mock election went.
     MockElection(MockElection),

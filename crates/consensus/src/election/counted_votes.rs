@@ -1,5 +1,6 @@
-//! The network that counts no vote of a member whose log ends before what is remembered of it ([`super::put_back`]). That member may
-//! not have been told yet, or run a program that does not know the words.
+//! The network that asks for votes and counts them. It counts no vote of a member whose log ends before what is remembered of it
+//! ([`super::put_back`]): that member may not have been told yet, or run a program that does not know the words. And it does not say that
+//! leases are over where this member stands in for those that vote ([`super::stand_in`]).
 
 use futures::Stream;
 use futures::future::BoxFuture;
@@ -17,22 +18,30 @@ use openraft::type_config::alias::SnapshotOf;
 use raft_types::{Incarnation, MemberId, MemberRecord, OpId, TypeConfig, Vote};
 
 use crate::election::put_back::Memory;
+use crate::election::stand_in::StandIn;
+use crate::lease::leadership::Term;
 use crate::log_probe::RpcResult;
 
 /// A factory whose clients count votes so.
 pub(crate) struct CountedVotes<F> {
     inner: F,
     memory: Memory,
+    stand_in: StandIn,
 }
 
 impl<F> CountedVotes<F> {
-    pub(crate) fn new(inner: F, memory: Memory) -> Self {
-        Self { inner, memory }
+    pub(crate) fn new(inner: F, memory: Memory, stand_in: StandIn) -> Self {
+        Self {
+            inner,
+            memory,
+            stand_in,
+        }
     }
 
     fn client<N>(&self, inner: N, target: MemberId, record: &MemberRecord) -> CountingClient<N> {
         CountingClient {
             inner,
+            stand_in: self.stand_in.clone(),
             voter: Voter {
                 memory: self.memory.clone(),
                 member: target,
@@ -72,6 +81,7 @@ impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for Count
 /// A client of [`CountedVotes`].
 pub(crate) struct CountingClient<N> {
     inner: N,
+    stand_in: StandIn,
     voter: Voter,
 }
 
@@ -101,10 +111,11 @@ impl Voter {
 impl<N: NetVote<TypeConfig>> NetVote<TypeConfig> for CountingClient<N> {
     async fn vote(
         &mut self,
-        request: VoteRequest<TypeConfig>,
+        mut request: VoteRequest<TypeConfig>,
         option: RPCOption,
     ) -> RpcResult<VoteResponse<TypeConfig>> {
         let term = request.vote.leader_id.term;
+        request.leadership_transfer &= !self.stand_in.asks_in(Term(term));
         let answer = self.inner.vote(request, option).await?;
         Ok(self.voter.counted(term, answer))
     }
@@ -156,6 +167,48 @@ mod tests {
     use raft_types::Standing;
 
     use super::*;
+
+    /// Says whether it was told that leases are over, by whom it names.
+    struct Told;
+
+    impl NetVote<TypeConfig> for Told {
+        async fn vote(
+            &mut self,
+            request: VoteRequest<TypeConfig>,
+            _option: RPCOption,
+        ) -> RpcResult<VoteResponse<TypeConfig>> {
+            let told = request.leadership_transfer;
+            Ok(VoteResponse::new(request.vote, None, told))
+        }
+
+        async fn pre_vote(
+            &mut self,
+            request: VoteRequest<TypeConfig>,
+            option: RPCOption,
+        ) -> RpcResult<VoteResponse<TypeConfig>> {
+            self.vote(request, option).await
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lease_is_kept_from_who_stands_in() {
+        let stand_in = StandIn::default();
+        stand_in.campaigns_in(Term(5));
+        let votes = CountedVotes::new((), Memory::default(), stand_in);
+        let mut client = votes.client(Told, MemberId(2), &MemberRecord::default());
+        let mut told = Vec::new();
+        for term in 4..7 {
+            let request = VoteRequest::<TypeConfig> {
+                vote: Vote::new(term, MemberId(1)),
+                last_log_id: None,
+                leadership_transfer: true,
+            };
+            let option = RPCOption::new(std::time::Duration::from_secs(1));
+            let answer = client.vote(request, option).await.unwrap();
+            told.push(answer.vote_granted);
+        }
+        assert_eq!(told, [true, false, true]);
+    }
 
     #[test]
     fn the_vote_of_a_member_that_lacks_what_it_had_is_not_counted() {

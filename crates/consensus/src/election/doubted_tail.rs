@@ -42,6 +42,7 @@ use futures::future::join_all;
 use raft_types::{DoubtedTail, FileStarts, MemberId, OpId};
 
 use crate::calls::{Answer, LogEnd, MemberCalls, Question};
+use crate::election::stand_in;
 use crate::engine;
 use crate::engine::Engine;
 use crate::lease::leadership::Term;
@@ -118,6 +119,7 @@ async fn ask_until_settled(
     calls: &dyn MemberCalls,
     starts: &dyn FileStarts,
 ) -> io::Result<()> {
+    let mut asking = stand_in::Asking::default();
     loop {
         {
             let _nobody_doubts_meanwhile = core.doubting.lock().await;
@@ -141,6 +143,8 @@ async fn ask_until_settled(
                 core.campaigning.gate.enough(end);
             }
         }
+        let needed = core.campaigning.gate.needed();
+        asking.go_on(core, calls, needed, &answers).await;
         tokio::time::sleep(core.timers.heartbeat / 2).await;
     }
 }

@@ -13,6 +13,7 @@ use crate::election::campaign::Campaigning;
 use crate::election::dead_leader::DeadLeader;
 use crate::election::early_election::Attempt;
 use crate::election::put_back::{Memory, OwnPast};
+use crate::election::stand_in::StandIn;
 use crate::election::vote_gate::Withheld;
 use crate::engine;
 use crate::engine::{Engine, Fault, RoleSnapshot};
@@ -68,6 +69,8 @@ pub(crate) struct MemberCore {
     /// Wakes whoever settles it.
     pub(crate) doubted: Notify,
     pub(crate) early_attempt: Attempt,
+    /// In which term this member stands in for those that vote.
+    pub(crate) stand_in: StandIn,
     /// Why this member stopped its engine itself.
     pub(crate) failed: OnceLock<Fault>,
     pub(crate) tenure: Tenure,
@@ -113,6 +116,7 @@ impl MemberCore {
             lacking: Lacking::new(config.timers.lease * SILENT),
             dead_leader: DeadLeader::default(),
             early_attempt: Attempt::default(),
+            stand_in: StandIn::default(),
             tenure: Tenure::default(),
             reconfiguration_lock: AsyncMutex::new(()),
             failed: OnceLock::new(),
@@ -204,7 +208,8 @@ impl MemberCore {
     pub(crate) fn primacy(&self, role: &RoleSnapshot) -> Primacy {
         let nodes = role.membership.membership().nodes().collect::<Vec<_>>();
         let records = nodes.iter().map(|(id, record)| (**id, *record));
-        pinned_primary::primacy(self.id, self.assess(role), records)
+        let stands_in = self.stand_in.asks_in(role.term);
+        pinned_primary::primacy(self.id, self.assess(role), stands_in, records)
     }
 
     /// How long ago the last heartbeat was sent that a quorum has answered.
@@ -217,7 +222,10 @@ impl MemberCore {
     pub(crate) fn ring_view(&self) -> RingView {
         let role = self.role();
         let progress = engine::progress(&self.raft);
-        RingView::new(self.id, &role, &progress)
+        RingView {
+            stands_in: self.stand_in.asks_in(role.term),
+            ..RingView::new(self.id, &role, &progress)
+        }
     }
 
     /// The rules that count now.

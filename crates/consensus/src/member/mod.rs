@@ -33,6 +33,7 @@ use crate::calls::inbound::Inbound;
 use crate::election::campaign::{Campaigning, first_turn};
 use crate::election::counted_votes::CountedVotes;
 use crate::election::put_back::{Memory, OwnPast, PutBack};
+use crate::election::stand_in::StandIn;
 use crate::election::vote_gate::ElectionGate;
 use crate::election::{doubted_tail, early_election, greetings};
 use crate::engine;
@@ -135,7 +136,8 @@ impl Member {
                 CommitStateMachine::new(floor, mark.clone(), starts.clone(), purge_goal.clone());
             let contacts = Contacts::default();
             let memory = Memory::default();
-            let network = CountedVotes::new(network, memory.clone());
+            let stand_in = StandIn::default();
+            let network = CountedVotes::new(network, memory.clone(), stand_in.clone());
             let network = LeaseNetwork::new(network, contacts.clone());
             let raft = Engine::new(config.id, engine_config, network, log, state_machine)
                 .await
@@ -152,7 +154,9 @@ impl Member {
             }
             let campaigning = Campaigning::new(begun, config.timers.lease, is_new, gate);
             let past = OwnPast::new(starts.doubted_tail());
-            let core = MemberCore::new(raft, &config, mark, contacts, campaigning, memory, past);
+            let mut core =
+                MemberCore::new(raft, &config, mark, contacts, campaigning, memory, past);
+            core.stand_in = stand_in;
             let core = Arc::new(core);
             let waking = tokio::spawn(wake(core.clone()));
             let catching_up = tokio::spawn(catch_up(core.clone()));

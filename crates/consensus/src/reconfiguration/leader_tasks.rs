@@ -125,6 +125,8 @@ fn look_after_quorum(
     }
     let home = &own.record.region;
     let settle = |idle: NextTask| match plan(rules, view, home, lease) {
+        // It leads for the voters that there are.
+        _ if view.stands_in => idle,
         QuorumPlan::Settled => idle,
         QuorumPlan::Step { next } => NextTask::Move { next, target: None },
         QuorumPlan::Blocked { why } => match idle {
@@ -138,7 +140,11 @@ fn look_after_quorum(
     if !gives_away(view) {
         return settle(NextTask::Stay);
     }
-    let target = match target::choose(view, rules, lease, failed, said) {
+    let target = match view.stands_in {
+        true => target::choose_voter(view, lease, failed, said),
+        false => target::choose(view, rules, lease, failed, said),
+    };
+    let target = match target {
         Ok(target) => target,
         Err(why) => return settle(NextTask::Wait(why)),
     };
@@ -146,6 +152,13 @@ fn look_after_quorum(
         Some(Standing::Held(why)) => return settle(NextTask::Wait(why.clone())),
         Some(Standing::ToBeTested) => return settle(NextTask::MockElection(target)),
         Some(Standing::ComesLast) | None => {}
+    }
+    let transfer = || match leadership_transfer::verify(view, target, lease) {
+        Ok(()) => NextTask::Transfer(target),
+        Err(refusal) => NextTask::Wait(refusal.to_string()),
+    };
+    if view.stands_in {
+        return transfer();
     }
     let there = view.member(target).map(|target| &target.record.region);
     match plan(rules, view, there.unwrap_or(home), lease) {
@@ -157,12 +170,7 @@ fn look_after_quorum(
             target: Some(target),
         },
         // A target whose region is blocked is not chosen.
-        QuorumPlan::Settled | QuorumPlan::Blocked { .. } => {
-            match leadership_transfer::verify(view, target, lease) {
-                Ok(()) => NextTask::Transfer(target),
-                Err(refusal) => NextTask::Wait(refusal.to_string()),
-            }
-        }
+        QuorumPlan::Settled | QuorumPlan::Blocked { .. } => transfer(),
     }
 }
 
@@ -177,12 +185,14 @@ fn is_last_step(view: &RingView, next: &VoterSets, target: MemberId, lease: Dura
         && view.member(target).is_some_and(|peer| is_near(peer, lease))
 }
 
-/// Whether the leader of this view gives the leadership to a database member as soon as it can.
+/// Whether the leader of this view gives the leadership to a database member, or to one that votes, as soon as it can.
 fn gives_away(view: &RingView) -> bool {
     let own = view.member(view.own);
     view.leads
         && own.is_some_and(|own| {
-            own.record.kind == MemberKind::Witness || view.pins_another_primary_than(own.id)
+            own.record.kind == MemberKind::Witness
+                || view.stands_in
+                || view.pins_another_primary_than(own.id)
         })
 }
 
@@ -620,6 +630,25 @@ mod tests {
         let target = Some(MemberId(1));
         let next = sets(&[&[4, 5, 6], &[1, 2, 3]]);
         assert_eq!(next_task(&elsewhere), NextTask::Move { next, target });
+    }
+
+    #[test]
+    fn who_stands_in_gives_the_leadership_to_a_voter_and_moves_no_quorum() {
+        let ring = Ring::new("a: 1w 2d | b: 3d 4d 5w").with_sets(&[&[1, 2]]);
+        let stands_in = ring.clone().led_by(3).standing_in();
+        assert_eq!(next_task(&stands_in), NextTask::Transfer(MemberId(2)));
+        // A witness goes on with it where no database member votes that is there.
+        let bereft = stands_in.clone().silent(&[2]);
+        assert_eq!(next_task(&bereft), NextTask::Transfer(MemberId(1)));
+        // Whoever answers first need not be one that votes.
+        let early = stands_in.silent(&[1, 2]);
+        let NextTask::Wait(why) = next_task(&early) else {
+            panic!("{:?}", next_task(&early));
+        };
+        assert!(why.contains("no voter"), "{why}");
+        // Another leader outside of the quorum brings it to where it is itself.
+        let outside = ring.led_by(3);
+        assert!(matches!(next_task(&outside), NextTask::Move { .. }));
     }
 
     #[test]

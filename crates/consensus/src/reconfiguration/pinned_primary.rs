@@ -43,7 +43,8 @@ pub(crate) fn standing_pause<'a>(
 /// Where the ring's primary is, as the database beside a member may rely on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Primacy {
-    /// What the member is. One that leads while the primary's place is kept for another is none to its own database.
+    /// What the member is. One that leads while the primary's place is kept for another is none to its own database, and neither is one
+    /// that stands in for those that vote.
     pub leadership: Leadership,
     /// The other database member that leads, as far as this one hears: the primary is beside that one. A witness that leads
     /// gives the leadership on, and so does a leader while another one's place is kept: they are none.
@@ -64,10 +65,12 @@ impl Primacy {
     };
 }
 
-/// What follows for the database beside `own` from its leadership and the records of the ring's members.
+/// What follows for the database beside `own` from its leadership and the records of the ring's members. `stands_in` says that it leads,
+/// if it does, only until a voter has what it has.
 pub(crate) fn primacy<'a>(
     own: MemberId,
     leadership: Leadership,
+    stands_in: bool,
     records: impl Iterator<Item = (MemberId, &'a MemberRecord)> + Clone,
 ) -> Primacy {
     let pause = standing_pause(records.clone());
@@ -80,7 +83,7 @@ pub(crate) fn primacy<'a>(
     Primacy {
         leadership: match leadership {
             Leadership::Serving { .. } | Leadership::LeaderNotServing { .. }
-                if pause.as_ref().is_some_and(|paused| paused.primary != own) =>
+                if stands_in || pause.as_ref().is_some_and(|paused| paused.primary != own) =>
             {
                 Leadership::Follower { leader: None }
             }
@@ -109,6 +112,16 @@ mod tests {
 
     /// Of member 1 in this ring, where a pause may keep the primary's place for somebody.
     fn seen(ring: &str, place_of: Option<u64>, leadership: Leadership) -> Primacy {
+        seen_by(ring, place_of, leadership, false)
+    }
+
+    /// The same, where it may stand in for those that vote.
+    fn seen_by(
+        ring: &str,
+        place_of: Option<u64>,
+        leadership: Leadership,
+        stands_in: bool,
+    ) -> Primacy {
         let pause = Pause {
             since: UnixSeconds(1_000),
             until: None,
@@ -122,7 +135,8 @@ mod tests {
             }
         }
         let members = view.members.iter();
-        primacy(OWN, leadership, members.map(|of| (of.id, &of.record)))
+        let records = members.map(|of| (of.id, &of.record));
+        primacy(OWN, leadership, stands_in, records)
     }
 
     fn following(leader: Option<u64>) -> Leadership {
@@ -154,6 +168,8 @@ mod tests {
             assert_eq!((own.leadership, own.paused), (leadership, true));
             let free = seen(ring, None, leadership);
             assert_eq!((free.leadership, free.paused), (leadership, false));
+            let stands_in = seen_by(ring, None, leadership, true);
+            assert_eq!((stands_in.leadership, stands_in.paused), (expected, false));
         }
     }
 

@@ -353,6 +353,7 @@ pub(crate) mod tests {
         RingView {
             own: MemberId(1),
             leads: true,
+            stands_in: false,
             leader: Some(MemberId(1)),
             last_log: Some(OpId::new(2, 9)),
             voter_sets: vec![BTreeSet::from([MemberId(1), MemberId(2), MemberId(3)])],

@@ -66,6 +66,36 @@ pub(crate) fn choose(
     }
 }
 
+/// Chooses the target of a leader that stands in for those that vote: a voter that answers and is caught up. Those in `failed` come last,
+/// then those whose place a pause keeps for another one, and witnesses, which give the leadership on; then it goes by fitness and priority.
+///
+/// # Errors
+/// In words, that there is none.
+pub(crate) fn choose_voter(
+    view: &RingView,
+    lease: Duration,
+    failed: &Standings,
+    databases_say: &DatabaseStates,
+) -> Result<MemberId, String> {
+    let voters = view.members.iter();
+    let voters = voters.filter(|peer| peer.voter && peer.id != view.own && is_near(peer, lease));
+    let target = voters.min_by_key(|peer| {
+        (
+            failed.contains_key(&peer.id),
+            view.pins_another_primary_than(peer.id),
+            peer.record.kind == MemberKind::Witness,
+            Fitness::of(databases_say.get(&peer.id)),
+            std::cmp::Reverse(peer.record.priority),
+            peer.behind,
+            peer.id,
+        )
+    });
+    let nobody = "this member was elected because no voter had the end of its log, and no voter that answers has it yet";
+    target
+        .map(|target| target.id)
+        .ok_or_else(|| nobody.to_owned())
+}
+
 /// What keeps one database member from leading now, in words.
 pub(crate) fn obstacle(
     view: &RingView,

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use raft_types::DoubtedTail;
+use consensus::quorum::QuorumPolicy;
+use consensus::{MemberCalls, Question};
 use raft_types::MemberKind::Database;
+use raft_types::{DoubtedTail, MemberId};
 
-use crate::support::ring::{Ring, TIMERS, within};
+use crate::support::ring::{Ring, TIMERS, leadership_is, transaction, within};
 
 #[tokio::test]
 async fn the_leaders_word_ends_the_doubt_and_that_of_one_follower_does_not() {
@@ -73,4 +75,74 @@ async fn what_a_follower_acknowledged_and_lost_comes_again_from_the_same_leader(
     ring.crash(third).await;
     let last = ring.commit("without the third").await;
     ring.committed_everywhere(last).await;
+}
+
+/// What was seen: the leader's entries had come to the member without a vote, and not to the other voter, whose disk was full; then the
+/// leader lost their end. It elected nobody without it, and no member that had a vote had it: the ring stood still for good.
+#[tokio::test(start_paused = true)]
+async fn a_member_without_a_vote_leads_until_a_voter_has_what_it_alone_has() {
+    let mut ring = Ring::over("a: 1d 2d | b: 3d", QuorumPolicy::SingleRegionDynamic).await;
+    let [loses, behind, has_all] = [1, 2, 3].map(MemberId);
+    let last = ring.commit("acknowledged").await;
+    ring.committed_everywhere(last).await;
+    let (leader, term) = ring.serving().await;
+    assert_eq!(leader, loses);
+    ring.board.isolate(behind, [loses, has_all]);
+    let mut tickets = Vec::new();
+    for number in 0..3 {
+        let text = transaction(&format!("to the member without a vote alone {number}"));
+        tickets.push(ring.member(loses).propose(text, term).await.unwrap());
+    }
+    within("the entries", async {
+        while ring.disks[&has_all].transactions().len() < 4 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let written = ring.disks[&has_all].transactions();
+
+    ring.crash(loses).await;
+    ring.disks[&loses].lose_from(last.index + 2);
+    ring.disks[&loses].set_doubt(DoubtedTail::of_term(term.0));
+    ring.board.heal();
+    ring.start(loses).await;
+    let stood_in = ring.member(has_all).clone();
+    let leads = leadership_is(&stood_in, |now| now.leading_term().is_some()).await;
+    assert!(leads.leading_term() > Some(term));
+    // It is no primary meanwhile.
+    let primacy = stood_in.primacy_now().leadership;
+    assert_eq!(primacy.leading_term(), None);
+
+    leadership_is(&stood_in, |now| now.leading_term().is_none()).await;
+    let (leader, _) = ring.serving().await;
+    assert!([loses, behind].contains(&leader), "member {leader} leads");
+    let last = ring.commit("goes on").await;
+    ring.committed_everywhere(last).await;
+    for id in [loses, behind] {
+        assert!(ring.disks[&id].transactions().starts_with(&written));
+    }
+    within("the end of the doubt", async {
+        while ring.disks[&loses].is_in_doubt() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let voters = ring.member(has_all).status().ring_view.voter_sets;
+    assert_eq!(voters, [[loses, behind].into()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_stands_in_beside_a_leader_or_with_a_vote() {
+    let ring = Ring::over("a: 1d 2d | b: 3d", QuorumPolicy::SingleRegionDynamic).await;
+    let last = ring.commit("led").await;
+    ring.committed_everywhere(last).await;
+    let before = ring.serving().await;
+    for (id, expected) in [(2, "has a vote"), (3, "member 1 leads")] {
+        let (id, calls) = (MemberId(id), ring.board.port(MemberId(1)));
+        let asked = calls.ask(id, &ring.records[&id], Question::StandIn, TIMERS.lease);
+        let refused = asked.await.unwrap_err().to_string();
+        assert!(refused.contains(expected), "{refused}");
+    }
+    tokio::time::sleep(TIMERS.lease * 4).await;
+    assert_eq!(ring.serving().await, before);
 }

@@ -7,7 +7,7 @@
 //! A transaction that XA has prepared keeps all locks that its session took, and no session holds them once that has ended. The one
 //! that took them wrote at this server while it was the primary; the next primary knows of the changed rows alone, and what it writes
 //! into a gap, or to what was only read, waits here for an end that stands behind it in the log. A start of mysqld takes back the locks
-//! on changed rows and no others, so that is what ends such a wait (decision 126).
+//! on changed rows and no others, so that is what ends such a wait (decision 125).
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
