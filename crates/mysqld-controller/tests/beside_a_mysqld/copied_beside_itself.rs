@@ -97,7 +97,8 @@ async fn a_copy_is_begun_again_where_mysqld_was_closed_meanwhile() -> Result<()>
     let donor = Mysqld::launch_with(&tree, MysqldOptions::with_server_id(1))?;
     let recipient = Mysqld::launch_with(&tree, MysqldOptions::with_server_id(2))?;
     let offer = offer(&member(&donor)?, MemberId(2)).await?;
-    recipient.client().sql("CREATE USER 'full'@'%' IDENTIFIED BY 'f'; GRANT ALL ON *.* TO 'full'@'%' WITH GRANT OPTION")?;
+    // There is something to be removed, which is refused.
+    recipient.client().sql("CREATE USER 'full'@'%' IDENTIFIED BY 'f'; GRANT ALL ON *.* TO 'full'@'%' WITH GRANT OPTION; CREATE SCHEMA old; CREATE TABLE old.rows (id INT PRIMARY KEY)")?;
     let connect = ConnectOptions::new(Endpoint::unix(recipient.socket()), "full", "f");
     make_ready(&connect, "127.0.0.1", &offer).await?;
     recipient.client().sql("SET GLOBAL super_read_only = ON")?;
