@@ -13,6 +13,8 @@ const REPLACED: &str = "DELETE FROM mysql.user WHERE user = 'member'; DELETE FRO
      DELETE FROM mysql.db WHERE user = 'member'; DELETE FROM mysql.tables_priv WHERE user = 'member'";
 const OTHER_PASSWORD: &str = "UPDATE mysql.user SET authentication_string = (SELECT * FROM (SELECT authentication_string FROM mysql.user \
      WHERE user = 'other') AS other) WHERE user = 'member'";
+/// What mysqld made of the password "m" in one of some hundred attempts.
+const OF_M: &str = "$A$00A$h'*PY{(IO:ZSo;iffv%e7tA34CnbndsaFps5kGWEXC6OdWFRmgqOBQxMVDAd0V7";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replaced_account_is_told_of_with_what_makes_it_again() -> Result<()> {
@@ -76,5 +78,26 @@ async fn a_replaced_account_is_told_of_with_what_makes_it_again() -> Result<()> 
             ensure!(still.is_none(), "{done}: {still:?}");
         }
     }
+    Ok(())
+}
+
+/// mysqld shows such a hash in quotes, whatever it is asked for; this one has a quote in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hash_that_can_be_printed_is_the_one_that_is_loaded() -> Result<()> {
+    let server = Mysqld::launch_with(&MysqlTree::require(), MysqldOptions::with_server_id(1))?;
+    let client = server.client();
+    let connect = ConnectOptions::new(Endpoint::unix(server.socket()), "member", "m");
+    client.sql(&format!(
+        "CREATE USER {ACCOUNT} IDENTIFIED WITH caching_sha2_password AS \"{OF_M}\"; {}; \
+         CREATE USER other IDENTIFIED WITH caching_sha2_password AS \"{}\"",
+        native_grants(ACCOUNT).join("; "),
+        OF_M.replace("V7", "V8")
+    ))?;
+    let mut account = OwnAccount::new(true);
+    let told = account.see(log_in(&connect).await?);
+    ensure!(told.is_none(), "{told:?}");
+    client.sql(OTHER_PASSWORD)?;
+    let told = account.see(log_in(&connect).await?).context("nothing")?;
+    ensure!(told.contains("has another password"), "{told}");
     Ok(())
 }
