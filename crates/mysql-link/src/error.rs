@@ -73,6 +73,10 @@ fn remedy(code: u16) -> &'static str {
 pub mod server_code {
     /// The server has no connection left (`max_connections`).
     pub const TOO_MANY_CONNECTIONS: u16 = 1040;
+    /// The account has as many sessions as the server's `max_user_connections` lets it have.
+    pub const TOO_MANY_USER_CONNECTIONS: u16 = 1203;
+    /// The account has used up one of its own limits, as its `MAX_USER_CONNECTIONS`.
+    pub const USER_LIMIT_REACHED: u16 = 1226;
     /// User name or password is wrong.
     pub const ACCESS_DENIED: u16 = 1045;
     /// This client host may not connect.

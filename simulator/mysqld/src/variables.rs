@@ -26,7 +26,7 @@ use Kind::{Number, Switch, Text};
 use Set::{AtStart, Dynamic};
 
 /// Every variable with the value that it has when nothing else is said.
-const DEFINITIONS: [(&str, Kind, Set, &str); 36] = [
+const DEFINITIONS: [(&str, Kind, Set, &str); 37] = [
     ("binlog_checksum", Text, Dynamic, "CRC32"),
     ("binlog_encryption", Switch, Dynamic, "OFF"),
     ("binlog_error_action", Text, Dynamic, "ABORT_SERVER"),
@@ -54,6 +54,7 @@ const DEFINITIONS: [(&str, Kind, Set, &str); 36] = [
         "18446744073709547520",
     ),
     ("max_connections", Number, Dynamic, "151"),
+    ("max_user_connections", Number, Dynamic, "0"),
     ("offline_mode", Switch, Dynamic, "OFF"),
     ("port", Number, AtStart, "3306"),
     ("read_only", Switch, Dynamic, "OFF"),

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::path::Path;
 use std::time::Duration;
 
 use testkit::cluster::{Beside, ChildServer, Cluster, ClusterOptions, Profile, witness_binary};
@@ -18,15 +19,13 @@ const PASSWORD: &str = "very secret";
 /// Each is emptied and filled anew, as by a dump of a server on which nobody has heard of the account.
 const TABLES: [&str; 5] = ["user", "global_grants", "db", "tables_priv", "proxies_priv"];
 
-#[test]
-fn a_ring_whose_accounts_were_replaced_says_what_makes_them_again() {
-    let _turn = SCENES.take();
+/// A ring of two servers, and which of them is not the primary.
+fn ring(scratch: &Path) -> (Cluster, usize) {
     let tree = MysqlTree::require();
-    let scratch = tempfile::tempdir().unwrap();
-    let password = scratch.path().join("password");
+    let password = scratch.join("password");
     std::fs::write(&password, PASSWORD).unwrap();
     let server = |server_id: u32| {
-        let data_dir = scratch.path().join(server_id.to_string());
+        let data_dir = scratch.join(server_id.to_string());
         let made = ChildServer::to_be_made(&tree, server_id, data_dir).unwrap();
         Beside::from(made.with_account("witness"))
     };
@@ -44,6 +43,15 @@ fn a_ring_whose_accounts_were_replaced_says_what_makes_them_again() {
         DATABASES.map(|database| warning(&set, database)),
         [None, None]
     );
+    (set, follower)
+}
+
+#[test]
+fn a_ring_whose_accounts_were_replaced_says_what_makes_them_again() {
+    let _turn = SCENES.take();
+    let scratch = tempfile::tempdir().unwrap();
+    let (mut set, follower) = ring(scratch.path());
+    let primary = DATABASES[0] + DATABASES[1] - follower;
 
     for table in TABLES {
         let replaced = format!(
@@ -67,13 +75,7 @@ fn a_ring_whose_accounts_were_replaced_says_what_makes_them_again() {
         let told = warning(&set, database).unwrap();
         let (_, statements) = told.split_once("run: ").unwrap();
         let statements = statements.replace('…', PASSWORD);
-        let client = set.client(database);
-        let closed = client.value("SELECT @@GLOBAL.super_read_only").unwrap();
-        let put_right = format!(
-            "SET GLOBAL super_read_only = OFF; {statements}; SET GLOBAL super_read_only = {closed}"
-        );
-        let run = if closed == "1" { put_right } else { statements };
-        client.sql(&run).unwrap();
+        run(&set, database, &statements);
         set.eventually("it has its account", SOON, || {
             warning(&set, database).is_none()
         })
@@ -89,6 +91,56 @@ fn a_ring_whose_accounts_were_replaced_says_what_makes_them_again() {
     for database in DATABASES {
         written.ensure_all_are_in(&set.client(database)).unwrap();
     }
+}
+
+#[test]
+fn a_ring_whose_accounts_have_few_sessions_says_how_many_they_need() {
+    let _turn = SCENES.take();
+    let scratch = tempfile::tempdir().unwrap();
+    let (mut set, follower) = ring(scratch.path());
+    for database in DATABASES {
+        let client = set.client(database);
+        client.sql("SET GLOBAL max_user_connections = 6").unwrap();
+        says(&set, database, "sessions");
+        // As many as the member says, and not one more.
+        let told = warning(&set, database).unwrap();
+        let (_, needed) = told.split_once("needs up to ").unwrap();
+        let (needed, _) = needed.split_once('.').unwrap();
+        let (_, statements) = told.split_once("run: ").unwrap();
+        run(&set, database, &statements.replace("1000", needed));
+        set.eventually("it has enough", SOON, || warning(&set, database).is_none())
+            .unwrap();
+    }
+    let clients = Writers::of(&set, 2, 0);
+    let mut follows = follower;
+    for _ in 0..2 {
+        let primary = DATABASES[0] + DATABASES[1] - follows;
+        clients.wait_for_more(20, SOON).unwrap();
+        set.kill_host(primary).unwrap();
+        clients.wait_for_more(20, SOON).unwrap();
+        set.start(primary).unwrap();
+        set.follows(primary, SOON).unwrap();
+        follows = primary;
+    }
+    let written = clients.finish().unwrap();
+    set.equal("acked", SOON).unwrap();
+    for database in DATABASES {
+        written.ensure_all_are_in(&set.client(database)).unwrap();
+        assert_eq!(warning(&set, database), None);
+    }
+}
+
+/// As an administrator does who reads a warning.
+fn run(set: &Cluster, database: usize, statements: &str) {
+    let client = set.client(database);
+    let closed = client.value("SELECT @@GLOBAL.super_read_only").unwrap();
+    let all = match &closed[..] {
+        "1" => format!(
+            "SET GLOBAL super_read_only = OFF; {statements}; SET GLOBAL super_read_only = 1"
+        ),
+        _ => statements.to_owned(),
+    };
+    client.sql(&all).unwrap();
 }
 
 /// What a member says of its account.

@@ -228,7 +228,13 @@ impl MysqldTasks {
         } = known;
         let guard = guard.map(|command| Arc::new(GuardLine::new(command)));
         let events = Some(events).filter(|_| manages_events(settings));
-        let known_of_account = OwnAccount::new(requirements.native);
+        let known_of_account = OwnAccount::new(
+            requirements.native,
+            settings
+                .apply_workers
+                .filter(|_| !settings.native)
+                .unwrap_or(0),
+        );
         let watching = WatchOptions {
             events: events.clone(),
             figures: Some(Arc::clone(&figures)),
@@ -528,8 +534,10 @@ impl Parts {
             .and_then(|role| written_for_good(&role.without_transactions));
         let held_up_by = role.map(|role| role.held_up_by);
         let account = self.account.borrow().clone();
+        let seen = self.reports.borrow().server.clone();
+        let advice = seen.into_iter().flat_map(|server| server.advice);
         let all = at_start.into_iter().chain(same_uuid).chain(never_sent);
-        let all = all.chain(account).chain(for_good);
+        let all = all.chain(account).chain(for_good).chain(advice);
         all.chain(held_up_by.into_iter().flatten()).collect()
     }
 

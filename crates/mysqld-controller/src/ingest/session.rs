@@ -302,7 +302,6 @@ async fn set_up(
         if matches!(
             finding.check,
             Check::AccountExpires
-                | Check::BinlogEncryption
                 | Check::BinlogPlace
                 | Check::ReplicaUpdates
                 | Check::ShutdownPrivilege

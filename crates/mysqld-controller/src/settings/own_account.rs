@@ -1,6 +1,7 @@
 //! Whether a member can go on logging in to its mysqld. A dump of all databases replaces the accounts, at every member; mysqld goes by
 //! what it has loaded until its next start or FLUSH PRIVILEGES, and sessions from before go on even behind that. So a new session is
-//! asked now and then: whether it is let in, what mysqld has loaded of its account, and what its tables have.
+//! asked now and then: whether it is let in, what mysqld has loaded of its account, and what its tables have. And how many sessions
+//! the account may have at one time, since a member that becomes the primary's opens more of them than one that follows.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,6 +15,8 @@ use crate::settings::probe::{grants, unless_refused};
 
 /// The account is locked.
 const ACCOUNT_LOCKED: u16 = 3118;
+/// Sessions that a member has at one time, but for those that apply the log: what looks at mysqld, and what a promotion opens besides.
+const SESSIONS: u64 = 12;
 const OWN: &str = "CONCAT(user, '@', host) = CURRENT_USER()";
 
 /// What came of a login.
@@ -23,6 +26,8 @@ pub enum Login {
     In(Account),
     /// The account is not let in, in the server's words.
     Refused(String),
+    /// It has as many sessions as it may have, in the server's words.
+    Full(String),
 }
 
 /// What is to be known of the account of a session.
@@ -32,6 +37,8 @@ pub struct Account {
     loaded: Grants,
     /// What the next start loads; none where the account may not look.
     stored: Option<Stored>,
+    /// How many sessions it may have at one time; none where as many as the server takes.
+    sessions: Option<u64>,
 }
 
 /// What the grant tables have of the account.
@@ -59,12 +66,32 @@ pub async fn log_in(connect: &ConnectOptions) -> Result<Login, LinkError> {
         {
             return Ok(Login::Refused(error.to_string()));
         }
+        Err(LinkError::Refused { error, .. })
+            if [
+                server_code::TOO_MANY_USER_CONNECTIONS,
+                server_code::USER_LIMIT_REACHED,
+            ]
+            .contains(&error.code) =>
+        {
+            return Ok(Login::Full(error.to_string()));
+        }
         Err(error) => return Err(error),
     };
+    // The account's own limit, or else the server's.
+    let sessions = connection
+        .query("SELECT @@SESSION.max_user_connections")
+        .await?;
+    let sessions = sessions
+        .first()
+        .and_then(|row| row.text_at(0)?.parse().ok());
     let loaded = grants(&mut connection).await?;
     let stored = stored(&mut connection).await?;
     connection.close().await;
-    Ok(Login::In(Account { loaded, stored }))
+    Ok(Login::In(Account {
+        loaded,
+        stored,
+        sessions: sessions.filter(|most| *most > 0),
+    }))
 }
 
 async fn stored(connection: &mut Connection) -> Result<Option<Stored>, LinkError> {
@@ -149,10 +176,15 @@ fn stored_grants() -> String {
     .join(" UNION ALL ")
 }
 
+const BY_A_DUMP: &str = "A dump with --all-databases that was loaded at the primary replaces the accounts at every member. Sessions from \
+     before go on, and the member cannot do its work behind the next restart or failover.";
+
 /// What a member knows of its account by now. Pure.
 #[derive(Debug)]
 pub struct OwnAccount {
     native: bool,
+    /// How many sessions it has to have at one time.
+    sessions: u64,
     /// As the server names it; none before the first login.
     name: Option<String>,
     /// Rights that a member needs, and that it had at some time: what it never had was told where it attached.
@@ -169,13 +201,16 @@ enum Lost {
     OtherPassword,
     /// It is let in, and lacks these or will lack them.
     Rights(Vec<Privilege>),
+    /// It may have too few sessions at one time, in these words.
+    Sessions(String),
 }
 
 impl OwnAccount {
-    /// Of a member whose mysqld applies by its own replica threads, or not.
-    pub fn new(native: bool) -> Self {
+    /// Of a member that applies the log over so many connections; of one whose mysqld applies by its own replica threads, none.
+    pub fn new(native: bool, apply_workers: usize) -> Self {
         Self {
             native,
+            sessions: SESSIONS + apply_workers as u64,
             name: None,
             had: BTreeSet::new(),
         }
@@ -185,26 +220,40 @@ impl OwnAccount {
     pub fn see(&mut self, login: Login) -> Option<String> {
         let lost = match login {
             Login::Refused(words) => Some(Lost::Refused(words)),
+            Login::Full(words) => Some(self.too_few(&format!("gets no more sessions ({words})"))),
             Login::In(account) => {
                 self.name = Some(quoted_account(account.loaded.account()));
-                self.lost(&account)
+                let few = account.sessions.filter(|most| *most < self.sessions);
+                let few =
+                    few.map(|most| self.too_few(&format!("may have {most} sessions at one time")));
+                self.lost(&account).or(few)
             }
         };
         let (name, lost) = (self.name.as_ref()?, lost?);
-        let statements = match &lost {
+        let (cause, statements) = match &lost {
             // What mysqld has loaded it does not write into a table again.
-            Lost::Rights(rights) => std::iter::once("FLUSH PRIVILEGES".to_owned())
-                .chain(rights.iter().map(|right| right.grant(name)))
-                .collect(),
-            _ => self.made_again(name),
+            Lost::Rights(rights) => (
+                BY_A_DUMP,
+                std::iter::once("FLUSH PRIVILEGES".to_owned())
+                    .chain(rights.iter().map(|right| right.grant(name)))
+                    .collect(),
+            ),
+            Lost::Sessions(_) => (
+                "max_user_connections holds for it as for clients, and the member opens more sessions where its mysqld becomes the \
+                 primary: it would not open it for writes.",
+                vec![format!("ALTER USER {name} WITH MAX_USER_CONNECTIONS 1000")],
+            ),
+            _ => (BY_A_DUMP, self.made_again(name)),
         };
         Some(format!(
-            "the account {name}, by which the member logs in to its mysqld, {lost}. A dump with --all-databases that was loaded at \
-             the primary replaces the accounts at every member. Sessions from before go on, and the member cannot do its work behind \
-             the next restart or failover. Before that, as an administrator at each server whose member says so (where \
-             super_read_only is on, it has to be off meanwhile), run: SET sql_log_bin = 0; {}",
+            "the account {name}, by which the member logs in to its mysqld, {lost}. {cause} Before that, as an administrator at each \
+             server whose member says so (where super_read_only is on, it has to be off meanwhile), run: SET sql_log_bin = 0; {}",
             statements.join("; ")
         ))
+    }
+
+    fn too_few(&self, what: &str) -> Lost {
+        Lost::Sessions(format!("{what}, and needs up to {}", self.sessions))
     }
 
     fn lost(&mut self, account: &Account) -> Option<Lost> {
@@ -250,6 +299,7 @@ impl fmt::Display for Lost {
             "mysqld goes by what it has loaded until its next start or FLUSH PRIVILEGES";
         match self {
             Self::Refused(words) => write!(f, "is not let in any more: {words}"),
+            Self::Sessions(words) => f.write_str(words),
             Self::Gone => write!(f, "is in no grant table any more; {UNTIL}"),
             Self::OtherPassword => write!(
                 f,
@@ -273,7 +323,11 @@ mod tests {
 
     fn let_in(loaded: &[&str], stored: Option<Stored>) -> Login {
         let loaded = Grants::parse("w@%", loaded.iter().copied());
-        Login::In(Account { loaded, stored })
+        Login::In(Account {
+            loaded,
+            stored,
+            sessions: None,
+        })
     }
 
     fn rights(lines: &[&str]) -> Option<Stored> {
@@ -291,7 +345,7 @@ mod tests {
         let refused = || Login::Refused("Access denied".to_owned());
         let made_again = "run: SET sql_log_bin = 0; DROP USER IF EXISTS 'w'@'%'; CREATE USER 'w'@'%' IDENTIFIED BY '…' PASSWORD \
                           EXPIRE NEVER; GRANT ALL PRIVILEGES ON *.* TO 'w'@'%' WITH GRANT OPTION; GRANT PROXY";
-        let mut account = OwnAccount::new(false);
+        let mut account = OwnAccount::new(false, 4);
         // A wrong password in the configuration is told of by whoever looks for the server.
         assert_eq!(account.see(refused()), None);
         assert_eq!(account.see(sound()), None);
@@ -316,7 +370,7 @@ mod tests {
     fn only_rights_that_were_had_are_lost() {
         const TWO: &[&str] = &["GRANT RELOAD, PROCESS ON *.* TO w"];
         const ONE: &[&str] = &["GRANT PROCESS ON *.* TO w"];
-        let mut account = OwnAccount::new(true);
+        let mut account = OwnAccount::new(true, 0);
         assert_eq!(account.see(let_in(TWO, rights(TWO))), None);
         for (loaded, stored) in [(TWO, ONE), (ONE, TWO), (ONE, ONE)] {
             let told = account.see(let_in(loaded, rights(stored))).unwrap();
@@ -329,5 +383,35 @@ mod tests {
             );
         }
         assert_eq!(account.see(let_in(TWO, rights(TWO))), None);
+    }
+
+    #[test]
+    fn an_account_of_few_sessions_is_told_of_before_a_promotion_needs_them() {
+        const ALL: &[&str] = &["GRANT ALL PRIVILEGES ON *.* TO w WITH GRANT OPTION"];
+        let with = |most| {
+            let loaded = Grants::parse("w@%", ALL.iter().copied());
+            Login::In(Account {
+                loaded,
+                stored: rights(ALL),
+                sessions: most,
+            })
+        };
+        let mut account = OwnAccount::new(false, 4);
+        for (most, enough) in [(None, true), (Some(16), true), (Some(15), false)] {
+            assert_eq!(account.see(with(most)).is_none(), enough, "{most:?}");
+        }
+        let told = account.see(with(Some(5))).unwrap();
+        assert!(
+            told.contains("may have 5 sessions at one time, and needs up to 16"),
+            "{told}"
+        );
+        let told = account
+            .see(Login::Full("already has more".to_owned()))
+            .unwrap();
+        assert!(
+            told.contains("gets no more sessions (already has more), and needs up to 16")
+                && told.ends_with("ALTER USER 'w'@'%' WITH MAX_USER_CONNECTIONS 1000"),
+            "{told}"
+        );
     }
 }

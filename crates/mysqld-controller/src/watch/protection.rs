@@ -88,11 +88,16 @@ pub struct ServerFacts {
     pub waiting_sessions: u64,
     /// Whether ordinary accounts are kept off (`offline_mode`).
     pub offline: bool,
+    /// What may be so, and costs something behind a crash, with what puts it right.
+    pub advice: Vec<String>,
 }
 
 impl ServerFacts {
-    pub(crate) fn of(observed: &Observed, incarnation: u64) -> Self {
+    pub(crate) fn of(observed: &Observed, requirements: &Requirements, incarnation: u64) -> Self {
+        let findings = preflight(observed, requirements).into_iter();
+        let of_a_crash = findings.filter(|finding| finding.check == Check::BinlogEncryption);
         Self {
+            advice: of_a_crash.map(|finding| finding.to_string()).collect(),
             version: observed.version.to_string(),
             server_uuid: observed.server_uuid(),
             incarnation,

@@ -281,7 +281,8 @@ impl Watcher {
         let mut observed = observe_again(&mut connection, self.seen.as_ref()).await?;
         self.seen = Some(observed.clone());
         let sighting = sight(&mut connection, &observed, began).await?;
-        let server = ServerFacts::of(&observed, self.starts.see(sighting));
+        let requirements = &self.options.requirements;
+        let server = ServerFacts::of(&observed, requirements, self.starts.see(sighting));
         observed.binlog_filters = self.filters(&observed, server.incarnation).await;
         let follows = *self.readiness.borrow() == Readiness::Applying;
         // Clients wait for this verdict, and nobody commits: what a look finds besides is left to the next one.
@@ -383,9 +384,20 @@ impl Watcher {
             if next.since == now && next.protection != report.protection && !follows {
                 tell(&next.protection);
             }
+            let known = advice_of(report);
+            for advice in advice_of(&next) {
+                if !known.contains(advice) {
+                    warn!("{advice}");
+                }
+            }
             *report = next;
         });
     }
+}
+
+fn advice_of(report: &WatchReport) -> &[String] {
+    let server = report.server.as_ref();
+    server.map_or(&[], |server| &server.advice)
 }
 
 impl Watcher {

@@ -2,7 +2,7 @@
 //! make it again.
 
 use anyhow::{Context, Result, ensure};
-use mysql_link::{ConnectOptions, Endpoint};
+use mysql_link::{ConnectOptions, Connection, Endpoint};
 use mysqld_controller::settings::{OwnAccount, log_in, native_grants, rows_grants};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
@@ -31,7 +31,7 @@ async fn a_replaced_account_is_told_of_with_what_makes_it_again() -> Result<()> 
             "DROP USER IF EXISTS {ACCOUNT}; CREATE USER {ACCOUNT} IDENTIFIED BY 'm'; {}",
             grants.join("; ")
         ))?;
-        let mut account = OwnAccount::new(native);
+        let mut account = OwnAccount::new(native, 0);
         ensure!(account.see(log_in(&connect).await?).is_none());
         for (done, told) in [
             (REPLACED.to_owned(), "is in no grant table any more"),
@@ -93,11 +93,57 @@ async fn a_hash_that_can_be_printed_is_the_one_that_is_loaded() -> Result<()> {
         native_grants(ACCOUNT).join("; "),
         OF_M.replace("V7", "V8")
     ))?;
-    let mut account = OwnAccount::new(true);
+    let mut account = OwnAccount::new(true, 0);
     let told = account.see(log_in(&connect).await?);
     ensure!(told.is_none(), "{told:?}");
     client.sql(OTHER_PASSWORD)?;
     let told = account.see(log_in(&connect).await?).context("nothing")?;
     ensure!(told.contains("has another password"), "{told}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_of_few_sessions_is_told_of_with_what_gives_it_more() -> Result<()> {
+    let server = Mysqld::launch_with(&MysqlTree::require(), MysqldOptions::with_server_id(1))?;
+    let client = server.client();
+    client.sql(&format!(
+        "CREATE USER {ACCOUNT} IDENTIFIED BY 'm'; {}",
+        native_grants(ACCOUNT).join("; ")
+    ))?;
+    let connect = ConnectOptions::new(Endpoint::unix(server.socket()), "member", "m");
+    let mut account = OwnAccount::new(true, 0);
+    ensure!(account.see(log_in(&connect).await?).is_none());
+    let own = |most: u64| format!("ALTER USER {ACCOUNT} WITH MAX_USER_CONNECTIONS {most}");
+    for (limited, told) in [
+        (
+            "SET GLOBAL max_user_connections = 11".to_owned(),
+            "may have 11 sessions at one time, and needs up to 12",
+        ),
+        (
+            "SET GLOBAL max_user_connections = 2".to_owned(),
+            "gets no more sessions",
+        ),
+        (own(2), "gets no more sessions"),
+        (own(11), "may have 11 sessions at one time"),
+    ] {
+        client.sql(&limited)?;
+        // Those from before do not count.
+        let kept = [
+            Connection::open(&connect).await?,
+            Connection::open(&connect).await?,
+        ];
+        let warning = account
+            .see(log_in(&connect).await?)
+            .context(limited.clone())?;
+        ensure!(warning.contains(told), "{limited}: {warning}");
+        let (_, statements) = warning.split_once("run: ").context("statements")?;
+        client.sql(statements)?;
+        let still = account.see(log_in(&connect).await?);
+        ensure!(still.is_none(), "{limited}: {still:?}");
+        client.sql(&format!("SET GLOBAL max_user_connections = 0; {}", own(0)))?;
+        for connection in kept {
+            connection.close().await;
+        }
+    }
     Ok(())
 }
