@@ -7,6 +7,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -235,10 +236,15 @@ impl MysqlTree {
             .iter()
             .map(|folder| folder.as_os_str())
             .collect::<Vec<_>>();
+        // Programs name themselves by it in their messages; mysqld looks for the list of its components beside it.
+        let name = match program == self.mysqld {
+            true => program.as_os_str(),
+            false => program.file_name().unwrap_or(program.as_os_str()),
+        };
         vec![
             loader.into(),
             "--argv0".into(),
-            program.file_name().unwrap_or(program.as_os_str()).into(),
+            name.into(),
             "--library-path".into(),
             libraries.join(OsStr::new(":")),
             program.into(),
@@ -275,6 +281,35 @@ impl MysqlTree {
                 self.mysqld.display()
             ),
         }
+    }
+
+    /// The same programs with a server that has a keyring, in the file `keyring` of `folder`. What a server needs for that stands
+    /// beside its program and its plugins, which are links in that folder.
+    ///
+    /// # Errors
+    /// When it cannot be written, or the tree does not say where its plugins are, as that of an installed server.
+    pub fn with_keyring(&self, folder: &Path) -> Result<Self> {
+        let plugins = self.plugin_dir.as_ref();
+        let plugins = plugins.context("a keyring is set up beside an unpacked server alone")?;
+        let [mysqld, plugin_dir] = ["mysqld", "plugin"].map(|name| folder.join(name));
+        fs::create_dir_all(&plugin_dir)?;
+        for plugin in fs::read_dir(plugins)? {
+            let plugin = plugin?;
+            symlink(plugin.path(), plugin_dir.join(plugin.file_name()))?;
+        }
+        symlink(&self.mysqld, &mysqld)?;
+        let components = r#"{"components": "file://component_keyring_file"}"#;
+        fs::write(folder.join("mysqld.my"), components)?;
+        let keyring = format!(
+            r#"{{"path": {:?}, "read_only": false}}"#,
+            folder.join("keyring")
+        );
+        fs::write(plugin_dir.join("component_keyring_file.cnf"), keyring)?;
+        Ok(Self {
+            mysqld,
+            plugin_dir: Some(plugin_dir),
+            ..self.clone()
+        })
     }
 
     /// What the server must be told about its own folders, as options.

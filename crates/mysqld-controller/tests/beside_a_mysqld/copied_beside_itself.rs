@@ -81,6 +81,39 @@ async fn encrypted_data_are_not_copied_to_a_server_without_a_keyring() -> Result
         Err(refused) => refused.to_string(),
     };
     ensure!(refused.contains("has no keyring at work"), "{refused}");
+    // A donor says so; each of what it may encrypt is enough.
+    let folder = tempfile::tempdir()?;
+    let with_keyring = tree.with_keyring(folder.path())?;
+    let donor = Mysqld::launch_with(&with_keyring, MysqldOptions::with_server_id(2))?;
+    let donors = member(&donor)?;
+    for (encrypts, then_not) in [
+        (
+            "SET GLOBAL innodb_redo_log_encrypt = ON",
+            "SET GLOBAL innodb_redo_log_encrypt = OFF",
+        ),
+        (
+            "SET GLOBAL innodb_undo_log_encrypt = ON",
+            "SET GLOBAL innodb_undo_log_encrypt = OFF",
+        ),
+        (
+            "CREATE TABLE shop.secret (id INT PRIMARY KEY) ENCRYPTION = 'Y'",
+            "DROP TABLE shop.secret",
+        ),
+    ] {
+        ensure!(
+            !offer(&donors, MemberId(2)).await?.keyring_needed,
+            "{encrypts}"
+        );
+        donor.client().sql(encrypts)?;
+        ensure!(
+            offer(&donors, MemberId(2)).await?.keyring_needed,
+            "{encrypts}"
+        );
+        donor.client().sql(then_not)?;
+    }
+    donor.client().sql("CREATE USER 'full'@'%' IDENTIFIED BY 'f'; GRANT ALL ON *.* TO 'full'@'%' WITH GRANT OPTION")?;
+    let has_one = ConnectOptions::new(Endpoint::unix(donor.socket()), "full", "f");
+    make_ready(&has_one, "localhost", &an_offer(true)).await?;
     make_ready(&connect, "localhost", &an_offer(false)).await?;
     // What the copy's account could not do for an applier is known before as well; an earlier program does not say.
     let mut offer = an_offer(false);

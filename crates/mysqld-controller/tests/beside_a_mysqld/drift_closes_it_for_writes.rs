@@ -15,7 +15,8 @@ use mysqld_controller::tail_trim::{ProtectionStart, TailTrimOptions};
 use mysqld_controller::watch::{Protection, WatchOptions, WatchReport, Watcher};
 use mysqld_controller::{ControllerOptions, LeaderTerm};
 use raft_types::MemberId;
-use testkit::mysqld::Mysqld;
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::{Mysqld, MysqldOptions};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -415,6 +416,35 @@ async fn drift_in_mysqld_is_closed_and_mended() -> Result<()> {
         eventually("it was closed, and is open again", reopened).await?;
         assert_eq!(read_only(&server)?, (false, false));
     }
+    member.stop().await
+}
+
+/// Nobody but mysqld can read such a file behind a crash; it lets no commit through without the ring.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_binlog_that_mysqld_is_told_to_encrypt_is_told_of_while_it_is() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let tree = MysqlTree::require().with_keyring(folder.path())?;
+    let server = Mysqld::launch_with(&tree, MysqldOptions::with_server_id(1))?;
+    let member = Member::start(&server, requirements());
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    member.opens().await?;
+    let advice = || {
+        let report = member.reports.borrow();
+        let server = report.server.as_ref();
+        server.map_or(Vec::new(), |server| server.advice.clone())
+    };
+    ensure!(advice().is_empty());
+    let encrypts = |whether| format!("SET GLOBAL binlog_encryption = {whether}");
+    server.client().sql(&encrypts("ON"))?;
+    eventually("it is told of", || Ok(!advice().is_empty())).await?;
+    ensure!(
+        advice()[0].contains("SET PERSIST binlog_encryption = OFF"),
+        "{:?}",
+        advice()
+    );
+    ensure!(member.write_fence.borrow().state == WriteFenceState::Open);
+    server.client().sql(&encrypts("OFF"))?;
+    eventually("it is told of no more", || Ok(advice().is_empty())).await?;
     member.stop().await
 }
 

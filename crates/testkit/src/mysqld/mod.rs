@@ -360,7 +360,9 @@ fn copy_folder(original: &Path, target: &Path) -> Result<()> {
 /// The template of this tree, made if it is not there. One process makes it while others wait.
 fn template(tree: &MysqlTree) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
-    (&tree.mysqld, &tree.version, TEMPLATE_REDO_LOG).hash(&mut hasher);
+    // A server with a keyring is a link to one that makes the same.
+    let program = fs::canonicalize(&tree.mysqld)?;
+    (program, &tree.version, TEMPLATE_REDO_LOG).hash(&mut hasher);
     let folder = MysqlTree::folder().join("templates");
     let name = format!("{}-{:016x}", tree.version, hasher.finish());
     let done = folder.join(&name);
