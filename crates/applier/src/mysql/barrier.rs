@@ -29,11 +29,12 @@ use crate::schema::TableName;
 use crate::transaction::{Barrier, BarrierEnd, Statement, Step, Transaction};
 
 impl MysqlSession {
-    /// Applies a barrier, and puts the session back.
+    /// Applies a barrier, and puts the session back. Where it is `for_good`, it was noted before.
     pub(super) async fn barrier(
         &mut self,
         transaction: &Transaction,
         barrier: &Barrier,
+        for_good: &[TableName],
     ) -> Result<(), WriteError> {
         let done = self.run_steps(transaction, barrier).await;
         let done = match done {
@@ -49,7 +50,7 @@ impl MysqlSession {
                 Err(half_written(error, &tables_of_barrier(barrier)))
             }
             Err(error) => {
-                if !barrier.without_transactions.is_empty() {
+                if !for_good.is_empty() {
                     self.nothing_stays().await?;
                 }
                 self.put_back(barrier).await?;
@@ -490,7 +491,7 @@ fn is_xa(barrier: &Barrier) -> bool {
 }
 
 /// Whether a barrier has statements that change something by themselves, not only rows and the phases of XA transactions.
-fn has_statements(barrier: &Barrier) -> bool {
+pub(super) fn has_statements(barrier: &Barrier) -> bool {
     statements(barrier).any(|statement| !is_phase(statement))
 }
 

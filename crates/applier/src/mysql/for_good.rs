@@ -8,39 +8,108 @@
 //!
 //! A failure that the server answers leaves no doubt. Its ROLLBACK warns where something stays, and then the applier stops; where
 //! nothing does, the note is taken back, and a lock that was not had in time is tried again as ever.
+//!
+//! What a statement of the log writes to is not known. Where the server has tables without transactions, each transaction of
+//! statements is taken for one that writes to them.
 
+use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use binlog_format::gtid::Gtid;
 
+use mysql_link::QueryResult;
+
 use crate::backend::{Refusal, WriteError};
+use crate::mysql::barrier::has_statements;
 use crate::mysql::checkpoint::TABLE;
 use crate::mysql::outcome::{link_error, refused_by_us, write_error};
 use crate::mysql::session::MysqlSession;
+use crate::mysql::table_shape::rolls_back;
 use crate::schema::TableName;
+use crate::transaction::{Barrier, BarrierEnd, SchemaChange};
 
 /// The row of the applier's table with the transaction that was begun last.
 const NOTE: u32 = 2;
 /// `Some non-transactional changed tables couldn't be rolled back`: the warning of a ROLLBACK behind which something stays.
 const NOT_ROLLED_BACK: &str = "1196";
 
-/// Which transaction was begun last; asked where there is no row for it.
+/// How long it is known which tables of the server have no transactions: somebody beside the log may make one. What the log does is
+/// seen at once.
+const KNOWN_FOR: Duration = Duration::from_secs(10);
+/// They are named in messages alone, and one is enough.
+const NAMED: usize = 10;
+
+/// What all sessions of an applier know.
 #[derive(Debug, Default)]
 pub(super) struct Begun {
+    /// Which transaction was begun last; asked where there is no row for it.
     last: Mutex<Option<Gtid>>,
+    /// Some of the server's tables without transactions, and when they were asked for.
+    tables: Mutex<Option<(Instant, Vec<TableName>)>>,
 }
 
 impl Begun {
     fn lock(&self) -> MutexGuard<'_, Option<Gtid>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn tables(&self) -> MutexGuard<'_, Option<(Instant, Vec<TableName>)>> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A barrier has come to its end.
+    pub(super) fn ended(&self, barrier: &Barrier) {
+        if barrier.changes != SchemaChange::Nothing {
+            *self.tables() = None;
+        }
+    }
 }
 
 impl MysqlSession {
-    /// To be called before a transaction begins that writes to these tables for good.
+    /// The tables that a barrier writes to for good, or may write to.
+    pub(super) async fn written_for_good<'a>(
+        &mut self,
+        barrier: &'a Barrier,
+    ) -> Result<Cow<'a, [TableName]>, WriteError> {
+        // What stands alone changes tables, not rows, and finds them changed where it comes again.
+        let by_statements = barrier.end != BarrierEnd::ByItself && has_statements(barrier);
+        if !by_statements || !barrier.without_transactions.is_empty() {
+            return Ok(Cow::Borrowed(&barrier.without_transactions));
+        }
+        let known = self.for_good.tables().clone();
+        if let Some((_, tables)) = known.filter(|(asked, _)| asked.elapsed() < KNOWN_FOR) {
+            return Ok(Cow::Owned(tables));
+        }
+        let answer = self
+            .asked(
+                "SELECT table_schema, table_name, engine FROM information_schema.tables WHERE table_type = 'BASE TABLE' \
+                 AND engine <> 'InnoDB' AND table_schema NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys')",
+            )
+            .await?;
+        let rows = answer.rows.iter();
+        let tables = rows.filter(|row| row.text_at(2).is_some_and(|engine| !rolls_back(engine)));
+        let tables =
+            tables.filter_map(|row| Some(TableName::new(row.text_at(0)?, row.text_at(1)?)));
+        let tables: Vec<TableName> = tables.take(NAMED).collect();
+        *self.for_good.tables() = Some((Instant::now(), tables.clone()));
+        Ok(Cow::Owned(tables))
+    }
+
+    /// Asks outside of any transaction. One may be named yet, whose GTID a question would use up.
+    async fn asked(&mut self, question: &str) -> Result<QueryResult, WriteError> {
+        let named = self.connection.execute("SET gtid_next='AUTOMATIC'").await;
+        named.map_err(link_error)?;
+        let answer = self.connection.query(question).await.map_err(link_error)?;
+        self.rolled_back().await?;
+        Ok(answer)
+    }
+
+    /// To be called before a barrier begins that writes to these tables for good, or may write to them.
     pub(super) async fn begin_for_good(
         &mut self,
         gtid: Gtid,
+        barrier: &Barrier,
         tables: &[TableName],
     ) -> Result<(), WriteError> {
         let has_row = self.usable_checkpoint().is_some();
@@ -49,7 +118,11 @@ impl MysqlSession {
             false => self.for_good.lock().map(|gtid| gtid.to_string()),
         };
         if noted.is_some_and(|noted| noted == gtid.to_string()) {
-            return Err(refused_by_us(begun_before(tables, has_row)));
+            let writes = match barrier.without_transactions.is_empty() {
+                true => "may write to",
+                false => "writes to",
+            };
+            return Err(refused_by_us(begun_before(writes, tables, has_row)));
         }
         self.note(Some(gtid)).await
     }
@@ -62,14 +135,9 @@ impl MysqlSession {
     /// What the row says.
     async fn noted(&mut self) -> Result<Option<String>, WriteError> {
         let query = format!("SELECT gtids FROM {TABLE} WHERE id = {NOTE}");
-        // A transaction may be named yet, whose GTID a question would use up.
-        let named = self.connection.execute("SET gtid_next='AUTOMATIC'").await;
-        named.map_err(link_error)?;
-        let answer = self.connection.query(query).await.map_err(link_error)?;
+        let answer = self.asked(&query).await?;
         let gtid = answer.first().and_then(|row| row.text_at(0));
-        let gtid = gtid.map(str::to_owned);
-        self.rolled_back().await?;
-        Ok(gtid)
+        Ok(gtid.map(str::to_owned))
     }
 
     async fn note(&mut self, gtid: Option<Gtid>) -> Result<(), WriteError> {
@@ -119,14 +187,14 @@ pub(super) fn half_written(why: WriteError, tables: &[TableName]) -> WriteError 
     }
 }
 
-fn begun_before(tables: &[TableName], has_row: bool) -> String {
+fn begun_before(writes: &str, tables: &[TableName], has_row: bool) -> String {
     let tables = named(tables);
     let goes_on = match has_row {
         true => format!("SET sql_log_bin = 0; UPDATE {TABLE} SET gtids = '' WHERE id = {NOTE}"),
         false => "start the applier again".to_owned(),
     };
     format!(
-        "it was begun before and was ended in the middle, and it writes to {tables}, whose engine takes nothing back: rows that stand \
+        "it was begun before and was ended in the middle, and it {writes} {tables}, whose engine takes nothing back: rows that stand \
          there already would stand twice. ALTER TABLE … ENGINE = InnoDB at the primary, and copy its data anew. Where none of its \
          rows is there, or you have taken them out, this lets it begin: {goes_on}"
     )

@@ -604,12 +604,14 @@ impl Session for MysqlSession {
             let _ = tokio::time::timeout(PUBLISHED_WITHIN, checkpoint.all_published()).await;
         }
         self.named = true;
-        let for_good = &barrier.without_transactions;
+        let for_good = self.written_for_good(barrier).await?;
         if !for_good.is_empty() {
-            self.begin_for_good(transaction.gtid, for_good).await?;
+            self.begin_for_good(transaction.gtid, barrier, &for_good)
+                .await?;
         }
         self.rows_begin(transaction);
-        let done = self.barrier(transaction, barrier).await;
+        let done = self.barrier(transaction, barrier, &for_good).await;
+        self.for_good.ended(barrier);
         self.rows_end(transaction, done.is_ok(), || tables_of_barrier(barrier));
         done
     }

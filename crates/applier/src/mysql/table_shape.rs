@@ -204,7 +204,7 @@ fn read_shape<'r>(
 }
 
 /// Whether a storage engine leaves nothing behind of a transaction that is rolled back: it has transactions, or no rows.
-fn rolls_back(engine: &str) -> bool {
+pub(super) fn rolls_back(engine: &str) -> bool {
     let all = ["InnoDB", "ndbcluster", "ROCKSDB", "BLACKHOLE"];
     all.iter().any(|one| one.eq_ignore_ascii_case(engine))
 }

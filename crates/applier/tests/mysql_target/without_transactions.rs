@@ -21,13 +21,13 @@ fn count(pair: &Pair) -> Result<u64> {
     Ok(client.value("SELECT COUNT(*) FROM d.m")?.parse()?)
 }
 
-/// Follows an insert of all the rows, whose session is killed in the middle of them; why it stopped.
-async fn killed_among_them(pair: &mut Pair, kill: &str) -> Result<WriteError> {
+/// Follows an insert of all the rows, as the log has it in this format, whose session is killed in the middle of them; why it stopped.
+async fn killed_among_them(pair: &mut Pair, format: &str, kill: &str) -> Result<WriteError> {
     let file = pair.target.data_dir().join("d/m.MYD");
     // A machine that does much else may come too late with its kill.
     for _ in 0..10 {
         pair.write(&format!(
-            "TRUNCATE TABLE d.m; INSERT INTO d.m WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS}) \
+            "TRUNCATE TABLE d.m; SET SESSION binlog_format = {format}; INSERT INTO d.m WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS}) \
              SELECT i, REPEAT('x', 1 << 20) FROM n"
         ))?;
         let mut session = pair.backend.open().await?;
@@ -65,11 +65,17 @@ async fn refused(pair: &mut Pair) -> Result<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_nobody_can_take_back_are_not_written_twice_where_their_session_is_killed()
 -> Result<()> {
-    for (batches, kill) in [(true, "KILL"), (true, "KILL QUERY"), (false, "KILL")] {
+    for (batches, format, kill) in [
+        (true, "ROW", "KILL"),
+        (true, "ROW", "KILL QUERY"),
+        (false, "ROW", "KILL"),
+        (true, "STATEMENT", "KILL"),
+        (false, "STATEMENT", "KILL"),
+    ] {
         let mut pair = Pair::with(&[], &[], |options| options.batches = batches).await?;
         pair.write(KEYLESS)?;
         pair.equal_after(Way::Batches(8), &["d"]).await?;
-        let why = killed_among_them(&mut pair, kill).await?;
+        let why = killed_among_them(&mut pair, format, kill).await?;
         match kill {
             "KILL" => ensure!(matches!(why, WriteError::Lost(_)), "{why:?}"),
             _ => ensure!(why.to_string().contains("stay in d.m"), "{why:?}"),
@@ -151,7 +157,7 @@ async fn rows_that_stay_in_mysqld_behind_a_failure_are_told_from_those_that_were
     pair.tamper("DELETE FROM d.k WHERE i > 2; UPDATE witness_applier.checkpoint SET gtids = '' WHERE id = 2")?;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
 
-    // A statement that fails half way does not begin again either, though nobody has noted it.
+    // A statement that fails half way does not begin again either, whatever it writes to.
     pair.tamper("INSERT INTO d.m VALUES (1, ''), (2, ''); CREATE UNIQUE INDEX one ON d.m (i)")?;
     pair.write("SET binlog_format = STATEMENT; INSERT INTO d.m VALUES (3, ''), (2, '')")?;
     let words = refused(&mut pair).await?;
@@ -159,7 +165,9 @@ async fn rows_that_stay_in_mysqld_behind_a_failure_are_told_from_those_that_were
         words.contains("1062") && words.contains("stay in"),
         "{words}"
     );
-    pair.tamper("DROP INDEX one ON d.m; DELETE FROM d.m")?;
+    let words = refused(&mut pair).await?;
+    ensure!(words.contains("may write to d.k, d.m"), "{words}");
+    pair.tamper("DROP INDEX one ON d.m; DELETE FROM d.m; UPDATE witness_applier.checkpoint SET gtids = '' WHERE id = 2")?;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
 
     // What fails and stays nowhere is refused as ever, and begins again when the cause is gone.
@@ -168,7 +176,21 @@ async fn rows_that_stay_in_mysqld_behind_a_failure_are_told_from_those_that_were
     let words = refused(&mut pair).await?;
     ensure!(words.contains("1062") && !words.contains("stay"), "{words}");
     pair.tamper("DELETE FROM d.t")?;
-    pair.equal_after(Way::Batches(8), &["d"]).await
+    pair.equal_after(Way::Batches(8), &["d"]).await?;
+
+    // Where the log has taken the last such table away, a statement is what it was.
+    pair.write("DROP TABLE d.k, d.m; SET binlog_format = STATEMENT; UPDATE d.t SET i = 2")?;
+    pair.equal_after(Way::Batches(8), &["d"]).await?;
+    let noted = "SELECT gtids FROM witness_applier.checkpoint WHERE id = 2";
+    let noted = pair.target.client().value(noted)?;
+    pair.write("SET binlog_format = STATEMENT; UPDATE d.t SET i = 3")?;
+    pair.equal_after(Way::Batches(8), &["d"]).await?;
+    let last = pair
+        .target
+        .client()
+        .value("SELECT gtids FROM witness_applier.checkpoint WHERE id = 2")?;
+    ensure!(last == noted, "{last} is noted");
+    Ok(())
 }
 
 #[tokio::test]
