@@ -104,6 +104,52 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
     assert_eq!(uuids.len(), 3, "{uuids:?}");
 }
 
+/// What it has cannot be told any more: it would apply all that it has once more, and a primary's next transactions would get the
+/// numbers of its first ones.
+#[test]
+fn a_mysqld_whose_gtids_were_reset_is_not_used_before_it_has_a_copy() {
+    let _turn = SCENES.take();
+    let mut set = replicaset(3).unwrap();
+    let (other, follower) = (3, 4);
+    for follower in [other, follower] {
+        set.follows(follower, SOON).unwrap();
+    }
+    let clients = Writers::of(&set, 2, 0);
+    clients.wait_for_more(50, SOON).unwrap();
+    let reset = |set: &Cluster, member: usize| {
+        let reset = set.client(member).sql("RESET BINARY LOGS AND GTIDS");
+        reset.unwrap();
+        wait_for_trouble(set, member, "as behind RESET BINARY LOGS AND GTIDS")
+    };
+    // Two looks at a younger server are not known for sure to be of one start.
+    std::thread::sleep(Duration::from_secs(12));
+    reset(&set, follower);
+    // Nobody forgets it.
+    set.kill_host(follower).unwrap();
+    set.start(follower).unwrap();
+    wait_for_trouble(&set, follower, "nothing says what is in its data");
+    assert!(
+        reprovision(&set, follower, &["db-3", "--from", "--yes"])
+            .status
+            .success()
+    );
+    set.follows(follower, SOON).unwrap();
+
+    let primary = set.primary(SOON).unwrap();
+    reset(&set, primary);
+    set.eventually("another primary", 2 * SOON, || {
+        set.primary_now().filter(|next| *next != primary)
+    })
+    .unwrap();
+    clients.wait_for_more(50, SOON).unwrap();
+    wait_for_trouble(&set, primary, "nothing says what is in its data");
+    let own = set.name(primary).to_owned();
+    let copied = reprovision(&set, primary, &[&own, "--from", "--yes"]);
+    assert!(copied.status.success(), "{}", told_by(&copied));
+    let written = clients.finish().unwrap();
+    is_whole(&set, primary, &written);
+}
+
 #[test]
 fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
     let _turn = SCENES.take();

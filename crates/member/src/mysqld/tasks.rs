@@ -333,6 +333,7 @@ impl MysqldTasks {
             },
             ring,
             write_fence: told.write_fence.clone(),
+            reports: reports.clone(),
             hold,
             busy: tokio::sync::Mutex::new(()),
         });

@@ -23,6 +23,7 @@ use mysqld_controller::provision::{
 use mysqld_controller::status::{Hold, RoleState};
 use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
 use mysqld_controller::tail_trim::{ErrantFile, ErrantFiles, TrimmedTail, errant_files};
+use mysqld_controller::watch::{Protection, WatchReport};
 use mysqld_controller::{BinlogPlace, Ring};
 use raft_types::MemberId;
 use tokio::sync::{Mutex, watch};
@@ -46,6 +47,7 @@ pub(crate) struct Provisioner {
     pub(crate) mysqld: CopiedMysqld,
     pub(crate) ring: Arc<RingHandle>,
     pub(crate) write_fence: watch::Receiver<WriteFenceStatus>,
+    pub(crate) reports: watch::Receiver<WatchReport>,
     /// Obeyed by the role.
     pub(crate) hold: watch::Sender<Option<Hold>>,
     pub(crate) busy: Mutex<()>,
@@ -55,6 +57,10 @@ pub(crate) struct Provisioner {
 pub(crate) fn hold_at_start(member_dir: &std::path::Path) -> Option<Hold> {
     match ProvisionNote::load(member_dir) {
         Ok(None) => None,
+        Ok(Some(ProvisionNote {
+            step: NoteStep::Needed { why },
+            ..
+        })) => Some(Hold::Interrupted { cause: why }),
         Ok(Some(note)) => Some(Hold::Working {
             what: format!(
                 "the progress of the copy of `{}`'s data has to be checked",
@@ -72,11 +78,11 @@ fn unreadable(error: &io::Error) -> Hold {
 }
 
 impl Provisioner {
-    /// Finishes what only mysqld is waited for, for ever.
+    /// Finishes what only mysqld is waited for, and keeps the role off a server whose GTIDs were reset, for ever.
     pub(crate) async fn look_after(self: Arc<Self>) {
         loop {
             if let Ok(_alone) = self.busy.try_lock()
-                && self.hold.borrow().is_some()
+                && (self.hold.borrow().is_some() || self.was_reset())
             {
                 let hold = match self.go_on().await {
                     Ok(hold) => hold,
@@ -94,11 +100,12 @@ impl Provisioner {
     async fn go_on(&self) -> Result<Option<Hold>, Refusal> {
         let note = match ProvisionNote::load(&self.member_dir) {
             Ok(Some(note)) => note,
-            Ok(None) => return Ok(None),
+            Ok(None) => return self.kept_off_if_reset(),
             Err(error) => return Ok(Some(unreadable(&error))),
         };
         let donor = &note.donor;
         let what = match &note.step {
+            NoteStep::Needed { why } => return Ok(Some(Hold::Interrupted { cause: why.clone() })),
             // Nothing was removed, as where an attempt fails before that: whoever has the role compares what is there. The donor, or
             // whoever gave the command, may never come back.
             NoteStep::Starting => {
@@ -123,6 +130,29 @@ impl Provisioner {
             },
         };
         Ok(Some(Hold::Working { what }))
+    }
+
+    /// Whether the server that runs has lost GTIDs that it had executed. While it gets a copy it does.
+    fn was_reset(&self) -> bool {
+        let report = self.reports.borrow();
+        let answers = !matches!(report.protection, Protection::Unknown { .. });
+        let server = report.server.as_ref().filter(|_| answers);
+        server.is_some_and(|server| !server.lost.is_empty())
+    }
+
+    /// Durably, since the next start does not know any more what the server had.
+    fn kept_off_if_reset(&self) -> Result<Option<Hold>, Refusal> {
+        if !self.was_reset() {
+            return Ok(None);
+        }
+        let server = self.reports.borrow().server.clone();
+        let lost = server.map_or(0, |server| server.lost.count());
+        let why = format!(
+            "mysqld had executed {lost} transactions that its gtid_executed does not name any more, as behind RESET BINARY LOGS AND GTIDS: \
+             nothing says what is in its data. Give it a copy of another member's: `witness reprovision --from`"
+        );
+        self.note("", NoteStep::Needed { why: why.clone() })?;
+        Ok(Some(Hold::Interrupted { cause: why }))
     }
 
     fn wait_words(&self, donor: &str) -> String {

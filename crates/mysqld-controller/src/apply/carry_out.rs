@@ -1,7 +1,7 @@
 //! Carries out what the plan says about the ring's log: compares mysqld with it, starts and ends the applier, and makes a mysqld
 //! that has everything fit to be the primary.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use applier::run::{StageName, TableRemarks};
@@ -16,7 +16,7 @@ use crate::apply::backup_lock::end_backups;
 use crate::apply::catching_up::{Fitness, compare, lacks_of, open};
 use crate::apply::errant::Errant;
 use crate::apply::follower::{FollowError, FollowOptions, Follower, Started, Step};
-use crate::apply::lock_holders::HeldUp;
+use crate::apply::lock_holders::{HeldUp, Holders};
 use crate::apply::role_change::{close_to_all, end_replication, leave_following};
 use crate::apply::standing::Standing;
 use crate::leading::Leading;
@@ -63,6 +63,8 @@ pub(crate) struct Apply<R> {
     not_the_rings: GtidSet,
     /// What the applier has said of tables.
     remarks: Arc<TableRemarks>,
+    /// Who holds one applier after the other up.
+    holders: Arc<Mutex<Holders>>,
 }
 
 impl<R: Ring + CommittedLog> Apply<R> {
@@ -91,6 +93,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             applied_before: 0,
             not_the_rings: GtidSet::default(),
             remarks: Arc::default(),
+            holders: Arc::default(),
         };
         (apply, receiver)
     }
@@ -283,7 +286,13 @@ impl<R: Ring + CommittedLog> Apply<R> {
             was_primary,
         };
         let (ring, options) = (Arc::clone(&self.ring), self.options.clone());
-        self.follower = Some(Follower::start(ring, options, started, &self.remarks));
+        self.follower = Some(Follower::start(
+            ring,
+            options,
+            started,
+            &self.remarks,
+            &self.holders,
+        ));
     }
 
     /// Waits until everything is applied that the log had when the leadership began, then makes the server fit to be opened.

@@ -1,7 +1,7 @@
 //! The applier at work on the member's mysqld: made ready for it, started, watched, ended.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use applier::mysql::{MysqlBackend, MysqlOptions, complete_gtid_executed};
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::apply::catching_up::executed_gtids;
 use crate::apply::errant::{Errant, errant};
-use crate::apply::lock_holders::{self, HeldUp};
+use crate::apply::lock_holders::{self, HeldUp, Holders};
 use crate::apply::native::{NativeProgress, drop_channel, replicate};
 use crate::apply::role_change::drop_earlier_binlogs;
 use crate::apply::standing::{Standing, StandingFile};
@@ -127,6 +127,7 @@ impl Follower {
         options: FollowOptions,
         started: Started,
         remarks: &Arc<TableRemarks>,
+        holders: &Arc<Mutex<Holders>>,
     ) -> Self {
         let cancel = CancellationToken::new();
         let progress = Arc::new(Progress::with_remarks(Arc::clone(remarks)));
@@ -134,9 +135,10 @@ impl Follower {
         let (stop, shown) = (cancel.clone(), Arc::clone(&progress));
         let (threads, native) = watch::channel(NativeProgress::default());
         let (promoting, promoted) = watch::channel(false);
-        let (holders, held_up) = watch::channel(HeldUp::default());
+        let (tells, held_up) = watch::channel(HeldUp::default());
         let lag = (Arc::clone(&progress), native.clone());
         let by_threads = options.native.is_some();
+        let known = Arc::clone(holders);
         let task = tokio::spawn(async move {
             if started.was_primary {
                 // What goes wrong costs clients nothing but an error at their next write.
@@ -161,7 +163,7 @@ impl Follower {
             } = &options;
             tokio::select! {
                 ended = following => ended,
-                never = lock_holders::watch(connect, *kill_after, *own_after, behind, promoted, holders) => match never {},
+                never = lock_holders::watch(connect, &known, *kill_after, *own_after, behind, promoted, tells) => match never {},
             }
         });
         Self {

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mysql_link::{ConnectOptions, Connection, LinkError};
@@ -26,6 +27,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const NAMED: Duration = Duration::from_secs(2);
 /// What waits for a row gives up now and then and begins again: for so long nobody who held it is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(3);
+/// From an applier that has ended to the next one: whoever held the first one up holds up the other, and was in the way all the time.
+const BETWEEN_APPLIERS: Duration = Duration::from_secs(15);
 
 /// Whether a server with such a lag may be held up.
 pub(super) fn is_far(lag_ms: u64) -> bool {
@@ -33,9 +36,11 @@ pub(super) fn is_far(lag_ms: u64) -> bool {
 }
 
 /// Looks for ever, while mysqld is `behind` or is to be the primary (`promoting`). Tells who holds it up, in words; members' own
-/// sessions once their transaction is as old as `own_after`.
+/// sessions once their transaction is as old as `own_after`. `holders` are known to one applier after the other: a statement of one
+/// that waits ends sooner than the operator's limit.
 pub(super) async fn watch(
     connect: &ConnectOptions,
+    holders: &Mutex<Holders>,
     kill_after: Option<Duration>,
     own_after: Duration,
     behind: impl Fn() -> bool,
@@ -45,7 +50,7 @@ pub(super) async fn watch(
     let connect = connect
         .clone()
         .bounded("witness-lock-holders", STATEMENT_LIMIT);
-    let mut holders = Holders::default();
+    locked(holders).go_on(Instant::now());
     loop {
         tokio::time::sleep(LOOK).await;
         let promoted = *promoting.borrow();
@@ -58,21 +63,28 @@ pub(super) async fn watch(
             false => Vec::new(),
         };
         let now = Instant::now();
-        holders.note(found, now);
-        for words in holders.not_told(now) {
-            tracing::warn!("{words}");
-        }
         // Asked again: the leadership may be another member's by now.
         let limit = kill_after.filter(|_| *promoting.borrow());
-        let overdue = limit.map(|limit| holders.overdue(limit, now));
+        let overdue = {
+            let mut holders = locked(holders);
+            holders.note(found, now);
+            for words in holders.not_told(now) {
+                tracing::warn!("{words}");
+            }
+            limit.map(|limit| holders.overdue(limit, now))
+        };
         for holder in overdue.into_iter().flatten() {
             let why = "mysqld is to be the primary, and what the ring has waits for it";
             // It is named as long as it is there.
             let _ = holder.kill(&connect, why).await;
         }
-        let held_up = holders.held_up(now);
+        let held_up = locked(holders).held_up(now);
         told.send_if_modified(|told| std::mem::replace(told, held_up.clone()) != held_up);
     }
+}
+
+fn locked(holders: &Mutex<Holders>) -> MutexGuard<'_, Holders> {
+    holders.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What holds the applier up.
@@ -176,7 +188,7 @@ enum Who {
 
 /// Who holds the applier up, and for how long. Pure.
 #[derive(Debug, Default)]
-struct Holders {
+pub(super) struct Holders {
     seen: BTreeMap<Who, Holder>,
 }
 
@@ -190,6 +202,15 @@ struct Holder {
 }
 
 impl Holders {
+    /// Another applier begins, before which nobody looked.
+    fn go_on(&mut self, now: Instant) {
+        self.seen
+            .retain(|_, holder| now.duration_since(holder.seen_at) < BETWEEN_APPLIERS);
+        for holder in self.seen.values_mut() {
+            holder.seen_at = now;
+        }
+    }
+
     fn note(&mut self, found: Vec<InTheWay>, now: Instant) {
         for is in found {
             match self.seen.get_mut(&is.who()) {
@@ -372,6 +393,31 @@ mod tests {
         assert!(holders.held_up(at(3)).by.is_empty());
         holders.note(vec![in_the_way(7, "BINLOG '…'")], at(4));
         assert!(holders.overdue(Duration::from_secs(1), at(4)).is_empty());
+    }
+
+    /// What waits for `FLUSH TABLES WITH READ LOCK` ends within the limit of a statement, and with it its applier.
+    #[test]
+    fn who_holds_one_applier_after_the_other_up_is_killed_at_the_limit() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let limit = Duration::from_secs(10);
+        let waits = || vec![in_the_way(7, "UPDATE witness_applier.checkpoint")];
+        let mut holders = Holders::default();
+        for seconds in 0..8 {
+            holders.note(waits(), at(seconds));
+            assert!(holders.overdue(limit, at(seconds)).is_empty());
+        }
+        // The next one begins behind a pause, and waits a second later.
+        holders.go_on(at(14));
+        holders.note(waits(), at(15));
+        assert_eq!(
+            holders.overdue(limit, at(15)),
+            [session(7, "UPDATE witness_applier.checkpoint")]
+        );
+        // One that begins long after it has nothing to do with it.
+        holders.go_on(at(40));
+        holders.note(waits(), at(41));
+        assert!(holders.overdue(limit, at(41)).is_empty());
     }
 
     #[test]

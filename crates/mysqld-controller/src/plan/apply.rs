@@ -73,10 +73,13 @@ fn unseen(facts: &Facts) -> Action {
     }
 }
 
-/// What is applied is no business of a leadership either: the data are half of something.
+/// What is applied is no business of a leadership either: the data are half of something. Commits that wait there would keep it open,
+/// and the leadership with it.
 fn hold(facts: &Facts) -> Action {
+    let another_may_come = matches!(facts.leading, Leading::Serving(_) | Leading::Elsewhere(_));
     match (facts.applier, facts.readiness) {
         (Applier::Asking { .. } | Applier::Applying(_), _) => Action::EndApplier,
+        _ if another_may_come && is_stuck(facts) => Action::Kill(Kill::Stuck),
         // As while the applier is at work: nobody but administrators writes, and nothing opens.
         (_, Readiness::Applying) => Action::Stay,
         _ => Action::Hold,
@@ -717,6 +720,15 @@ mod tests {
                             held: true,
                             locked_out: Some(LONG),
                             ..facts(leading, writers, server)
+                        };
+                        // What waits there would keep it open for ever, and nothing of it was acknowledged.
+                        let somebody =
+                            matches!(leading, Leading::Serving(_) | Leading::Elsewhere(_));
+                        let expected = match facts.applier {
+                            Applier::Off | Applier::Failed(_) if somebody && is_stuck(&facts) => {
+                                Action::Kill(Kill::Stuck)
+                            }
+                            _ => expected,
                         };
                         assert_eq!(decide(&facts, now), expected, "{facts:?}");
                     }

@@ -16,7 +16,7 @@ const MOST_BYTES: u64 = 1 << 16;
 /// What is written down of a copy under way, in `mysqld-provision.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProvisionNote {
-    /// The name of the member whose data are copied.
+    /// The name of the member whose data are copied; empty where that is for an operator to say.
     pub donor: String,
     /// How far it has come.
     pub step: NoteStep,
@@ -35,6 +35,11 @@ pub enum NoteStep {
     },
     /// The copy is there; the accounts that came with it are removed.
     Copied,
+    /// Nothing is being copied. What its data are is not known, and it is not used before it has a copy.
+    Needed {
+        /// Why, in words.
+        why: String,
+    },
 }
 
 impl ProvisionNote {
@@ -94,6 +99,9 @@ mod tests {
             NoteStep::Starting,
             NoteStep::Copying { account },
             NoteStep::Copied,
+            NoteStep::Needed {
+                why: "it was reset".to_owned(),
+            },
         ] {
             let note = ProvisionNote {
                 donor: "db-2".to_owned(),

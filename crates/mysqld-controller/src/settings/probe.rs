@@ -20,6 +20,7 @@ const VARIABLES: &[&str] = &[
     "binlog_format",
     "binlog_row_image",
     "enforce_gtid_consistency",
+    "gtid_executed",
     "gtid_mode",
     "innodb_flush_log_at_trx_commit",
     "log_bin",

@@ -113,6 +113,12 @@ impl<R: Ring> TailTrim<R> {
                     info!(%donor, "mysqld's binlog stays as it is, since its data are about to be replaced: {why}");
                 }
             }
+            // Nobody uses it before it has a copy, for which it has to run.
+            Some((NoteStep::Needed { why }, _)) => {
+                info!(
+                    "mysqld's binlog stays as it is, since it needs a copy of another one's data: {why}"
+                );
+            }
             Some((NoteStep::Copying { .. } | NoteStep::Copied, donor)) => {
                 info!(%donor, "mysqld's binlog stays as it is: its data are being replaced");
             }

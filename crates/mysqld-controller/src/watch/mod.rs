@@ -2,6 +2,7 @@
 //! ring? Drift is mended where that is ours to do, and told either way. The controller acts on it.
 
 mod commits;
+mod lost_gtids;
 mod persisted;
 mod protection;
 mod starts;

@@ -1,12 +1,13 @@
 //! From a look to a verdict, pure.
 
-use tokio::time::Instant;
-
+use binlog_format::gtid::GtidSet;
 use serde::Serialize;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::settings::{Check, Finding, Observed, Requirements, Severity, preflight};
 use crate::watch::commits::Standing;
+use crate::watch::lost_gtids::HadGtids;
 
 /// Whether commits are sure to wait for the ring.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -90,14 +91,26 @@ pub struct ServerFacts {
     pub offline: bool,
     /// What may be so, and costs something behind a crash, with what puts it right.
     pub advice: Vec<String>,
+    /// What it had executed in this start and names no more.
+    #[serde(skip)]
+    pub lost: GtidSet,
 }
 
 impl ServerFacts {
-    pub(crate) fn of(observed: &Observed, requirements: &Requirements, incarnation: u64) -> Self {
+    pub(super) fn of(
+        observed: &Observed,
+        requirements: &Requirements,
+        incarnation: u64,
+        had: &mut HadGtids,
+    ) -> Self {
+        let executed = observed.variable("gtid_executed");
+        let executed = executed.and_then(|executed| executed.parse().ok());
         let findings = preflight(observed, requirements).into_iter();
         let of_a_crash = findings.filter(|finding| finding.check == Check::BinlogEncryption);
         Self {
             advice: of_a_crash.map(|finding| finding.to_string()).collect(),
+            lost: executed
+                .map_or_else(GtidSet::default, |executed| had.see(incarnation, &executed)),
             version: observed.version.to_string(),
             server_uuid: observed.server_uuid(),
             incarnation,

@@ -22,6 +22,7 @@ use crate::settings::{
 };
 use crate::status::Readiness;
 use crate::watch::commits::{CommitSight, CommitWatch, RingSide, Room};
+use crate::watch::lost_gtids::HadGtids;
 use crate::watch::persisted::PersistedWatch;
 use crate::watch::protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
 use crate::watch::starts::{Sighting, Span, Starts};
@@ -125,6 +126,7 @@ pub struct Watcher {
     reports: watch::Sender<WatchReport>,
     connection: Option<Connection>,
     starts: Starts,
+    had: HadGtids,
     /// What the last look saw of the server.
     seen: Option<Observed>,
     /// The binlog's filters, and in which start of mysqld they were seen.
@@ -174,6 +176,7 @@ impl Watcher {
             reports,
             connection: None,
             starts: Starts::default(),
+            had: HadGtids::default(),
             filters: None,
             seen: None,
             looked_whole: None,
@@ -282,7 +285,8 @@ impl Watcher {
         self.seen = Some(observed.clone());
         let sighting = sight(&mut connection, &observed, began).await?;
         let requirements = &self.options.requirements;
-        let server = ServerFacts::of(&observed, requirements, self.starts.see(sighting));
+        let start = self.starts.see(sighting);
+        let server = ServerFacts::of(&observed, requirements, start, &mut self.had);
         observed.binlog_filters = self.filters(&observed, server.incarnation).await;
         let follows = *self.readiness.borrow() == Readiness::Applying;
         // Clients wait for this verdict, and nobody commits: what a look finds besides is left to the next one.

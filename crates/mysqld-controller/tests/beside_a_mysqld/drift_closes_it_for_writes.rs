@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use binlog_format::gtid::GtidSet;
 use mysql_link::{Connection, DumpOptions, ReplicationStream};
 use mysqld_controller::conversion;
 use mysqld_controller::events::{EventScheduler, EventsWanted};
@@ -445,6 +446,28 @@ async fn a_binlog_that_mysqld_is_told_to_encrypt_is_told_of_while_it_is() -> Res
     ensure!(member.write_fence.borrow().state == WriteFenceState::Open);
     server.client().sql(&encrypts("OFF"))?;
     eventually("it is told of no more", || Ok(advice().is_empty())).await?;
+    member.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_reset_of_a_mysqld_has_taken_out_of_its_gtids_is_seen() -> Result<()> {
+    let server = launch(&[])?;
+    let member = Member::start(&server, requirements());
+    let lost = || {
+        let report = member.reports.borrow();
+        let server = report.server.as_ref();
+        server.map(|server| server.lost.to_string())
+    };
+    eventually("it is looked at", || Ok(lost().as_deref() == Some(""))).await?;
+    let executed = || anyhow::Ok(server.client().gtid_executed()?.parse::<GtidSet>()?);
+    let before = executed()?;
+    server.client().sql("RESET BINARY LOGS AND GTIDS")?;
+    let expected = before.difference(&executed()?).to_string();
+    ensure!(!expected.is_empty());
+    eventually("what is gone is told", || {
+        Ok(lost() == Some(expected.clone()))
+    })
+    .await?;
     member.stop().await
 }
 
