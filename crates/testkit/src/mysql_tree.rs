@@ -534,7 +534,7 @@ mod tests {
         let expected = [
             "/t/root/lib/ld.so",
             "--argv0",
-            "mysqld",
+            "/t/root/mysqld",
             "--library-path",
             "/t/root/lib:/t/root/lib2",
             "/t/root/mysqld",

@@ -51,6 +51,8 @@ pub(crate) struct Provisioner {
     /// Obeyed by the role.
     pub(crate) hold: watch::Sender<Option<Hold>>,
     pub(crate) busy: Mutex<()>,
+    /// When the last copy was there: what was seen before is of a server whose data were being replaced.
+    pub(crate) copied_at: watch::Sender<Option<Instant>>,
 }
 
 /// What keeps the role off at the start of the member.
@@ -137,7 +139,10 @@ impl Provisioner {
         let report = self.reports.borrow();
         let answers = !matches!(report.protection, Protection::Unknown { .. });
         let server = report.server.as_ref().filter(|_| answers);
-        server.is_some_and(|server| !server.lost.is_empty())
+        let copied_at = *self.copied_at.borrow();
+        server.is_some_and(|server| {
+            !server.lost.is_empty() && copied_at.is_none_or(|copied| server.seen_at > copied)
+        })
     }
 
     /// Durably, since the next start does not know any more what the server had.
@@ -477,6 +482,7 @@ impl Provisioner {
         self.note(donor, NoteStep::Copied)?;
         finish(&self.mysqld.connect).await.map_err(at_server)?;
         ProvisionNote::remove(&self.member_dir).map_err(|error| on_disk(&error))?;
+        self.copied_at.send_replace(Some(Instant::now()));
         tracing::info!("mysqld has a copy of the data of `{donor}`");
         Ok(())
     }

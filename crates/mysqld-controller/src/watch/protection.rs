@@ -94,6 +94,9 @@ pub struct ServerFacts {
     /// What it had executed in this start and names no more.
     #[serde(skip)]
     pub lost: GtidSet,
+    /// When the look that saw all this began.
+    #[serde(skip)]
+    pub seen_at: Instant,
 }
 
 impl ServerFacts {
@@ -102,12 +105,14 @@ impl ServerFacts {
         requirements: &Requirements,
         incarnation: u64,
         had: &mut HadGtids,
+        seen_at: Instant,
     ) -> Self {
         let executed = observed.variable("gtid_executed");
         let executed = executed.and_then(|executed| executed.parse().ok());
         let findings = preflight(observed, requirements).into_iter();
         let of_a_crash = findings.filter(|finding| finding.check == Check::BinlogEncryption);
         Self {
+            seen_at,
             advice: of_a_crash.map(|finding| finding.to_string()).collect(),
             lost: executed
                 .map_or_else(GtidSet::default, |executed| had.see(incarnation, &executed)),

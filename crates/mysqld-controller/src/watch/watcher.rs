@@ -286,7 +286,7 @@ impl Watcher {
         let sighting = sight(&mut connection, &observed, began).await?;
         let requirements = &self.options.requirements;
         let start = self.starts.see(sighting);
-        let server = ServerFacts::of(&observed, requirements, start, &mut self.had);
+        let server = ServerFacts::of(&observed, requirements, start, &mut self.had, began);
         observed.binlog_filters = self.filters(&observed, server.incarnation).await;
         let follows = *self.readiness.borrow() == Readiness::Applying;
         // Clients wait for this verdict, and nobody commits: what a look finds besides is left to the next one.
