@@ -11,6 +11,7 @@ pub mod apply;
 mod backoff;
 mod binlog_place;
 mod blocking_sessions;
+mod closed_server;
 mod controller;
 pub mod conversion;
 pub mod durable_file;

@@ -559,6 +559,9 @@ impl Parts {
             mode: mode_words(self.mode).to_owned(),
             state: state_words(supervisor.as_ref(), &report).to_owned(),
             version: report.server.as_ref().map(|server| server.version.clone()),
+            ddl_settings: (report.server.as_ref())
+                .map(|server| server.ddl_settings.clone())
+                .unwrap_or_default(),
             ingesting: ingest.is_attached(),
             protected: report.protection.is_protected() && !stale,
             unprotected_because: unprotected_because(&report, stale),

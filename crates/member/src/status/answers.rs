@@ -78,6 +78,9 @@ fn health(view: &MemberView) -> Answer {
     if let Some(trouble) = &mysql.trouble {
         return Err(trouble.clone());
     }
+    if mysql.catches_up() {
+        return Err(format!("its mysqld is {}", mysql.role));
+    }
     if view.serving && !mysql.protected {
         return Err(unprotected(&mysql.unprotected_because));
     }
@@ -111,6 +114,9 @@ fn primary(view: &MemberView) -> Answer {
     };
     if let Some(trouble) = &mysql.trouble {
         return Err(trouble.clone());
+    }
+    if mysql.catches_up() {
+        return Err(format!("its mysqld is {}", mysql.role));
     }
     if !mysql.protected {
         return Err(unprotected(&mysql.unprotected_because));
@@ -295,6 +301,14 @@ mod tests {
             (
                 "mysqld gone",
                 |m| m.trouble = Some("gone".into()),
+                "live ready leader",
+            ),
+            (
+                "catching up",
+                |m| {
+                    m.role = "catching up: 7 transactions behind, then the primary".into();
+                    (m.protected, m.writable) = (false, false);
+                },
                 "live ready leader",
             ),
             (

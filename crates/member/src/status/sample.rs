@@ -1,5 +1,7 @@
 //! Views for tests: one of each kind, in order.
 
+use std::collections::BTreeMap;
+
 use consensus::quorum::{RegionQuorum, RingRules, VoterSetHealth};
 use raft_types::{
     FormatRange, FormatVersion, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region,
@@ -54,6 +56,7 @@ pub fn database_leader() -> MemberView {
         state: "running".into(),
         version: Some("9.7.4".into()),
         server_uuid: None,
+        ddl_settings: BTreeMap::new(),
         ingesting: true,
         protected: true,
         unprotected_because: Vec::new(),

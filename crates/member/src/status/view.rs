@@ -350,6 +350,10 @@ pub struct MysqlView {
     /// Its `server_uuid`, while it answers: no two servers of a ring may have the same.
     #[serde(default)]
     pub server_uuid: Option<String>,
+    /// Its settings that have to be the same at all servers of the ring, while it answers: with them a statement about tables or
+    /// accounts does something else in the same words.
+    #[serde(default)]
+    pub ddl_settings: BTreeMap<String, String>,
     /// Whether its transactions are being taken in.
     pub ingesting: bool,
     /// Whether a commit there waits for the ring, whatever happens.
@@ -410,6 +414,11 @@ pub struct MysqlView {
 impl MysqlView {
     /// [`Self::state`] of one that answered the last look.
     pub const RUNNING: &str = "running";
+
+    /// Whether its member leads and it lacks a part of the log: nobody writes there, and it is set up as a primary behind that.
+    pub fn catches_up(&self) -> bool {
+        !self.writable && self.role.starts_with("catching up")
+    }
 
     /// Whether it follows the ring, and is there.
     ///

@@ -64,7 +64,7 @@ pub async fn prepare(
     let observed = observe(&mut connection, Depth::Watch).await;
     let observed = observed.map_err(doing("looking at its settings"))?;
     let plan = Plan::make(&observed, requirements, Phase::BeforeAttach);
-    let applied = apply(&mut connection, &plan, observed.is_super_read_only()).await;
+    let applied = apply(&mut connection, &plan).await;
     applied.map_err(|error| ConversionError::Other {
         doing: "setting it up",
         cause: error.to_string(),

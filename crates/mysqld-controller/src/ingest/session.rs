@@ -286,7 +286,7 @@ async fn make_commits_wait(
         ),
     };
     let plan = Plan::make(&observed, requirements, Phase::Attached).behind(&done);
-    apply(&mut connection, &plan, observed.is_super_read_only()).await?;
+    apply(&mut connection, &plan).await?;
     connection.close().await;
     Ok(())
 }
@@ -314,7 +314,7 @@ async fn set_up(
         return Err(IngestError::NotSetUp { findings });
     }
     let plan = Plan::make(observed, requirements, Phase::BeforeAttach);
-    Ok(apply(control, &plan, observed.is_super_read_only()).await?)
+    Ok(apply(control, &plan).await?)
 }
 
 async fn primary_gtids(control: &mut Connection) -> Result<PrimaryGtids, IngestError> {

@@ -13,22 +13,25 @@ pub(crate) fn role_state(facts: &Facts, hold: Option<Hold>, before: &RoleState) 
     };
     match (facts.applier, hold, facts.leading) {
         (Applier::Applying(_), _, _) => RoleState::Following,
-        (Applier::Asking { .. }, _, _) => {
-            waiting("the ring has to say which transactions are committed")
-        }
+        (Applier::Asking { .. }, _, _) => waiting(RING_SAYS),
         (_, Some(hold), _) => hold.into(),
         (_, None, Leading::Serving(term)) if facts.readiness.allows(term) => RoleState::Primary,
         (_, None, Leading::Silent(_)) => RoleState::Primary,
         _ => match before {
-            RoleState::Stopped { .. } | RoleState::Waiting { .. } => before.clone(),
-            _ if facts.seen().is_none() => waiting("mysqld has to answer"),
-            _ if Writers::of(&facts.write_fence, facts.seen()) != Writers::None => {
-                waiting("clients can still write")
-            }
+            RoleState::Stopped { .. } => before.clone(),
+            // What an attempt met, until the next one; what is seen here is looked at anew.
+            RoleState::Waiting { what } if !SEEN_HERE.contains(&&what[..]) => before.clone(),
+            _ if facts.seen().is_none() => waiting(ANSWERS),
+            _ if Writers::of(&facts.write_fence, facts.seen()) != Writers::None => waiting(WRITE),
             _ => RoleState::Unknown,
         },
     }
 }
+
+const RING_SAYS: &str = "the ring has to say which transactions are committed";
+const ANSWERS: &str = "mysqld has to answer";
+const WRITE: &str = "clients can still write";
+const SEEN_HERE: [&str; 3] = [RING_SAYS, ANSWERS, WRITE];
 
 /// What somebody who reads the log afterwards asks first. Why it is stopped is told where it is found.
 pub(crate) fn log_change(was: &RoleState, now: &RoleState) {
@@ -182,6 +185,17 @@ mod tests {
                 Following,
                 waiting("clients can still write"),
             ),
+            // It answers by now.
+            (
+                elsewhere,
+                Off,
+                lacks,
+                Stuck,
+                Some(1),
+                waiting("mysqld has to answer"),
+                waiting("clients can still write"),
+            ),
+            (no, Off, lacks, Closed, Some(1), asks(), Unknown),
             (serving, Off, lacks, Closed, Some(1), behind, Unknown),
             (no, Off, lacks, Closed, Some(1), Primary, Unknown),
         ];

@@ -7,6 +7,7 @@ use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::closed_server::AdministratorsWrite;
 use crate::provision::error::ProvisionError;
 use crate::provision::keyring::is_encrypted;
 use crate::provision::other_engines::other_engines;
@@ -109,7 +110,11 @@ pub async fn offer(
         format!("GRANT BACKUP_ADMIN ON *.* TO '{account}'@'%'"),
     ];
     let what = "the account for the copy cannot be made at the donor";
-    let closed = ajar(&mut connection)
+    connection
+        .execute("SET SESSION sql_log_bin = 0")
+        .await
+        .map_err(ProvisionError::at(what))?;
+    let open = AdministratorsWrite::begin(&mut connection)
         .await
         .map_err(ProvisionError::at(what))?;
     let made = async {
@@ -123,10 +128,9 @@ pub async fn offer(
         Ok::<(), LinkError>(())
     }
     .await;
-    if closed {
-        let close = connection.execute("SET GLOBAL super_read_only = ON").await;
-        close.map_err(ProvisionError::at("the donor cannot be closed again"))?;
-    }
+    open.end(&mut connection)
+        .await
+        .map_err(ProvisionError::at("the donor cannot be closed again"))?;
     made.map_err(ProvisionError::at(what))?;
     connection.close().await;
     Ok(CloneOffer {
@@ -153,34 +157,22 @@ pub async fn withdraw(
     let mut connection = Connection::open_with_own_settings(connect)
         .await
         .map_err(ProvisionError::at(what))?;
-    let closed = ajar(&mut connection)
+    connection
+        .execute("SET SESSION sql_log_bin = 0")
+        .await
+        .map_err(ProvisionError::at(what))?;
+    let open = AdministratorsWrite::begin(&mut connection)
         .await
         .map_err(ProvisionError::at(what))?;
     let dropped = connection
         .execute(format!("DROP USER IF EXISTS '{account}'@'%'"))
         .await;
-    if closed {
-        let close = connection.execute("SET GLOBAL super_read_only = ON").await;
-        close.map_err(ProvisionError::at("the donor cannot be closed again"))?;
-    }
+    open.end(&mut connection)
+        .await
+        .map_err(ProvisionError::at("the donor cannot be closed again"))?;
     dropped.map_err(ProvisionError::at(what))?;
     connection.close().await;
     Ok(())
-}
-
-/// Lets administrators write where nobody may, which nothing of this is possible without, and without a trace in the binlog.
-/// Says whether it has to be closed again.
-pub(super) async fn ajar(connection: &mut Connection) -> Result<bool, LinkError> {
-    connection.execute("SET SESSION sql_log_bin = 0").await?;
-    let answer = connection.query("SELECT @@GLOBAL.super_read_only").await?;
-    let closed = answer.first().and_then(|row| row.text_at(0)) == Some("1");
-    if closed {
-        // Clients stay locked out.
-        connection
-            .execute("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF")
-            .await?;
-    }
-    Ok(closed)
 }
 
 /// Drops the accounts of copies whose names match.

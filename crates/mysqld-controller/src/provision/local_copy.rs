@@ -8,7 +8,8 @@ use mysql_link::{ConnectOptions, Connection, literal};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::provision::donor::{ajar, has_plugin, install_plugin, number, value};
+use crate::closed_server::AdministratorsWrite;
+use crate::provision::donor::{has_plugin, install_plugin, number, value};
 use crate::provision::error::ProvisionError;
 use crate::provision::keyring::is_encrypted;
 use crate::provision::other_engines::other_engines;
@@ -135,13 +136,11 @@ pub async fn ready_for_copies(connect: &ConnectOptions) -> Result<(), ProvisionE
     if has.map_err(ProvisionError::at(what))? {
         return Ok(());
     }
-    let closed = ajar(&mut connection).await;
-    let closed = closed.map_err(ProvisionError::at(what))?;
+    let open = AdministratorsWrite::begin(&mut connection).await;
+    let open = open.map_err(ProvisionError::at(what))?;
     let installed = install_plugin(&mut connection).await;
-    if closed {
-        let close = connection.execute("SET GLOBAL super_read_only = ON").await;
-        close.map_err(ProvisionError::at("the server cannot be closed again"))?;
-    }
+    let closed = open.end(&mut connection).await;
+    closed.map_err(ProvisionError::at("the server cannot be closed again"))?;
     installed.map_err(ProvisionError::at(what))?;
     connection.close().await;
     Ok(())

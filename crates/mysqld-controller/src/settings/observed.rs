@@ -27,6 +27,22 @@ pub struct SemiSyncReplica {
     pub uuid: Option<Uuid>,
 }
 
+const LOWER_CASE_TABLE_NAMES: &str = "lower_case_table_names";
+
+/// Settings that have to be the same at all servers of a ring: a statement of one of them runs at the others in its words alone.
+pub(crate) const DDL_SETTINGS: [&str; 10] = [
+    "default_storage_engine",
+    "explicit_defaults_for_timestamp",
+    "innodb_default_row_format",
+    "innodb_file_per_table",
+    "innodb_native_foreign_keys",
+    "innodb_strict_mode",
+    "log_bin_trust_function_creators",
+    LOWER_CASE_TABLE_NAMES,
+    "old_alter_table",
+    "partial_revokes",
+];
+
 /// Settings and state of a mysqld, as one look read them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
@@ -84,6 +100,21 @@ impl Observed {
         [SemiSyncNames::Source, SemiSyncNames::Master]
             .into_iter()
             .find(|names| self.variables.contains_key(&names.enabled()))
+    }
+
+    /// What decides, beside its words, what a statement about tables or accounts does, and is not in the log. By lower-case name.
+    pub(crate) fn ddl_settings(&self) -> BTreeMap<String, String> {
+        let seen = DDL_SETTINGS.iter().filter_map(|name| {
+            // A listing of variables has words for a switch, and a query has numbers.
+            let value = match (*name, self.variable(name)?) {
+                (LOWER_CASE_TABLE_NAMES, number) => number,
+                (_, "1") => "ON",
+                (_, "0") => "OFF",
+                (_, value) => value,
+            };
+            Some(((*name).to_owned(), value.to_lowercase()))
+        });
+        seen.collect()
     }
 
     /// Whether nobody may write, not even administrators. It reads so too while somebody's attempt to

@@ -6,8 +6,9 @@ use std::time::Duration;
 use mysql_link::{Connection, LinkError, QueryResult, server_code};
 use thiserror::Error;
 
+use crate::closed_server::AdministratorsWrite;
 use crate::settings::grants::Grants;
-use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncReplica};
+use crate::settings::observed::{DDL_SETTINGS, Depth, Observed, SemiSyncNames, SemiSyncReplica};
 use crate::settings::old_sessions::end_statement_logging;
 use crate::settings::persisted::contradicting;
 use crate::settings::plan::{Plan, Statement};
@@ -92,7 +93,8 @@ async fn variables(connection: &mut Connection) -> Result<BTreeMap<String, Strin
             names.wait_point(),
         ]
     });
-    let names = VARIABLES.iter().map(|name| (*name).to_owned());
+    let names = VARIABLES.iter().chain(&DDL_SETTINGS);
+    let names = names.map(|name| (*name).to_owned());
     let names = names.chain(of_semi_sync);
     Ok(pairs(
         &connection.query(&listing("VARIABLES", names)).await?,
@@ -432,11 +434,7 @@ pub struct ApplyError {
 ///
 /// # Errors
 /// At the first statement that fails.
-pub async fn apply(
-    connection: &mut Connection,
-    plan: &Plan,
-    was_super_read_only: bool,
-) -> Result<(), ApplyError> {
+pub async fn apply(connection: &mut Connection, plan: &Plan) -> Result<(), ApplyError> {
     for statement in &plan.statements {
         match statement {
             Statement::Set(sql) => run(connection, sql).await?,
@@ -447,14 +445,15 @@ pub async fn apply(
                 }
             }
             Statement::InstallPlugin(sql) => {
-                if !was_super_read_only {
-                    install(connection, sql).await?;
-                    continue;
-                }
-                // `read_only` stays on, so only accounts with CONNECTION_ADMIN could write meanwhile.
-                run(connection, "SET GLOBAL super_read_only = OFF").await?;
+                let failed = |source| ApplyError {
+                    statement: sql.clone(),
+                    source,
+                };
+                let open = AdministratorsWrite::begin(connection)
+                    .await
+                    .map_err(failed)?;
                 let installed = install(connection, sql).await;
-                run(connection, "SET GLOBAL super_read_only = ON").await?;
+                open.end(connection).await.map_err(failed)?;
                 installed?;
             }
         }

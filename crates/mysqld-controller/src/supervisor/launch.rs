@@ -76,23 +76,36 @@ impl ServerCommand {
         Err(format!("{why}, and was killed"))
     }
 
-    /// The last lines of the error log that are errors, for a message.
+    /// What the end of the error log says of a failure, for a message.
     pub(super) fn last_errors(&self) -> String {
-        const SHOWN: usize = 3;
         let file = self.error_log_file();
         let log = end_of(&file).unwrap_or_default();
-        let text = String::from_utf8_lossy(&log);
-        let errors: Vec<&str> = text
-            .lines()
-            .rev()
-            .filter(|line| line.contains("[ERROR]"))
-            .take(SHOWN)
-            .collect();
+        let errors = errors_in(&String::from_utf8_lossy(&log)).join(" / ");
         match errors.is_empty() {
             true => format!("; see {}", file.display()),
-            false => format!("; {} says: {}", file.display(), errors.join(" / ")),
+            false => format!("; {} says: {errors}", file.display()),
         }
     }
+}
+
+/// The lines of an error log that say why a server did not go on, the last first.
+fn errors_in(log: &str) -> Vec<&str> {
+    const SHOWN: usize = 3;
+    let lines = || {
+        let lines = log.lines().rev().map(str::trim);
+        // The last word of a server that does not start, whatever the reason.
+        lines.filter(|line| !line.is_empty() && !line.ends_with("Aborting"))
+    };
+    let errors: Vec<_> = lines()
+        .filter(|line| line.contains("[ERROR]"))
+        .take(SHOWN)
+        .collect();
+    if !errors.is_empty() {
+        return errors;
+    }
+    // What is written before the log is opened, and by libraries, has another form.
+    let told = lines().filter(|line| !line.contains("[Note]") && !line.contains("[System]"));
+    told.take(SHOWN).collect()
 }
 
 /// What a program says that ends by itself; an error when it fails, or does not end within `limit`.
@@ -137,4 +150,26 @@ fn end_of(path: &Path) -> io::Result<Vec<u8>> {
 /// How a process ended, in words.
 pub(super) fn ended_with(status: ExitStatus) -> String {
     format!("mysqld ended ({status})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_log_says_why_a_server_did_not_start() {
+        let before =
+            "2026-11-28T16:17:29.4Z 0 [System] [MY-015015] [Server] MySQL Server - start.\n";
+        let after = "2026-11-28T16:17:29.6Z 0 [ERROR] [MY-010119] [Server] Aborting\n\
+                     2026-11-28T16:17:29.7Z 0 [System] [MY-015016] [Server] MySQL Server - end.\n\n";
+        let error =
+            "2026-11-28T16:17:29.5Z 0 [ERROR] [MY-010095] [Server] Failed to access directory.";
+        let plain = "mysqld: Can't read dir of '/etc/mysql/conf.d/'";
+        let log = |lines: &str| format!("{before}{lines}\n{after}");
+        assert_eq!(errors_in(&log(error)), [error]);
+        assert_eq!(errors_in(&log(&format!("{plain}\n{error}"))), [error]);
+        assert_eq!(errors_in(&log(plain)), [plain]);
+        assert_eq!(errors_in(&log(&[error; 5].join("\n"))), [error; 3]);
+        assert!(errors_in(&log("")).is_empty());
+    }
 }

@@ -1,5 +1,7 @@
 //! From a look to a verdict, pure.
 
+use std::collections::BTreeMap;
+
 use binlog_format::gtid::GtidSet;
 use serde::Serialize;
 use tokio::time::Instant;
@@ -91,6 +93,8 @@ pub struct ServerFacts {
     pub offline: bool,
     /// What may be so, and costs something behind a crash, with what puts it right.
     pub advice: Vec<String>,
+    /// What decides, beside its words, what a statement about tables or accounts does; by lower-case name.
+    pub ddl_settings: BTreeMap<String, String>,
     /// What it had executed in this start and names no more.
     #[serde(skip)]
     pub lost: GtidSet,
@@ -114,6 +118,7 @@ impl ServerFacts {
         Self {
             seen_at,
             advice: of_a_crash.map(|finding| finding.to_string()).collect(),
+            ddl_settings: observed.ddl_settings(),
             lost: executed
                 .map_or_else(GtidSet::default, |executed| had.see(incarnation, &executed)),
             version: observed.version.to_string(),

@@ -324,7 +324,7 @@ impl Watcher {
                      not their GTIDs: it is set to 1"
                 );
             }
-            apply(&mut connection, &plan, observed.is_super_read_only())
+            apply(&mut connection, &plan)
                 .await
                 .map_err(|error| Failed {
                     cause: format!("the drift could not be mended: {error}"),

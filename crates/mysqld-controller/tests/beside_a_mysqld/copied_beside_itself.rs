@@ -257,3 +257,43 @@ async fn a_copy_under_way_is_seen_and_ended() -> Result<()> {
     drop(waiting);
     Ok(())
 }
+
+/// While a closing waits behind commits, `super_read_only` reads ON. Whoever takes the server for closed then leaves it so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_is_being_closed_is_left_as_it_is_by_whoever_wants_a_copy() -> Result<()> {
+    let tree = MysqlTree::require();
+    let options = MysqldOptions::with_server_id(1).with_arguments([
+        "--plugin-load-add=semisync_source.so",
+        "--rpl-semi-sync-source-timeout=1000000000000000000",
+    ]);
+    let server = Mysqld::launch_with(&tree, options)?;
+    let connect = member(&server)?;
+    let client = server.client();
+    client.sql("SET GLOBAL rpl_semi_sync_source_enabled = ON")?;
+    let waiting = client.start_sql("INSERT INTO shop.orders VALUES (3)")?;
+    let waits = "SELECT COUNT(*) FROM performance_schema.processlist WHERE state = 'Waiting for semi-sync ACK from replica'";
+    testkit::wait::try_eventually("the commit waits", SOON, || Ok(client.value(waits)? == "1"))?;
+    for attempt in 1..=2 {
+        let closing =
+            client.start_sql("SET SESSION lock_wait_timeout = 2, GLOBAL super_read_only = ON")?;
+        testkit::wait::try_eventually("the closing waits", SOON, || {
+            Ok(client.value("SELECT @@GLOBAL.super_read_only")? == "1")
+        })?;
+        // Whether it works depends on when the closing is given up.
+        let _ = ready_for_copies(&connect).await;
+        let _ = offer(&connect, MemberId(attempt)).await;
+        ensure!(closing.finish(SOON).is_err(), "it was closed");
+    }
+    // What waits to be set is set behind it.
+    client.sql("SET GLOBAL rpl_semi_sync_source_enabled = OFF")?;
+    waiting.finish(SOON)?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let read_only = client.value("SELECT CONCAT(@@GLOBAL.read_only, @@GLOBAL.super_read_only)")?;
+    ensure!(read_only == "00", "{read_only}");
+    // Where it is closed, it is closed again.
+    client.sql("SET GLOBAL super_read_only = ON")?;
+    offer(&connect, MemberId(3)).await?;
+    let read_only = client.value("SELECT CONCAT(@@GLOBAL.read_only, @@GLOBAL.super_read_only)")?;
+    ensure!(read_only == "11", "{read_only}");
+    Ok(())
+}

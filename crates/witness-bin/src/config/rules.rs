@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::config::build::own_socket;
 use crate::config::key::Kind;
@@ -14,6 +15,8 @@ use crate::config::validation::Values;
 
 /// What the operating system takes as the path of a unix socket, in bytes.
 const LONGEST_SOCKET: usize = 107;
+/// Files of the log that go sooner are of no use to whoever reads them.
+const SHORTEST_AGE: Duration = Duration::from_secs(60);
 
 /// Checks the rules that keys have among each other, and records every one that is broken.
 pub(crate) fn check(values: &Values, members: &[Values], problems: &mut Problems) {
@@ -29,6 +32,9 @@ pub(crate) fn check(values: &Values, members: &[Values], problems: &mut Problems
         nothing_is_applied(values, members, problems);
     }
     listeners(values, members, problems);
+    log_limits(values, problems);
+    sections::check_binlog_server(values, problems);
+    sections::check_archive(values, problems);
     for key in ["data_dir", "logging.level", "mysql.user"] {
         if values.text(key).is_some_and(|text| text.trim().is_empty()) {
             problems.error(
@@ -397,37 +403,97 @@ fn mysql(values: &Values, problems: &mut Problems) {
 }
 
 fn listeners(values: &Values, members: &[Values], problems: &mut Problems) {
-    let mut taken = Vec::new();
-    let own_calls = "the other members' calls are taken in";
-    let own_address = || own(values, members).and_then(|own| own.text("members.address"));
-    let own_listen = values
-        .text("member.listen")
-        .filter(|listen| !listen.is_empty());
-    taken.extend(
-        own_listen
-            .or_else(own_address)
-            .map(|listen| (own_calls, listen)),
-    );
-    taken.extend(
+    let given = |key| {
         values
-            .text("http.listen")
-            .map(|http| ("HTTP is served", http)),
-    );
-    sections::check_binlog_server(values, &taken, problems);
-    sections::check_archive(values, problems);
-    let Some(http) = values.text("http.listen").filter(|http| !http.is_empty()) else {
-        return;
+            .text(key)
+            .filter(|listen: &String| !listen.is_empty())
     };
-    let listen = values
-        .text("member.listen")
-        .filter(|listen| !listen.is_empty());
-    let address = || own(values, members).and_then(|own| own.text("members.address"));
-    if !http.ends_with(":0") && listen.or_else(address).as_deref() == Some(http.as_str()) {
+    let own_address = || own(values, members).and_then(|own| own.text("members.address"));
+    let own_calls = given("member.listen").or_else(own_address);
+    let listeners = [
+        (
+            "member.listen",
+            "the other members' calls are taken in",
+            own_calls,
+        ),
+        ("http.listen", "HTTP is served", given("http.listen")),
+        (
+            "binlog_server.listen",
+            "the binlog server is",
+            given("binlog_server.listen"),
+        ),
+    ];
+    for (at, (key, _, listen)) in listeners.iter().enumerate() {
+        let Some(listen) = listen else { continue };
+        let before = listeners.iter().take(at);
+        let taken = before
+            .filter_map(|(_, what, other)| Some((what, other.as_ref()?)))
+            .find(|(_, other)| meet(listen, other));
+        if let Some((what, _)) = taken {
+            problems.error(
+                values.report_at(key),
+                key,
+                format!("`{key}` is {listen}, where {what}"),
+                "give it a port of its own",
+            );
+        }
+    }
+    if let Some(listen) = given("member.listen").filter(|listen| listen.ends_with(":0")) {
         problems.error(
-            values.report_at("http.listen"),
-            "http.listen",
-            format!("`http.listen` is {http}, where the other members' calls are taken in"),
-            "give it a port of its own",
+            values.report_at("member.listen"),
+            "member.listen",
+            format!("`member.listen` is {listen}, a port that nobody knows"),
+            "write the port at which the other members call this one",
+        );
+    }
+}
+
+/// Whether nobody can listen at both: the same port of the same host, or of all its addresses. Port 0 is another one each time.
+fn meet(one: &str, other: &str) -> bool {
+    let (Some((host, port)), Some((other, other_port))) =
+        (one.rsplit_once(':'), other.rsplit_once(':'))
+    else {
+        return false;
+    };
+    let is_every = |host: &str| matches!(host, "0.0.0.0" | "[::]" | "*" | "");
+    let same_host = host == other || is_every(host) || is_every(other);
+    port == other_port && port != "0" && same_host
+}
+
+/// Limits with which the member takes nothing, or keeps nothing.
+fn log_limits(values: &Values, problems: &mut Problems) {
+    let (limit, keep, file) = (
+        "log.disk_limit_bytes",
+        "log.keep_for",
+        values.number("log.max_file_bytes"),
+    );
+    if let (Some(bytes), Some(file)) = (values.number(limit), file)
+        && bytes > 0
+        && bytes < file
+    {
+        problems.warning(
+            values.report_at(limit),
+            limit,
+            format!(
+                "`{limit}` is {bytes} bytes, less than one file of the log has (`log.max_file_bytes`, {file}): no file can be purged \
+                 before new transactions are refused"
+            ),
+            "give the log room for some files, or 0 for no limit",
+        );
+    }
+    if let Some(age) = values.duration(keep)
+        && !age.is_zero()
+        && age < SHORTEST_AGE
+    {
+        problems.warning(
+            values.report_at(keep),
+            keep,
+            format!(
+                "with a `{keep}` of {} ms files go as soon as they are closed: a replica or consumer that was away for a moment finds \
+                 nothing to go on with",
+                age.as_millis()
+            ),
+            "keep them for hours, better days; `0s` is never by age",
         );
     }
 }

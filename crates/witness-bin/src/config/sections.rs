@@ -108,17 +108,10 @@ const KEY: &str = "binlog_server.tls_key_file";
 const REQUIRE_TLS: &str = "binlog_server.require_tls";
 
 /// Records every broken rule; none holds for a member without a binlog server.
-pub(super) fn check_binlog_server(
-    values: &Values,
-    taken: &[(&'static str, String)],
-    problems: &mut Problems,
-) {
+pub(super) fn check_binlog_server(values: &Values, problems: &mut Problems) {
     let given = |key: &str| values.text(key).is_some_and(|text| !text.is_empty());
     let missing = |key: &str| values.text(key).is_some_and(|text| text.is_empty());
-    let Some(listen) = values
-        .text("binlog_server.listen")
-        .filter(|listen| !listen.is_empty())
-    else {
+    if !given("binlog_server.listen") {
         if values
             .text("mysql.apply")
             .is_some_and(|apply| apply == "native")
@@ -131,7 +124,7 @@ pub(super) fn check_binlog_server(
             );
         }
         return;
-    };
+    }
     let at = values.report_at("binlog_server.listen");
     if missing("binlog_server.user") {
         problems.error(
@@ -177,15 +170,6 @@ pub(super) fn check_binlog_server(
             CERTIFICATE,
             "`binlog_server.require_tls` is set, but there is no certificate",
             "name one in `binlog_server.tls_certificate_file`, or the member's in `tls.certificate_file`",
-        );
-    }
-    let same = taken.iter().find(|(_, address)| *address == listen);
-    if let Some((what, _)) = same.filter(|_| !listen.ends_with(":0")) {
-        problems.error(
-            at,
-            "binlog_server.listen",
-            format!("`binlog_server.listen` is {listen}, where {what}"),
-            "give it a port of its own",
         );
     }
 }

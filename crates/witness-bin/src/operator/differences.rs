@@ -1,6 +1,8 @@
 //! What does not fit together: members whose configurations differ in what has to be the same, and
 //! configurations that differ from what the ring's log says. Pure.
 
+use std::collections::BTreeMap;
+
 use consensus::quorum::RingRules;
 use member::settings::MemberEntry;
 use member::status::{LoggedMember, MemberView};
@@ -17,6 +19,7 @@ pub(super) fn differences(asked: &[Asked]) -> Vec<String> {
     };
     told.extend(views().flat_map(|view| file_differs(view, ring)));
     told.extend(views().filter_map(|view| lost_its_data(view, ring)));
+    told.extend(servers_differ(views()));
     for asked in asked {
         let entry = &asked.entry;
         let logged = ring.members.iter().find(|logged| logged.id == entry.id);
@@ -51,6 +54,32 @@ fn lost_its_data(view: &MemberView, ring: &MemberView) -> Option<String> {
             own.name
         )
     })
+}
+
+/// Settings that are not the same at all servers.
+fn servers_differ<'a>(views: impl Iterator<Item = &'a MemberView>) -> Vec<String> {
+    let mut values: BTreeMap<&str, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
+    for view in views {
+        for (setting, value) in view.mysql.iter().flat_map(|mysql| &mysql.ddl_settings) {
+            let servers = values.entry(setting).or_default();
+            servers.entry(value).or_default().push(&view.member.name);
+        }
+    }
+    let differ = values.iter().filter(|(_, values)| values.len() > 1);
+    differ
+        .map(|(setting, values)| {
+            let each = values.iter().map(|(value, members)| {
+                let members: Vec<_> = members.iter().map(|name| format!("`{name}`")).collect();
+                format!("{value} at the mysqld of {}", members.join(", "))
+            });
+            let each: Vec<_> = each.collect();
+            format!(
+                "`{setting}` is {}: it decides what statements about tables or accounts do, and is in no log, so that a server which \
+                 follows would stop or differ; give it one value everywhere",
+                each.join(", and ")
+            )
+        })
+        .collect()
 }
 
 /// What a member's file says otherwise than the ring's log about the quorum.
@@ -165,7 +194,20 @@ mod tests {
     fn every_difference_says_what_to_do() {
         assert!(differences(&ring()).is_empty());
         type Change = fn(&mut Vec<Asked>);
-        let table: [(Change, &str); 6] = [
+        let table: [(Change, &str); 7] = [
+            (
+                |ring| {
+                    for (asked, value) in ring.iter_mut().zip(["off", "on"]) {
+                        let mysql = asked.answer.as_mut().unwrap().mysql.get_or_insert_default();
+                        let settings =
+                            [("lower_case_table_names", "0"), ("old_alter_table", value)];
+                        mysql.ddl_settings = settings.map(|(a, b)| (a.into(), b.into())).into();
+                    }
+                },
+                "`old_alter_table` is off at the mysqld of `db-1`, and on at the mysqld of `witness-1`: it decides what statements \
+                 about tables or accounts do, and is in no log, so that a server which follows would stop or differ; give it one \
+                 value everywhere",
+            ),
             (
                 |ring| {
                     let view = ring[1].answer.as_mut().unwrap();

@@ -181,7 +181,7 @@ pub(crate) fn notes(member: &MemberReport) -> Vec<String> {
         notes.extend(mysql.demotion.clone());
         notes.extend(closed(mysql).filter(|_| view.serving));
         notes.extend(mysql.warnings.iter().cloned());
-        if view.serving && !mysql.protected {
+        if view.serving && !mysql.protected && !mysql.catches_up() {
             notes.extend(
                 mysql
                     .unprotected_because

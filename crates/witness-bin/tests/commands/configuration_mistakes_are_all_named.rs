@@ -203,6 +203,26 @@ fn rules_between_keys_are_checked() {
         ),
         (
             "id = 4",
+            "id = 1\n[http]\nlisten = \"127.0.0.9:7480\"\n[binlog_server]\nlisten = \"0.0.0.0:7480\"\npassword = \"x\"",
+            "where HTTP is served",
+        ),
+        (
+            "id = 4",
+            "id = 1\nlisten = \"0.0.0.0:0\"",
+            "`member.listen` is 0.0.0.0:0, a port that nobody knows",
+        ),
+        (
+            "durabilty = \"fsync\"",
+            "disk_limit_bytes = 1",
+            "less than one file of the log has",
+        ),
+        (
+            "durabilty = \"fsync\"",
+            "keep_for = \"1ms\"",
+            "with a `log.keep_for` of 1 ms files go as soon as they are closed",
+        ),
+        (
+            "id = 4",
             "id = 1\n[tls]\nca_file = \"witness.toml\"\nplaintext = true",
             "`tls.plaintext` is set, and so is `tls.ca_file`; keep one of them",
         ),
