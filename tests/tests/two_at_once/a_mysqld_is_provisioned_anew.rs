@@ -63,11 +63,19 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
     assert!(told.contains(&gtids), "{told}");
 
     set.follows(3, SOON).unwrap();
-    let done = reprovision(
-        &set,
-        errant,
-        &["db-3", "--from", "--yes", "--output", "json"],
-    );
+    // Of two commands at once, one does nothing: behind the other it would copy once more.
+    let command = || {
+        let words = ["db-3", "--from", "--yes", "--output", "json"];
+        reprovision(&set, errant, &words)
+    };
+    let [done, refused] = std::thread::scope(|scope| {
+        let mut both = [scope.spawn(command), scope.spawn(command)].map(|one| one.join().unwrap());
+        both.sort_by_key(|one| !one.status.success());
+        both
+    });
+    assert_eq!(refused.status.code(), Some(4), "{}", told_by(&refused));
+    let why = told_by(&refused);
+    assert!(why.contains("are being replaced already"), "{why}");
     assert!(done.status.success(), "{}\n{}", told_by(&done), set.words());
     let document: Value = serde_json::from_slice(&done.stdout).unwrap();
     println!("provisioned: {document}");

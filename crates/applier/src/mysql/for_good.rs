@@ -17,7 +17,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use binlog_format::gtid::Gtid;
-
 use mysql_link::QueryResult;
 
 use crate::backend::{Refusal, WriteError};

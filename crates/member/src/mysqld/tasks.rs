@@ -336,6 +336,7 @@ impl MysqldTasks {
             reports: reports.clone(),
             hold,
             busy: tokio::sync::Mutex::new(()),
+            command: tokio::sync::Mutex::new(()),
             copied_at: watch::Sender::new(None),
         });
         Self {

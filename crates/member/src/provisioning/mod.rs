@@ -50,7 +50,10 @@ pub(crate) struct Provisioner {
     pub(crate) reports: watch::Receiver<WatchReport>,
     /// Obeyed by the role.
     pub(crate) hold: watch::Sender<Option<Hold>>,
+    /// Had by whoever replaces the data, or looks whether somebody does.
     pub(crate) busy: Mutex<()>,
+    /// Had by a command from its begin to its end. Who waited for it would copy once more behind it.
+    pub(crate) command: Mutex<()>,
     /// When the last copy was there: what was seen before is of a server whose data were being replaced.
     pub(crate) copied_at: watch::Sender<Option<Instant>>,
 }
@@ -217,12 +220,18 @@ impl Provisioner {
         events: &CommandProgress,
     ) -> Result<Provisioned, Refusal> {
         let began = Instant::now();
-        let Ok(_alone) = tokio::time::timeout(SOON, self.busy.lock()).await else {
-            return Err(Refusal::new(
+        let already = || {
+            Refusal::new(
                 RefusalKind::Refused,
                 "the data of this member's mysqld are being replaced already",
                 "check with `witness status` how far it is",
-            ));
+            )
+        };
+        let Ok(_only) = self.command.try_lock() else {
+            return Err(already());
+        };
+        let Ok(_alone) = tokio::time::timeout(SOON, self.busy.lock()).await else {
+            return Err(already());
         };
         let note = ProvisionNote::load(&self.member_dir).map_err(|error| on_disk(&error))?;
         let mut kept = Kept::default();

@@ -9,5 +9,5 @@ mod starts;
 mod watcher;
 
 pub use crate::watch::commits::Standing;
-pub use crate::watch::protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
+pub use crate::watch::protection::{Protection, ReadOnly, ServerFacts, WatchReport};
 pub use crate::watch::watcher::{WatchOptions, Watcher};

@@ -106,18 +106,16 @@ pub struct ServerFacts {
 impl ServerFacts {
     pub(super) fn of(
         observed: &Observed,
-        requirements: &Requirements,
+        advice: Vec<String>,
         incarnation: u64,
         had: &mut HadGtids,
         seen_at: Instant,
     ) -> Self {
         let executed = observed.variable("gtid_executed");
         let executed = executed.and_then(|executed| executed.parse().ok());
-        let findings = preflight(observed, requirements).into_iter();
-        let of_a_crash = findings.filter(|finding| finding.check == Check::BinlogEncryption);
         Self {
             seen_at,
-            advice: of_a_crash.map(|finding| finding.to_string()).collect(),
+            advice,
             ddl_settings: observed.ddl_settings(),
             lost: executed
                 .map_or_else(GtidSet::default, |executed| had.see(incarnation, &executed)),
@@ -193,17 +191,22 @@ impl WatchReport {
     }
 }
 
-/// The verdict on a server.
-pub fn judge(observed: &Observed, requirements: &Requirements) -> Protection {
-    let findings: Vec<_> = preflight(observed, requirements)
+/// The verdict on a server, and what may be so and costs something behind a crash.
+pub(super) fn judge(observed: &Observed, requirements: &Requirements) -> (Protection, Vec<String>) {
+    let findings = preflight(observed, requirements);
+    let of_a_crash = findings
+        .iter()
+        .filter(|finding| finding.check == Check::BinlogEncryption);
+    let advice = of_a_crash.map(ToString::to_string).collect();
+    let findings: Vec<_> = findings
         .into_iter()
         .filter(|finding| finding.severity >= Severity::Unprotected)
         .collect();
-    if findings.is_empty() {
-        Protection::Protected
-    } else {
-        Protection::Unprotected { findings }
-    }
+    let protection = match findings.is_empty() {
+        true => Protection::Protected,
+        false => Protection::Unprotected { findings },
+    };
+    (protection, advice)
 }
 
 #[cfg(test)]

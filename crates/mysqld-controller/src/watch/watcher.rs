@@ -284,10 +284,10 @@ impl Watcher {
         let mut observed = observe_again(&mut connection, self.seen.as_ref()).await?;
         self.seen = Some(observed.clone());
         let sighting = sight(&mut connection, &observed, began).await?;
-        let requirements = &self.options.requirements;
         let start = self.starts.see(sighting);
-        let server = ServerFacts::of(&observed, requirements, start, &mut self.had, began);
-        observed.binlog_filters = self.filters(&observed, server.incarnation).await;
+        observed.binlog_filters = self.filters(&observed, start).await;
+        let (protection, advice) = judge(&observed, &self.options.requirements);
+        let server = ServerFacts::of(&observed, advice, start, &mut self.had, began);
         let follows = *self.readiness.borrow() == Readiness::Applying;
         // Clients wait for this verdict, and nobody commits: what a look finds besides is left to the next one.
         let closed = server.read_only != ReadOnly::Off;
@@ -309,7 +309,6 @@ impl Watcher {
         };
         self.looked_whole = Some(server.incarnation);
         let requirements = &self.options.requirements;
-        let protection = judge(&observed, requirements);
         let attached = self.ingest.borrow().is_attached();
         let mut mended = false;
         let plan = match (follows, attached && !protection.is_protected()) {
