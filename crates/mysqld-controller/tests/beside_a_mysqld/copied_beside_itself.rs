@@ -11,7 +11,7 @@ use mysqld_controller::provision::{
 use mysqld_controller::settings::native_grants;
 use raft_types::MemberId;
 use testkit::mysql_tree::MysqlTree;
-use testkit::mysqld::{Mysqld, MysqldOptions};
+use testkit::mysqld::{Mysqld, MysqldOptions, PendingSql};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -24,6 +24,24 @@ fn member(server: &Mysqld) -> Result<ConnectOptions> {
     ))?;
     let endpoint = Endpoint::unix(server.socket());
     Ok(ConnectOptions::new(endpoint, "member", "m"))
+}
+
+/// One that waits for an acknowledgement without end, as soon as it is told to.
+fn with_semi_sync() -> Result<Mysqld> {
+    let options = MysqldOptions::with_server_id(1).with_arguments([
+        "--plugin-load-add=semisync_source.so",
+        "--rpl-semi-sync-source-timeout=1000000000000000000",
+    ]);
+    Mysqld::launch_with(&MysqlTree::require(), options)
+}
+
+fn commit_that_waits(server: &Mysqld) -> Result<PendingSql> {
+    let client = server.client();
+    client.sql("SET GLOBAL rpl_semi_sync_source_enabled = ON")?;
+    let waiting = client.start_sql("INSERT INTO shop.orders VALUES (3)")?;
+    let waits = "SELECT COUNT(*) FROM performance_schema.processlist WHERE state = 'Waiting for semi-sync ACK from replica'";
+    testkit::wait::try_eventually("the commit waits", SOON, || Ok(client.value(waits)? == "1"))?;
+    Ok(waiting)
 }
 
 /// Such a copy has the table and none of its rows, follows, and becomes the primary.
@@ -213,24 +231,10 @@ async fn a_copy_is_a_server_of_its_own_that_says_what_it_has() -> Result<()> {
 /// A copy waits for commits that are in the binlog and not in the engine: one that waits for an acknowledgement holds it up.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_under_way_is_seen_and_ended() -> Result<()> {
-    let tree = MysqlTree::require();
-    let options = MysqldOptions::with_server_id(1).with_arguments([
-        "--plugin-load-add=semisync_source.so",
-        "--rpl-semi-sync-source-timeout=1000000000000000000",
-    ]);
-    let server = Mysqld::launch_with(&tree, options)?;
+    let server = with_semi_sync()?;
     let connect = member(&server)?;
     ready_for_copies(&connect).await?;
-    server
-        .client()
-        .sql("SET GLOBAL rpl_semi_sync_source_enabled = ON")?;
-    let waiting = server
-        .client()
-        .start_sql("INSERT INTO shop.orders VALUES (3)")?;
-    let waits = "SELECT COUNT(*) FROM performance_schema.processlist WHERE state = 'Waiting for semi-sync ACK from replica'";
-    testkit::wait::try_eventually("the commit waits", SOON, || {
-        Ok(server.client().value(waits)? == "1")
-    })?;
+    let waiting = commit_that_waits(&server)?;
     let home = tempfile::tempdir()?;
     let into = home.path().join("copy");
     let copy = LocalCopy::open(&connect).await?;
@@ -261,18 +265,10 @@ async fn a_copy_under_way_is_seen_and_ended() -> Result<()> {
 /// While a closing waits behind commits, `super_read_only` reads ON. Whoever takes the server for closed then leaves it so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_is_being_closed_is_left_as_it_is_by_whoever_wants_a_copy() -> Result<()> {
-    let tree = MysqlTree::require();
-    let options = MysqldOptions::with_server_id(1).with_arguments([
-        "--plugin-load-add=semisync_source.so",
-        "--rpl-semi-sync-source-timeout=1000000000000000000",
-    ]);
-    let server = Mysqld::launch_with(&tree, options)?;
+    let server = with_semi_sync()?;
     let connect = member(&server)?;
     let client = server.client();
-    client.sql("SET GLOBAL rpl_semi_sync_source_enabled = ON")?;
-    let waiting = client.start_sql("INSERT INTO shop.orders VALUES (3)")?;
-    let waits = "SELECT COUNT(*) FROM performance_schema.processlist WHERE state = 'Waiting for semi-sync ACK from replica'";
-    testkit::wait::try_eventually("the commit waits", SOON, || Ok(client.value(waits)? == "1"))?;
+    let waiting = commit_that_waits(&server)?;
     for attempt in 1..=2 {
         let closing =
             client.start_sql("SET SESSION lock_wait_timeout = 2, GLOBAL super_read_only = ON")?;
