@@ -115,19 +115,50 @@ impl Hasher for KeyHasher {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    fn hash(numbers: &[u64]) -> u64 {
+        let mut hasher = KeyHasher::default();
+        for number in numbers {
+            hasher.write_u64(*number);
+        }
+        hasher.finish()
+    }
+
+    fn different(hashes: impl Iterator<Item = u64>) -> usize {
+        hashes.collect::<BTreeSet<_>>().len()
+    }
 
     #[test]
     fn any_number_may_be_a_key() {
-        let hash = |number: u64| {
-            let mut hasher = KeyHasher::default();
-            hasher.write_u64(number);
-            hasher.finish()
-        };
-        let hashes = [0, 1, 2, u64::MAX, u64::MAX / 2].map(hash);
-        let mut different = hashes.to_vec();
-        different.sort_unstable();
-        different.dedup();
-        assert_eq!(different.len(), hashes.len());
+        let numbers = [0, 1, 2, u64::MAX, u64::MAX / 2];
+        assert_eq!(different(numbers.iter().map(|number| hash(&[*number]))), 5);
+    }
+
+    /// A map of the standard library finds its places by the lowest bits, and what is in them by the highest.
+    #[test]
+    fn all_bits_of_a_hash_go_by_all_bits_of_a_key() {
+        for shift in [0, 20, 57] {
+            let hashes = || (0..128).map(move |number| hash(&[number << shift]));
+            for bits in [0, 57] {
+                let places = different(hashes().map(|hash| (hash >> bits) & 127));
+                assert!(
+                    places > 40,
+                    "{places} of 128 places, keys from bit {shift}, places from {bits}"
+                );
+            }
+        }
+        for bit in 0..64 {
+            let ones = (0..1024).filter(|number| hash(&[*number]) >> bit & 1 == 1);
+            let ones = ones.count();
+            assert!(
+                (400..624).contains(&ones),
+                "bit {bit} is set in {ones} of 1024"
+            );
+        }
+        // Nor does the first number hide a second one.
+        assert_eq!(different((0..128).map(|number| hash(&[7, number]))), 128);
     }
 }

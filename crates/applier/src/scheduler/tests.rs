@@ -78,6 +78,12 @@ fn play(policy: Policy, finished: Finished, script: &str) {
 }
 
 #[test]
+fn policies_have_the_names_of_their_option() {
+    let names = Policy::ALL.map(Policy::name);
+    assert_eq!(names, ["rows", "transactions", "serial"]);
+}
+
+#[test]
 fn rows_wait_for_the_writes_before_them_and_for_nothing_else() {
     play(
         Policy::Rows,

@@ -52,6 +52,23 @@ fn rows(text: &str) -> Body {
     })
 }
 
+#[test]
+fn rows_of_a_batch_come_by_transaction_and_none_comes_without_a_row() {
+    let transactions = [(1, "a b"), (2, "c"), (3, "d e f")];
+    let transactions = transactions.map(|(seq, keys)| transaction(seq, rows(keys)));
+    let batch = Batch::new(BatchSeq(1), Commits::AsOne, transactions.to_vec());
+    let pieces = |rows| {
+        let pieces = batch.pieces(rows);
+        let pieces = pieces.map(|(_, piece)| (piece.start, piece.end));
+        pieces.collect::<Vec<_>>()
+    };
+    assert_eq!(pieces(0..6), [(0, 2), (0, 1), (0, 3)]);
+    assert_eq!(pieces(1..2), [(1, 2)]);
+    assert_eq!(pieces(1..3), [(1, 2), (0, 1)]);
+    assert_eq!(pieces(3..5), [(0, 2)]);
+    assert_eq!(pieces(6..6), []);
+}
+
 struct Table {
     plan: Plan,
     next: u64,
