@@ -350,8 +350,8 @@ pub struct MysqlView {
     /// Its `server_uuid`, while it answers: no two servers of a ring may have the same.
     #[serde(default)]
     pub server_uuid: Option<String>,
-    /// Its settings that have to be the same at all servers of the ring, while it answers: with them a statement about tables or
-    /// accounts does something else in the same words.
+    /// Its settings that have to be the same at all servers of the ring, as they were seen last: with other ones a statement about
+    /// tables or accounts does something else in the same words. Empty before it was looked at.
     #[serde(default)]
     pub ddl_settings: BTreeMap<String, String>,
     /// Whether its transactions are being taken in.
