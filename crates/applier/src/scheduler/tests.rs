@@ -78,6 +78,20 @@ fn play(policy: Policy, finished: Finished, script: &str) {
 }
 
 #[test]
+fn keys_are_in_use_until_nobody_has_or_wants_them() {
+    let mut scheduler = Scheduler::new(Policy::Rows, Finished::AtCommit, BatchSeq(1));
+    for keys in ["a | b", "b"] {
+        scheduler.admit(rows(keys).iter().map(Vec::as_slice));
+    }
+    let mut in_use = vec![scheduler.keys_in_use()];
+    for seq in [1, 2] {
+        scheduler.committed(BatchSeq(seq));
+        in_use.push(scheduler.keys_in_use());
+    }
+    assert_eq!(in_use, [2, 1, 0]);
+}
+
+#[test]
 fn policies_have_the_names_of_their_option() {
     let names = Policy::ALL.map(Policy::name);
     assert_eq!(names, ["rows", "transactions", "serial"]);
