@@ -462,12 +462,8 @@ fn meet(one: &str, other: &str) -> bool {
 
 /// Limits with which the member takes nothing, or keeps nothing.
 fn log_limits(values: &Values, problems: &mut Problems) {
-    let (limit, keep, file) = (
-        "log.disk_limit_bytes",
-        "log.keep_for",
-        values.number("log.max_file_bytes"),
-    );
-    if let (Some(bytes), Some(file)) = (values.number(limit), file)
+    let limit = "log.disk_limit_bytes";
+    if let (Some(bytes), Some(file)) = (values.number(limit), values.number("log.max_file_bytes"))
         && bytes > 0
         && bytes < file
     {
@@ -481,6 +477,7 @@ fn log_limits(values: &Values, problems: &mut Problems) {
             "give the log room for some files, or 0 for no limit",
         );
     }
+    let keep = "log.keep_for";
     if let Some(age) = values.duration(keep)
         && !age.is_zero()
         && age < SHORTEST_AGE

@@ -1,4 +1,4 @@
-//! What does not fit together: members whose configurations differ in what has to be the same, and
+//! What does not fit together: members whose configurations differ in what has to be the same, servers whose settings do, and
 //! configurations that differ from what the ring's log says. Pure.
 
 use std::collections::BTreeMap;
