@@ -48,9 +48,8 @@ pub fn replicaset_in(
     let options = adjust(ClusterOptions::new(first).with_more(beside));
     let mut set = Cluster::prepare(&witness_binary(Profile::Dev)?, options)?;
     set.bootstrap()?;
-    // Mostly the one that bootstrapped the ring. On a machine that is held up another one may lead by now, and what an
-    // administrator writes to a replica is errant.
-    let primary = set.primary(READY_LIMIT)?;
-    set.create_client(primary, MAKE_ROWS)?;
+    // What an administrator writes to a replica is errant.
+    set.promote_the_first(READY_LIMIT)?;
+    set.create_client(0, MAKE_ROWS)?;
     Ok(set)
 }
