@@ -44,6 +44,8 @@ pub(crate) struct Options {
 
 /// The version whose mutants were looked at. Another one has others.
 const VERSION: &str = "27.1.0";
+/// What was found, in the checkout.
+const KEPT: &str = "docs/mutants.jsonl";
 /// Compiling it may take so long, and ending it in good order.
 const INSTALL_LIMIT: Duration = Duration::from_secs(3600);
 const GRACE: Duration = Duration::from_secs(60);
@@ -254,16 +256,14 @@ impl Work<'_> {
         end: Option<Instant>,
         stop: &AtomicBool,
     ) -> Result<Report> {
-        let kept = self.folder.join("kept.json");
-        let mut outcomes = match options.again {
-            true => Outcomes::default(),
-            false => Outcomes::read(&kept)?,
-        };
+        let kept = testkit::checkout().join(KEPT);
+        let mut outcomes = Outcomes::read(&kept)?;
+        let mutants = self.mutants()?;
         if !options.list {
+            outcomes.forget_others(&mutants, options.again);
             // A test may have been written since.
             outcomes.forget_survivors(|survivor| explanations.of(survivor).is_none());
         }
-        let mutants = self.mutants()?;
         let left = end.map_or(LONGEST, |end| end.saturating_duration_since(Instant::now()));
         let is_done = mutants.iter().all(|mutant| outcomes.of(mutant).is_some());
         if !options.list && !is_done && !left.is_zero() && !stop.load(Ordering::Relaxed) {

@@ -1,7 +1,7 @@
 //! What became of each mutant. cargo-mutants tells them apart by line and column, which change with every edit above; here they
 //! are known by the text of their line, so that what was found stays known.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -46,9 +46,17 @@ pub(super) enum Outcome {
     Unviable,
 }
 
-/// Of all that were ever run.
+/// Of all that were ever run. Each has a line of its own in the file, so that whoever has the checkout goes on from there.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Outcomes(BTreeMap<Mutant, Outcome>);
+
+/// A line of the file.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    #[serde(flatten)]
+    mutant: Mutant,
+    outcome: Outcome,
+}
 
 impl Outcomes {
     /// # Errors
@@ -57,16 +65,27 @@ impl Outcomes {
         if !path.is_file() {
             return Ok(Self::default());
         }
-        let kept: Vec<(Mutant, Outcome)> = serde_json::from_slice(&fs::read(path)?)
-            .with_context(|| format!("{} is not understood", path.display()))?;
-        Ok(Self(kept.into_iter().map(known).collect()))
+        let text = fs::read_to_string(path)?;
+        let kept = text.lines().map(|line| {
+            let Kept { mutant, outcome } = serde_json::from_str(line)?;
+            Ok(known((mutant, outcome)))
+        });
+        let kept: Result<_> = kept.collect();
+        Ok(Self(kept.with_context(|| {
+            format!("{} is not understood", path.display())
+        })?))
     }
 
     /// # Errors
     /// When the file cannot be written.
     pub(super) fn write(&self, path: &Path) -> Result<()> {
-        let all: Vec<_> = self.0.iter().collect();
-        Ok(fs::write(path, serde_json::to_vec_pretty(&all)?)?)
+        let mut lines = String::new();
+        for (mutant, outcome) in &self.0 {
+            let (mutant, outcome) = (mutant.clone(), *outcome);
+            lines += &serde_json::to_string(&Kept { mutant, outcome })?;
+            lines.push('\n');
+        }
+        fs::write(path, lines).with_context(|| format!("cannot write {}", path.display()))
     }
 
     pub(super) fn of(&self, mutant: &Mutant) -> Option<Outcome> {
@@ -78,6 +97,17 @@ impl Outcomes {
     pub(super) fn forget_survivors(&mut self, which: impl Fn(&Mutant) -> bool) {
         self.0
             .retain(|mutant, outcome| *outcome != Outcome::Survived || !which(mutant));
+    }
+
+    /// Drops what is known of mutants in the files of these that are none any more, or of all in these files.
+    pub(super) fn forget_others(&mut self, mutants: &[Mutant], all: bool) {
+        let files: BTreeSet<&str> = mutants.iter().map(|mutant| &*mutant.file).collect();
+        let there = mutants
+            .iter()
+            .map(|mutant| known((mutant.clone(), Outcome::Killed)).0);
+        let there: BTreeSet<Mutant> = there.collect();
+        self.0
+            .retain(|mutant, _| !files.contains(&*mutant.file) || (!all && there.contains(mutant)));
     }
 
     /// Adds what a run of cargo-mutants has left in its folder.
@@ -254,8 +284,9 @@ mod tests {
         fs::write(folder.join("outcomes.json"), ran).unwrap();
         let mut outcomes = Outcomes::default();
         outcomes.add_from(folder, folder).unwrap();
-        let kept = folder.join("kept.json");
+        let kept = folder.join("kept.jsonl");
         outcomes.write(&kept).unwrap();
+        assert_eq!(fs::read_to_string(&kept).unwrap().lines().count(), 2);
         assert_eq!(Outcomes::read(&kept).unwrap(), outcomes);
 
         fs::write(folder.join("a.rs"), "new\nx\n  a < b\n  a < b\n a < c\n").unwrap();
@@ -274,10 +305,26 @@ mod tests {
         assert_eq!(left_out.lines().count(), 2);
         assert!(left_out.starts_with("a.rs:3:3: replace"), "{left_out}");
 
+        outcomes.forget_others(&mutants, false);
+        assert_eq!(Outcomes::read(&kept).unwrap(), outcomes);
         outcomes.forget_survivors(|survivor| survivor.change != CHANGE);
         assert_eq!(outcomes.of(&mutants[1]), Some(Outcome::Survived));
         outcomes.forget_survivors(|_| true);
         assert_eq!(outcomes.of(&mutants[1]), None);
         assert_eq!(outcomes.of(&mutants[0]), Some(Outcome::Killed));
+
+        // The code of another file is nothing to these.
+        let of_others: Vec<_> = mutants
+            .iter()
+            .cloned()
+            .map(|mutant| Mutant {
+                file: "b.rs".to_owned(),
+                ..mutant
+            })
+            .collect();
+        outcomes.forget_others(&of_others, true);
+        assert_eq!(outcomes.of(&mutants[0]), Some(Outcome::Killed));
+        outcomes.forget_others(&mutants[1..], false);
+        assert_eq!(outcomes, Outcomes::default());
     }
 }
