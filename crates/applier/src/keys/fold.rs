@@ -221,8 +221,18 @@ mod tests {
                 Fold::of_logged(ColumnType::VarChar { max_bytes: 9 }, Some(CollationId(id)));
             assert_eq!(logged, Fold::AsciiCase);
         }
+        let of_logged = |id| {
+            let column = ColumnType::VarChar { max_bytes: 9 };
+            Fold::of_logged(column, Some(CollationId(id)))
+        };
+        for id in BINARY {
+            assert_eq!(of_logged(id), Fold::Trimmed, "{id}");
+        }
+        let utf8mb4_de_pb_0900_ai_ci = 256;
+        assert_eq!(of_logged(utf8mb4_de_pb_0900_ai_ci), Fold::Opaque);
         for (data_type, collation, expected) in [
             ("BIGINT", None, Fold::Bytes),
+            ("double", None, Fold::Float),
             ("enum", Some("utf8mb4_0900_ai_ci"), Fold::Bytes),
             ("char", Some("utf8mb4_bin"), Fold::Trimmed),
             ("varbinary", None, Fold::Trimmed),

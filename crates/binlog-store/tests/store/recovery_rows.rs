@@ -381,7 +381,8 @@ rows! { TESTED:
 
     torn_header, "torn header" => {
         for bytes in [1, 18] {
-            opens(&torn(|entry| entry[..bytes].to_vec()), &["torn header"], "index agrees");
+            let report = opens(&torn(|entry| entry[..bytes].to_vec()), &["torn header"], "index agrees");
+            assert_eq!(report.cut.unwrap().bytes, bytes as u64);
         }
     }
 

@@ -75,12 +75,7 @@ fn health(view: &MemberView) -> Answer {
     let Some(mysql) = &view.mysql else {
         return Ok(());
     };
-    if let Some(trouble) = &mysql.trouble {
-        return Err(trouble.clone());
-    }
-    if mysql.catches_up() {
-        return Err(format!("its mysqld is {}", mysql.role));
-    }
+    has_everything(mysql)?;
     if view.serving && !mysql.protected {
         return Err(unprotected(&mysql.unprotected_because));
     }
@@ -112,12 +107,7 @@ fn primary(view: &MemberView) -> Answer {
     let Some(mysql) = &view.mysql else {
         return Err("it has no mysqld".into());
     };
-    if let Some(trouble) = &mysql.trouble {
-        return Err(trouble.clone());
-    }
-    if mysql.catches_up() {
-        return Err(format!("its mysqld is {}", mysql.role));
-    }
+    has_everything(mysql)?;
     if !mysql.protected {
         return Err(unprotected(&mysql.unprotected_because));
     }
@@ -128,6 +118,15 @@ fn primary(view: &MemberView) -> Answer {
         return Err("its mysqld does not take writes".into());
     }
     lets_clients_in(mysql)
+}
+
+/// It needs nobody's help, and has what the ring committed before its member led.
+fn has_everything(mysql: &MysqlView) -> Answer {
+    match &mysql.trouble {
+        Some(trouble) => Err(trouble.clone()),
+        None if mysql.catches_up() => Err(format!("its mysqld is {}", mysql.role)),
+        None => Ok(()),
+    }
 }
 
 /// Whoever sends clients to a mysqld asks for clients' accounts, whatever the member's own may do.
