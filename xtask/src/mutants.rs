@@ -49,6 +49,8 @@ const KEPT: &str = "docs/mutants.jsonl";
 /// Compiling it may take so long, and ending it in good order.
 const INSTALL_LIMIT: Duration = Duration::from_secs(3600);
 const GRACE: Duration = Duration::from_secs(60);
+/// Who stops this program alone, and not what it has started, waits so long.
+const STOPS_WITHIN: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 /// What a mutant's tests may take, and compiling it, in seconds: several times what they take on a machine that is busy. Tests that
 /// hang have noticed the mutant.
@@ -269,7 +271,7 @@ impl Work<'_> {
         if !options.list && !is_done && !left.is_zero() && !stop.load(Ordering::Relaxed) {
             let found = self.folder.join("mutants.out");
             outcomes::say_what_to_leave_out(&found, &mutants, &outcomes)?;
-            self.run(left)?;
+            self.run(left, stop)?;
             outcomes.add_from(&found, self.copy)?;
             outcomes.write(&kept)?;
         }
@@ -303,8 +305,8 @@ impl Work<'_> {
         outcomes::listed(&text, self.copy)
     }
 
-    /// Runs them for at most so long.
-    fn run(&self, limit: Duration) -> Result<()> {
+    /// Runs them for at most so long, and until somebody asks to stop.
+    fn run(&self, limit: Duration, stop: &AtomicBool) -> Result<()> {
         let mut cargo = self.command();
         cargo
             .arg("--output")
@@ -319,7 +321,11 @@ impl Work<'_> {
             .env("CARGO_TARGET_DIR", working_folder().join("build"))
             .env("CARGO_INCREMENTAL", "1");
         let mut child = cargo.spawn().context("cargo mutants does not start")?;
-        if wait_within(&mut child, limit)?.is_none() {
+        let end = Instant::now() + limit;
+        while wait_within(&mut child, STOPS_WITHIN)?.is_none() {
+            if Instant::now() < end && !stop.load(Ordering::Relaxed) {
+                continue;
+            }
             // It puts back what it has changed, and its tests end with it.
             kill_process(Pid::from_child(&child), Signal::INT)?;
             if wait_within(&mut child, GRACE)?.is_none() {

@@ -13,7 +13,7 @@ use binlog_store::{
     Durability, INDEX_CASES, OpenError, RECOVERY_CASES, RecoveryReport, StoreOptions, VerifyAtStart,
 };
 use futures::executor::block_on;
-use raft_types::{DoubtedTail, FileStarts, OpId};
+use raft_types::{DoubtedTail, FileStarts, OpId, OwnLog};
 use testkit::disk::{FaultyDisk, Survival};
 use testkit::log_entries::{blank, membership, rotate, transaction};
 
@@ -471,7 +471,8 @@ rows! { TESTED:
             let disk = before_the_second_file();
             disk.set_contents(&file(2), header[..bytes].to_vec());
             let cases = &["rotated, next file half made"];
-            opens_with(&disk, cases, "file not in index", "5 entries 0.0..=1.4");
+            let report = opens_with(&disk, cases, "file not in index", "5 entries 0.0..=1.4");
+            assert_eq!((report.cut, report.doubted), (None, false), "{bytes}");
             assert_eq!(disk.contents(&file(2)), Some(header.clone()));
         }
     }
@@ -545,6 +546,38 @@ fn every_row_has_a_test() {
     assert_eq!(TESTED, names);
     let names: Vec<&str> = INDEX_CASES.iter().map(|case| case.name).collect();
     assert_eq!(INDEX_TESTED, names);
+}
+
+#[test]
+fn a_report_says_what_was_cut_and_what_may_be_missing() {
+    let report = open(&stopped()).unwrap().1;
+    assert!(!report.to_string().contains("missing"), "{report}");
+    let whole = "clean; index agrees; entries 0.0 to 1.6 in 2 files; verified 7 entries, ";
+    assert!(report.to_string().starts_with(whole), "{report}");
+    let since_earlier = RecoveryReport {
+        doubted: true,
+        ..report
+    };
+    let missing = "; since an earlier start acknowledged entries may be missing";
+    assert!(
+        since_earlier.to_string().ends_with(missing),
+        "{since_earlier}"
+    );
+    let garbage = open(&torn(|_| vec![0xff; 50])).unwrap().1.to_string();
+    assert!(
+        garbage.contains("; cut 50 bytes off binlog.000002 at "),
+        "{garbage}"
+    );
+    assert!(
+        garbage.ends_with(", which may have been acknowledged"),
+        "{garbage}"
+    );
+}
+
+#[test]
+fn whoever_waits_for_entries_is_told_of_those_that_were_there_at_the_start() {
+    let (store, _) = open(&stopped()).unwrap();
+    assert_eq!(*store.handle().appended().borrow(), 7);
 }
 
 /// Whether a log that is opened now is in doubt about its end.
