@@ -167,3 +167,31 @@ impl Queues {
         self.by_key.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The capacity behind so many keys that were used and are not any more.
+    fn capacity_behind(keys: usize) -> usize {
+        let mut queues = Queues::default();
+        let seq = BatchSeq(1);
+        let all: Vec<_> = (0..keys as u64).map(KeyHash).collect();
+        for key in &all {
+            let use_of_key = KeyAccess {
+                key: *key,
+                access: Access::Exclusive,
+            };
+            queues.join(RowPlace { seq, row: 0 }, use_of_key);
+        }
+        queues.leave(seq, &all, &mut Vec::new());
+        queues.by_key.capacity()
+    }
+
+    #[test]
+    fn a_map_of_many_keys_gives_its_memory_back_and_a_small_one_keeps_it() {
+        let most = capacity_behind(4 * KEPT_CAPACITY);
+        assert!(most <= KEPT_CAPACITY, "{most}");
+        assert!(capacity_behind(1000) >= 1000);
+    }
+}
