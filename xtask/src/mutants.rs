@@ -262,9 +262,13 @@ impl Work<'_> {
         let mut outcomes = Outcomes::read(&kept)?;
         let mutants = self.mutants()?;
         if !options.list {
-            outcomes.forget_others(&mutants, options.again);
             // A test may have been written since.
-            outcomes.forget_survivors(|survivor| explanations.of(survivor).is_none());
+            let is_open = |mutant: &Mutant, outcome| {
+                outcome == Outcome::Survived && explanations.of(mutant).is_none()
+            };
+            outcomes.forget(&mutants, |mutant, outcome| {
+                options.again || is_open(mutant, outcome)
+            });
         }
         let left = end.map_or(LONGEST, |end| end.saturating_duration_since(Instant::now()));
         let is_done = mutants.iter().all(|mutant| outcomes.of(mutant).is_some());

@@ -68,7 +68,7 @@ impl Outcomes {
         let text = fs::read_to_string(path)?;
         let kept = text.lines().map(|line| {
             let Kept { mutant, outcome } = serde_json::from_str(line)?;
-            Ok(known((mutant, outcome)))
+            Ok((mutant, outcome))
         });
         let kept: Result<_> = kept.collect();
         Ok(Self(kept.with_context(|| {
@@ -89,25 +89,17 @@ impl Outcomes {
     }
 
     pub(super) fn of(&self, mutant: &Mutant) -> Option<Outcome> {
-        let (mutant, _) = known((mutant.clone(), Outcome::Killed));
-        self.0.get(&mutant).copied()
+        self.0.get(&known(mutant.clone())).copied()
     }
 
-    /// Takes such survivors for mutants that were not run.
-    pub(super) fn forget_survivors(&mut self, which: impl Fn(&Mutant) -> bool) {
-        self.0
-            .retain(|mutant, outcome| *outcome != Outcome::Survived || !which(mutant));
-    }
-
-    /// Drops what is known of mutants in the files of these that are none any more, or of all in these files.
-    pub(super) fn forget_others(&mut self, mutants: &[Mutant], all: bool) {
+    /// In the files of these mutants, takes for not run what is no mutant any more, and of which `which` says so. What is known of
+    /// other files stays.
+    pub(super) fn forget(&mut self, mutants: &[Mutant], which: impl Fn(&Mutant, Outcome) -> bool) {
         let files: BTreeSet<&str> = mutants.iter().map(|mutant| &*mutant.file).collect();
-        let there = mutants
-            .iter()
-            .map(|mutant| known((mutant.clone(), Outcome::Killed)).0);
-        let there: BTreeSet<Mutant> = there.collect();
-        self.0
-            .retain(|mutant, _| !files.contains(&*mutant.file) || (!all && there.contains(mutant)));
+        let there: BTreeSet<Mutant> = mutants.iter().cloned().map(known).collect();
+        self.0.retain(|mutant, outcome| {
+            !files.contains(&*mutant.file) || (there.contains(mutant) && !which(mutant, *outcome))
+        });
     }
 
     /// Adds what a run of cargo-mutants has left in its folder.
@@ -135,17 +127,16 @@ impl Outcomes {
                 // It was interrupted.
                 _ => continue,
             };
-            let (mutant, outcome) = known((lines.mutant(told)?, outcome));
-            self.0.insert(mutant, outcome);
+            self.0.insert(known(lines.mutant(told)?), outcome);
         }
         Ok(())
     }
 }
 
 /// As it is looked up: what cargo-mutants calls it is another with every edit.
-fn known((mut mutant, outcome): (Mutant, Outcome)) -> (Mutant, Outcome) {
+fn known(mut mutant: Mutant) -> Mutant {
     mutant.name.clear();
-    (mutant, outcome)
+    mutant
 }
 
 /// The mutants of `cargo mutants --list --json`.
@@ -305,14 +296,6 @@ mod tests {
         assert_eq!(left_out.lines().count(), 2);
         assert!(left_out.starts_with("a.rs:3:3: replace"), "{left_out}");
 
-        outcomes.forget_others(&mutants, false);
-        assert_eq!(Outcomes::read(&kept).unwrap(), outcomes);
-        outcomes.forget_survivors(|survivor| survivor.change != CHANGE);
-        assert_eq!(outcomes.of(&mutants[1]), Some(Outcome::Survived));
-        outcomes.forget_survivors(|_| true);
-        assert_eq!(outcomes.of(&mutants[1]), None);
-        assert_eq!(outcomes.of(&mutants[0]), Some(Outcome::Killed));
-
         // The code of another file is nothing to these.
         let of_others: Vec<_> = mutants
             .iter()
@@ -322,9 +305,18 @@ mod tests {
                 ..mutant
             })
             .collect();
-        outcomes.forget_others(&of_others, true);
+        outcomes.forget(&of_others, |_, _| true);
+        outcomes.forget(&mutants, |_, _| false);
+        assert_eq!(Outcomes::read(&kept).unwrap(), outcomes);
+        let survived = |outcome| outcome == Outcome::Survived;
+        outcomes.forget(&mutants, |survivor, outcome| {
+            survived(outcome) && survivor.change != CHANGE
+        });
+        assert_eq!(outcomes.of(&mutants[1]), Some(Outcome::Survived));
+        outcomes.forget(&mutants, |_, outcome| survived(outcome));
+        assert_eq!(outcomes.of(&mutants[1]), None);
         assert_eq!(outcomes.of(&mutants[0]), Some(Outcome::Killed));
-        outcomes.forget_others(&mutants[1..], false);
+        outcomes.forget(&mutants[1..], |_, _| false);
         assert_eq!(outcomes, Outcomes::default());
     }
 }
