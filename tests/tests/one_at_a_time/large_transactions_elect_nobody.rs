@@ -18,8 +18,10 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Of each row.
 const ROW_MIB: u64 = 8;
 /// The most memory of its own that a member may take, which is far below the transaction's size: that is in a file. A member
-/// begins with some 20 MiB; in the dev profile, as here, the ways of a row of 8 MiB through it are the most of the rest.
+/// begins with some 30 MiB; in the dev profile, as here, the ways of a row of 8 MiB through it are the most of the rest.
 const OWN_MIB: u64 = 128;
+/// The same of a witness, which keeps nothing of what was freed (decision 99); it took 105 to 175 MiB when it did.
+const WITNESS_MIB: u64 = 96;
 
 /// The most memory that a member has had, in MiB.
 fn peak_mib(ring: &Cluster, member: usize) -> u64 {
@@ -113,7 +115,8 @@ fn a_large_transaction_elects_nobody_and_takes_bounded_memory() {
         "{mib} MiB: committed after {took:?}; memory of their own in MiB {before:?} before, {peaks:?} at most"
     );
     for (member, peak) in peaks.iter().enumerate() {
-        assert!(*peak < OWN_MIB, "member {member}: {peaks:?} MiB");
+        let most = if member == 0 { OWN_MIB } else { WITNESS_MIB };
+        assert!(*peak < most, "member {member}: {peaks:?} MiB");
     }
 }
 

@@ -1,7 +1,10 @@
 //! `witness run`: one member, until it is told to stop or cannot go on.
 
+use std::env;
 use std::future::ready;
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use consensus::IdentityError;
@@ -38,6 +41,9 @@ pub(crate) struct RunArgs {
 /// damaged log, 1 for everything else.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (config, problems) = args.config.load()?;
+    if config.member.own.kind == MemberKind::Witness {
+        free_memory_at_once();
+    }
     let log = start_log(&config.logging)?;
     for problem in problems.iter() {
         tracing::warn!("{problem}");
@@ -91,6 +97,26 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     })
 }
 
+/// Begins this program again, as the same process with the same arguments, with an allocator that keeps nothing of what was freed
+/// (decision 99), unless the environment says how long it keeps it: the allocator reads that before `main`, or is told by calls that
+/// are `unsafe`. Where the system does not let it begin again it goes on, and takes more memory.
+fn free_memory_at_once() {
+    const KEPT_FOR_MS: &str = "MIMALLOC_PURGE_DELAY";
+    if env::var_os(KEPT_FOR_MS).is_some() {
+        return;
+    }
+    let Ok(program) = env::current_exe() else {
+        return;
+    };
+    let mut arguments = env::args_os();
+    let mut again = Command::new(program);
+    if let Some(name) = arguments.next() {
+        again.arg0(name);
+    }
+    // It comes back only when it failed.
+    let _ = again.args(arguments).env(KEPT_FOR_MS, "0").exec();
+}
+
 /// A witness passes entries on to its disk and answers; it does not need a thread for each core of a large machine, of which each
 /// has its stack and its own pool of memory.
 fn witness_threads() -> usize {
@@ -110,7 +136,7 @@ async fn reload_on(mut hangups: Signal, commands: Commands) -> std::convert::Inf
 
 /// How the guard beside a database member is started.
 fn guard(args: &RunArgs) -> Option<GuardCommand> {
-    match std::env::current_exe() {
+    match env::current_exe() {
         Ok(program) => Some(GuardCommand {
             program,
             arguments: args.config.arguments(GUARD),
