@@ -127,9 +127,14 @@ pub(super) fn scan_log(
     }
     scan.log.verified = match whole_from <= unverified {
         true => last_closed(&survey.files, survey.saved.committed),
-        false => survey.saved.scrub.verified.filter(|_| unverified > 0),
+        false => still_verified(survey.saved.scrub.verified, unverified),
     };
     Ok(scan.log)
+}
+
+/// What of a mark is left where fewer files were read than are new: all of it, unless it named none of the files.
+fn still_verified(mark: Option<VerifiedMark>, unverified: usize) -> Option<VerifiedMark> {
+    mark.filter(|_| unverified > 0)
 }
 
 /// Bytes that a start reads at most beside the recent files.
@@ -471,5 +476,22 @@ fn is_zero(file: &Arc<dyn StorageFile>, offset: u64, end: u64) -> Result<bool, S
             return Ok(true);
         }
         at += bytes.len() as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_stays_where_new_files_were_not_read_unless_it_names_none() {
+        let mark = Some(VerifiedMark {
+            file: FileNumber::FIRST,
+            last: OpId::new(1, 7),
+        });
+        assert_eq!(still_verified(mark, 1), mark);
+        assert_eq!(still_verified(mark, 2), mark);
+        assert_eq!(still_verified(mark, 0), None);
+        assert_eq!(still_verified(None, 1), None);
     }
 }
