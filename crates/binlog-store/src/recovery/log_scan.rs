@@ -146,21 +146,23 @@ fn first_unverified(files: &[SurveyedFile], mark: Option<VerifiedMark>) -> usize
     let Some(mark) = mark else { return 0 };
     let next = files.iter().position(|file| file.number > mark.file);
     let before = |at: usize| files.get(at)?.header.as_ref().ok()?.before;
-    next.filter(|&next| next > 0 && before(next) == Some(mark.last))
+    next.filter(|&next| before(next) == Some(mark.last))
         .unwrap_or(0)
 }
 
 /// The first file that is read whole when recent ones and new ones are.
 fn first_new(files: &[SurveyedFile], unverified: usize, recent: usize) -> usize {
-    let (mut from, mut bytes) = (recent, 0);
-    while from > unverified {
-        bytes += files[from - 1].size;
-        if bytes > NEW_BYTES {
-            break;
-        }
-        from -= 1;
-    }
-    from
+    let new = files.get(unverified..recent).unwrap_or_default();
+    recent - fitting(new.iter().rev().map(|file| file.size), NEW_BYTES)
+}
+
+/// How many of these, from the first on, have at most so many bytes together.
+fn fitting(sizes: impl Iterator<Item = u64>, most: u64) -> usize {
+    let together = sizes.scan(0_u64, |bytes, size| {
+        *bytes += size;
+        Some(*bytes)
+    });
+    together.take_while(|bytes| *bytes <= most).count()
 }
 
 /// The last closed file whose entries are all committed.
@@ -493,5 +495,21 @@ mod tests {
         assert_eq!(still_verified(mark, 2), mark);
         assert_eq!(still_verified(mark, 0), None);
         assert_eq!(still_verified(None, 1), None);
+    }
+
+    #[test]
+    fn as_many_new_files_are_read_as_the_bytes_hold() {
+        for (most, files) in [
+            (0, 0),
+            (2, 0),
+            (3, 1),
+            (6, 1),
+            (7, 2),
+            (11, 2),
+            (12, 3),
+            (99, 3),
+        ] {
+            assert_eq!(fitting([3, 4, 5].into_iter(), most), files, "{most}");
+        }
     }
 }

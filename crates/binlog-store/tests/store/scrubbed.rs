@@ -7,7 +7,7 @@ use std::io;
 
 use crate::workload;
 use crate::workload::{
-    append, log_dir, log_files, open, open_with, options, save_committed, save_vote,
+    append, log_dir, log_files, open, open_with, options, purge, save_committed, save_vote,
 };
 use binlog_store::{BinlogStore, FileNumber, LogHandle, ScrubStep, StoreOptions, VerifyAtStart};
 use futures::executor::block_on;
@@ -106,6 +106,62 @@ fn a_start_reads_what_was_never_read_back() {
     drop(store);
     disk.restart_process();
     assert_eq!(verified_at_a_start(&disk, new()), least);
+}
+
+/// Of a file that is not read whole its header and the next one's say the terms, where these are one.
+#[test]
+fn a_start_that_steps_over_files_knows_the_terms_of_their_entries() {
+    let disk = FaultyDisk::new();
+    let (mut store, _) = open_with(&disk, new()).unwrap();
+    save_vote(&mut store, 1).unwrap();
+    append(&mut store, vec![membership(id(0), &[1, 2, 3])]).unwrap();
+    for first in [1, 4] {
+        file(&mut store, first);
+    }
+    // The term changes within a file, then between two, then within the last.
+    for (term, first, last) in [
+        (1, 7, 7),
+        (2, 8, 9),
+        (2, 10, 12),
+        (3, 13, 15),
+        (3, 16, 16),
+        (4, 17, 18),
+    ] {
+        save_vote(&mut store, term).unwrap();
+        let ends = |index| matches!(index, 9 | 12 | 15);
+        let entries = (first..=last).map(|index| match ends(index) {
+            true => rotate(OpId::new(term, index)),
+            false => transaction(OpId::new(term, index), 50),
+        });
+        append(&mut store, entries.collect()).unwrap();
+        save_committed(&mut store, OpId::new(term, last)).unwrap();
+    }
+    let terms = |disk: &FaultyDisk, verify_at_start| {
+        let options = StoreOptions {
+            verify_at_start,
+            ..options()
+        };
+        let disk = disk.fork();
+        disk.restart_process();
+        let (store, _) = open_with(&disk, options).unwrap();
+        let runs = store.term_runs().into_iter();
+        let runs: Vec<_> = runs.map(|run| (run.term, run.first, run.last)).collect();
+        runs
+    };
+    let all = [
+        VerifyAtStart::All,
+        VerifyAtStart::New,
+        VerifyAtStart::Recent,
+    ];
+    for verify in all {
+        let whole = [(1, 0, 7), (2, 8, 12), (3, 13, 16), (4, 17, 18)];
+        assert_eq!(terms(&disk, verify), whole, "{verify:?}");
+    }
+    purge(&mut store, id(3)).unwrap();
+    for verify in all {
+        let rest = [(1, 4, 7), (2, 8, 12), (3, 13, 16), (4, 17, 18)];
+        assert_eq!(terms(&disk, verify), rest, "{verify:?}");
+    }
 }
 
 /// The mark names the entry at which its file ends. In a log that was cut back and went on otherwise there is another one.
