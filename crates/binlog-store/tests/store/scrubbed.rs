@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::io;
+use std::sync::{Arc, Mutex};
 
 use crate::workload;
 use crate::workload::{
@@ -162,6 +163,53 @@ fn a_start_that_steps_over_files_knows_the_terms_of_their_entries() {
         let rest = [(1, 4, 7), (2, 8, 12), (3, 13, 16), (4, 17, 18)];
         assert_eq!(terms(&disk, verify), rest, "{verify:?}");
     }
+}
+
+/// After each file, and within a large one where an entry ends more than 8 MiB behind what was told last.
+#[test]
+fn a_start_tells_how_far_it_has_read() {
+    const MIB: usize = 1 << 20;
+    let disk = FaultyDisk::new();
+    let (mut store, _) = open_with(&disk, new()).unwrap();
+    save_vote(&mut store, 1).unwrap();
+    append(&mut store, vec![membership(id(0), &[1, 2, 3])]).unwrap();
+    file(&mut store, 1);
+    let large = (4..=6).map(|index| transaction(id(index), 5 * MIB));
+    append(&mut store, large.chain([rotate(id(7))]).collect()).unwrap();
+    append(&mut store, vec![transaction(id(8), 50)]).unwrap();
+    drop(store);
+    disk.restart_process();
+
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&told);
+    let options = StoreOptions {
+        progress: Some(Arc::new(move |progress| {
+            hears.lock().unwrap().push(progress)
+        })),
+        ..options()
+    };
+    open_with(&disk, options).unwrap();
+    let sizes = log_files(&disk).into_iter();
+    let sizes: Vec<u64> = sizes
+        .filter(|(name, _)| name != "binlog.index")
+        .map(|(_, bytes)| bytes.len() as u64)
+        .collect();
+    let total_bytes = sizes.iter().sum();
+    let told = told.lock().unwrap().clone();
+    let done: Vec<u64> = told.iter().map(|told| told.done_bytes).collect();
+    assert!(
+        told.iter().all(|told| told.total_bytes == total_bytes),
+        "{told:?}"
+    );
+    let [first, within, second, all] = done[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!(
+        (first, second, all),
+        (sizes[0], sizes[0] + sizes[1], total_bytes)
+    );
+    let within = within as usize - first as usize;
+    assert!((10 * MIB..11 * MIB).contains(&within), "{within}");
 }
 
 /// The mark names the entry at which its file ends. In a log that was cut back and went on otherwise there is another one.
