@@ -275,6 +275,24 @@ rows! { TESTED:
         shorten(&disk, file(1), 10);
         refuses(&disk, &["binlog.000001", "ends"]);
 
+        // A file without a header behind one that does not end with a rotate event, or has bytes behind it: it is not one that was
+        // being made.
+        let begun = stopped().contents(&file(2)).unwrap()[..40].to_vec();
+        let open_file = FaultyDisk::new();
+        let (mut store, _) = open(&open_file).unwrap();
+        append(&mut store, vec![membership(id(0, 0), &[1, 2, 3])]).unwrap();
+        save_vote(&mut store, 1).unwrap();
+        append(&mut store, vec![blank(id(1, 1)), transaction(id(1, 2), 100)]).unwrap();
+        drop(store);
+        open_file.power_cycle(Survival::Nothing);
+        open_file.set_contents(&file(2), begun.clone());
+        refuses(&open_file, &["binlog.000002"]);
+        let disk = before_the_second_file();
+        let closed = disk.contents(&file(1)).unwrap();
+        disk.set_contents(&file(1), [closed, vec![0; 30]].concat());
+        disk.set_contents(&file(2), begun);
+        refuses(&disk, &["binlog.000001", "behind"]);
+
         // Bytes behind the rotate event of the last file.
         let disk = stopped();
         disk.delete(&file(2));
