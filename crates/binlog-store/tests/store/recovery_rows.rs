@@ -420,6 +420,8 @@ rows! { TESTED:
             let report = opens(&disk, &["torn event"], "index agrees");
             assert!(report.cut.is_some_and(|cut| cut.file.get() == 2));
         }
+        // Within the header of the first event behind the marker.
+        opens(&torn(|entry| entry[..70].to_vec()), &["torn event"], "index agrees");
     }
 
     zero_filled_tail, "zero-filled tail" => {
