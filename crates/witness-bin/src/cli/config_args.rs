@@ -98,6 +98,11 @@ impl ConfigArgs {
         arguments
     }
 
+    /// Whether it can be read once more: a pipe cannot (`--config <(…)`).
+    pub(crate) fn can_be_read_again(&self) -> bool {
+        self.file.as_ref().is_none_or(|file| file.is_file())
+    }
+
     /// The configured data directory.
     ///
     /// # Errors
@@ -237,5 +242,18 @@ pub(crate) fn counted(errors: usize) -> String {
     match errors {
         1 => "one mistake".into(),
         errors => format!("{errors} mistakes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_can_be_read_again_and_what_is_none_cannot() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let of = |file: Option<PathBuf>| ConfigArgs::of_file(file).can_be_read_again();
+        assert!(of(None) && of(Some(file.path().to_owned())));
+        assert!(!of(Some("/dev/null".into())));
     }
 }

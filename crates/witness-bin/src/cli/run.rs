@@ -41,7 +41,7 @@ pub(crate) struct RunArgs {
 /// damaged log, 1 for everything else.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (config, problems) = args.config.load()?;
-    if config.member.own.kind == MemberKind::Witness {
+    if config.member.own.kind == MemberKind::Witness && args.config.can_be_read_again() {
         free_memory_at_once();
     }
     let log = start_log(&config.logging)?;
