@@ -10,7 +10,8 @@ use crate::workload::{
     start_behind, summary,
 };
 use binlog_store::{
-    Durability, INDEX_CASES, OpenError, RECOVERY_CASES, RecoveryReport, StoreOptions, VerifyAtStart,
+    BinlogStore, Durability, INDEX_CASES, OpenError, RECOVERY_CASES, RecoveryReport, StoreOptions,
+    VerifyAtStart,
 };
 use futures::executor::block_on;
 use raft_types::{DoubtedTail, FileStarts, OpId, OwnLog};
@@ -25,9 +26,8 @@ fn file(number: u64) -> PathBuf {
     log_dir().join(format!("binlog.{number:06}"))
 }
 
-/// A log of two files: entries 0.0 to 1.4 in the first, which ends with the rotate entry 1.4, and 1.5
-/// and 1.6 in the second; 1.3 is committed; the member was stopped in good order.
-fn stopped() -> FaultyDisk {
+/// A log with the entries 0.0 to 1.2.
+fn first_entries() -> (FaultyDisk, BinlogStore) {
     let disk = FaultyDisk::new();
     let (mut store, _) = open(&disk).unwrap();
     append(&mut store, vec![membership(id(0, 0), &[1, 2, 3])]).unwrap();
@@ -37,6 +37,13 @@ fn stopped() -> FaultyDisk {
         vec![blank(id(1, 1)), transaction(id(1, 2), 100)],
     )
     .unwrap();
+    (disk, store)
+}
+
+/// A log of two files: entries 0.0 to 1.4 in the first, which ends with the rotate entry 1.4, and 1.5
+/// and 1.6 in the second; 1.3 is committed; the member was stopped in good order.
+fn stopped() -> FaultyDisk {
+    let (disk, mut store) = first_entries();
     append(
         &mut store,
         vec![transaction(id(1, 3), 5_000), rotate(id(1, 4))],
@@ -278,11 +285,7 @@ rows! { TESTED:
         // A file without a header behind one that does not end with a rotate event, or has bytes behind it: it is not one that was
         // being made.
         let begun = stopped().contents(&file(2)).unwrap()[..40].to_vec();
-        let open_file = FaultyDisk::new();
-        let (mut store, _) = open(&open_file).unwrap();
-        append(&mut store, vec![membership(id(0, 0), &[1, 2, 3])]).unwrap();
-        save_vote(&mut store, 1).unwrap();
-        append(&mut store, vec![blank(id(1, 1)), transaction(id(1, 2), 100)]).unwrap();
+        let (open_file, store) = first_entries();
         drop(store);
         open_file.power_cycle(Survival::Nothing);
         open_file.set_contents(&file(2), begun.clone());
@@ -500,15 +503,7 @@ rows! { TESTED:
 
 /// The stopped log as it was when its first file was complete and the second one not yet begun.
 fn before_the_second_file() -> FaultyDisk {
-    let disk = FaultyDisk::new();
-    let (mut store, _) = open(&disk).unwrap();
-    append(&mut store, vec![membership(id(0, 0), &[1, 2, 3])]).unwrap();
-    save_vote(&mut store, 1).unwrap();
-    append(
-        &mut store,
-        vec![blank(id(1, 1)), transaction(id(1, 2), 100)],
-    )
-    .unwrap();
+    let (disk, mut store) = first_entries();
     // The rotate entry's sync is the call after its write.
     disk.cut_power_after(disk.calls() + 2);
     append(

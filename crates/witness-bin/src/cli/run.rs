@@ -42,7 +42,7 @@ pub(crate) struct RunArgs {
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (config, problems) = args.config.load()?;
     if config.member.own.kind == MemberKind::Witness && args.config.can_be_read_again() {
-        free_memory_at_once();
+        start_again_keeping_no_freed_memory();
     }
     let log = start_log(&config.logging)?;
     for problem in problems.iter() {
@@ -97,10 +97,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     })
 }
 
-/// Begins this program again, as the same process with the same arguments, with an allocator that keeps nothing of what was freed
+/// Starts this program again, as the same process with the same arguments, with an allocator that keeps nothing of what was freed
 /// (decision 99), unless the environment says how long it keeps it: the allocator reads that before `main`, or is told by calls that
-/// are `unsafe`. Where the system does not let it begin again it goes on, and takes more memory.
-fn free_memory_at_once() {
+/// are `unsafe`. Where the system does not let it start again it goes on, and takes more memory.
+fn start_again_keeping_no_freed_memory() {
     const KEPT_FOR_MS: &str = "MIMALLOC_PURGE_DELAY";
     if env::var_os(KEPT_FOR_MS).is_some() {
         return;
