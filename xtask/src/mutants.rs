@@ -54,14 +54,13 @@ const STOPS_WITHIN: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 /// What a mutant's tests may take, and compiling it, in seconds: several times what they take on a machine that is busy. Tests that
 /// hang have noticed the mutant.
-const TEST_LIMIT: &str = "300";
+const TEST_LIMIT: &str = "120";
 const BUILD_LIMIT: &str = "1800";
 /// More than there are cores: tests of a ring mostly wait for its timers.
 const TESTS_AT_ONCE: &str = "6";
 /// A mutant is killed by one test, and most are: the harness begins no other one behind it. That is an option of the harness that is
-/// not stable, which this lets it take.
+/// not stable.
 const FAIL_FAST: [&str; 2] = ["-Zunstable-options", "--fail-fast"];
-const TAKES_IT: &str = "--config=target.'cfg(all())'.runner=['env','RUSTC_BOOTSTRAP=1']";
 
 /// Code that is mutated, and the tests that have to notice.
 struct Subject {
@@ -71,7 +70,23 @@ struct Subject {
     files: &'static [&'static str],
     /// Test programs of the package; its unit tests come first.
     programs: &'static [&'static str],
+    /// Parts of the names of tests that take seconds each: of a program's tests they are the last.
+    slow: &'static [&'static str],
 }
+
+/// What the tests of the log take seconds for, most of them: cuts of the power at every point, faults at every call, the engine's own
+/// suite.
+const SLOW_OF_THE_LOG: &[&str] = &[
+    "wherever_the_power_goes",
+    "crash_points",
+    "disk_faults",
+    "engine_conformance",
+    "full_disk",
+    "grouped_writes",
+    "histories",
+    "purged_files_go",
+    "same_bytes",
+];
 
 /// In the order in which they are run.
 const SUBJECTS: &[Subject] = &[
@@ -83,6 +98,7 @@ const SUBJECTS: &[Subject] = &[
             "crates/consensus/src/purge_floor.rs",
         ],
         programs: &[],
+        slow: &[],
     },
     Subject {
         name: "repair",
@@ -94,6 +110,7 @@ const SUBJECTS: &[Subject] = &[
             "crates/consensus/src/reconfiguration/membership_step.rs",
         ],
         programs: &["ring"],
+        slow: &[],
     },
     Subject {
         name: "trim",
@@ -104,6 +121,7 @@ const SUBJECTS: &[Subject] = &[
             "crates/mysqld-controller/src/tail_trim/history.rs",
         ],
         programs: &[],
+        slow: &[],
     },
     Subject {
         name: "applier",
@@ -114,18 +132,21 @@ const SUBJECTS: &[Subject] = &[
             "crates/applier/src/batch.rs",
         ],
         programs: &["decoding", "parallel_equals_serial"],
+        slow: &[],
     },
     Subject {
         name: "recovery",
         package: "binlog-store",
         files: &["crates/binlog-store/src/recovery/*.rs"],
         programs: &["store"],
+        slow: SLOW_OF_THE_LOG,
     },
     Subject {
         name: "scan",
         package: "binlog-store",
         files: &["crates/binlog-store/src/scan/*.rs"],
         programs: &["store"],
+        slow: SLOW_OF_THE_LOG,
     },
     Subject {
         name: "store",
@@ -138,6 +159,7 @@ const SUBJECTS: &[Subject] = &[
             "crates/binlog-store/src/cut_tail.rs",
         ],
         programs: &["store"],
+        slow: SLOW_OF_THE_LOG,
     },
 ];
 
@@ -359,7 +381,7 @@ impl Subject {
     /// What cargo compiles and runs of the package's tests.
     fn cargo_arguments(&self) -> Vec<OsString> {
         let mut all = vec![
-            TAKES_IT.to_owned(),
+            format!("--config=target.'cfg(all())'.runner={}", self.runner()),
             "--locked".to_owned(),
             "--lib".to_owned(),
         ];
@@ -369,6 +391,21 @@ impl Subject {
         let each = all.into_iter();
         each.map(|argument| format!("--cargo-arg={argument}").into())
             .collect()
+    }
+
+    /// What cargo starts in front of a test program, as it reads it in its configuration: it lets the harness take
+    /// [what is not stable](FAIL_FAST), and runs the slow tests behind the others.
+    fn runner(&self) -> String {
+        let mut script = "export RUSTC_BOOTSTRAP=1; \"$@\"".to_owned();
+        if !self.slow.is_empty() {
+            let skipped: String = self
+                .slow
+                .iter()
+                .map(|slow| format!(" --skip {slow}"))
+                .collect();
+            script += &format!("{skipped} && \"$@\" {}", self.slow.join(" "));
+        }
+        format!("['sh', '-c', '{script}', 'sh']")
     }
 }
 
@@ -462,7 +499,41 @@ mod tests {
                 assert!(path.is_file(), "{}: {program}", subject.name);
             }
         }
+        for subject in SUBJECTS.iter().filter(|subject| !subject.slow.is_empty()) {
+            let crate_folder = testkit::checkout().join("crates").join(subject.package);
+            let of_a_program = |program: &&str| {
+                let files = fs::read_dir(crate_folder.join("tests").join(program)).unwrap();
+                files.map(|file| file.unwrap().path()).collect::<Vec<_>>()
+            };
+            let files: Vec<_> = subject.programs.iter().flat_map(of_a_program).collect();
+            for slow in subject.slow {
+                let names_it = |file: &PathBuf| {
+                    file.file_stem().is_some_and(|stem| stem == *slow)
+                        || fs::read_to_string(file).unwrap().contains(slow)
+                };
+                assert!(files.iter().any(names_it), "{}: {slow}", subject.name);
+            }
+        }
         let unknown = chosen(Some("x")).map(|_| ()).unwrap_err().to_string();
         assert!(unknown.contains("quorum, repair"), "{unknown}");
+    }
+
+    #[test]
+    fn slow_tests_are_run_behind_the_others() {
+        let subject = |slow| Subject {
+            name: "log",
+            package: "binlog-store",
+            files: &[],
+            programs: &[],
+            slow,
+        };
+        assert_eq!(
+            subject(&["at_each_point", "suite"]).runner(),
+            "['sh', '-c', 'export RUSTC_BOOTSTRAP=1; \"$@\" --skip at_each_point --skip suite && \"$@\" at_each_point suite', 'sh']"
+        );
+        assert_eq!(
+            subject(&[]).runner(),
+            "['sh', '-c', 'export RUSTC_BOOTSTRAP=1; \"$@\"', 'sh']"
+        );
     }
 }

@@ -255,19 +255,8 @@ fn put_back(
             }
             match &patch.found_by {
                 FoundBy::Seeds { scenario, from } => (scenario.as_ref(), None, *from),
-                FoundBy::Test(arguments) => {
-                    let (tested, took) = tree.test(arguments)?;
-                    // What fails without the fault as well has not found it.
-                    if tested == Tested::Failed {
-                        tree.take_back()?;
-                        if tree.test(arguments)?.0 != Tested::Passed {
-                            return not_tried(
-                                "the test fails without the fault as well".to_owned(),
-                            );
-                        }
-                    }
-                    return Ok((end_of_test(tested), took.as_secs_f64()));
-                }
+                FoundBy::Test(arguments) => return tried_twice(tree, || tree.test(arguments)),
+                FoundBy::Task(arguments) => return tried_twice(tree, || tree.task(arguments)),
             }
         }
     };
@@ -314,13 +303,26 @@ fn put_back(
     Ok((end, seconds))
 }
 
-fn end_of_test(tested: Tested) -> End {
-    match tested {
-        Tested::Failed => End::Test,
-        Tested::Passed => End::NotFound { seeds: 0 },
-        Tested::DoesNotCompile(words) => End::NotTried(format!("it does not compile: {words}")),
-        Tested::NoSuchTest => End::NotTried("there is no test of this name".to_owned()),
-    }
+/// Runs a test with the fault in the tree, and without it where it fails: what fails then as well has not found it.
+fn tried_twice(
+    tree: &WorkTree,
+    test: impl Fn() -> Result<(Tested, Duration)>,
+) -> Result<(End, f64)> {
+    let (tested, took) = test()?;
+    let not_tried = |why: String| (End::NotTried(why), 0.0);
+    let seconds = took.as_secs_f64();
+    Ok(match tested {
+        Tested::Failed => {
+            tree.take_back()?;
+            match test()?.0 {
+                Tested::Passed => (End::Test, seconds),
+                _ => not_tried("the test fails without the fault as well".to_owned()),
+            }
+        }
+        Tested::Passed => (End::NotFound { seeds: 0 }, seconds),
+        Tested::DoesNotCompile(words) => not_tried(format!("it does not compile: {words}")),
+        Tested::NoSuchTest => not_tried("there is no test of this name".to_owned()),
+    })
 }
 
 #[cfg(test)]

@@ -33,7 +33,12 @@ pub(crate) enum FoundBy {
     Seeds { scenario: Option<String>, from: u64 },
     /// A test; these are the arguments of `cargo test`, the last one its name.
     Test(Vec<String>),
+    /// A task of this program that needs Docker: these are its arguments.
+    Task(Vec<String>),
 }
+
+/// Tasks that find what stands in packages, units and images.
+const TASKS: [&str; 2] = ["packages", "containers --short"];
 
 impl fmt::Display for FoundBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,6 +51,7 @@ impl fmt::Display for FoundBy {
                 write!(f, " --from {from}")
             }
             Self::Test(arguments) => write!(f, "test: {}", arguments.join(" ")),
+            Self::Task(arguments) => write!(f, "task: {}", arguments.join(" ")),
         }
     }
 }
@@ -113,7 +119,14 @@ fn found_by(words: &str) -> Result<FoundBy> {
             }
             Ok(FoundBy::Test(arguments))
         }
-        _ => bail!("a fault is found by `simulator:` or by `test:`, and not by `{what}`"),
+        "task" => {
+            let arguments: Vec<_> = arguments.map(str::to_owned).collect();
+            if !TASKS.contains(&arguments.join(" ").as_str()) {
+                bail!("a task is one of `{}`: {words}", TASKS.join("`, `"));
+            }
+            Ok(FoundBy::Task(arguments))
+        }
+        _ => bail!("a fault is found by `simulator:`, `test:` or `task:`, and not by `{what}`"),
     }
 }
 
@@ -175,6 +188,8 @@ mod tests {
         .unwrap();
         assert_eq!(patch.found_by.to_string(), words);
         assert_eq!(patch.beyond.as_deref(), Some("300 seeds"));
+        let words = "task: containers --short";
+        assert_eq!(found_by(words).unwrap().to_string(), words);
         let from_the_first = found_by("simulator:").unwrap();
         assert_eq!(from_the_first.to_string(), "simulator: --from 1");
     }
@@ -190,6 +205,7 @@ mod tests {
             "simulator: --seed 7",
             "test: consensus",
             "test: -p consensus",
+            "task: containers",
             "nemesis: --seed 3",
         ] {
             let _ = refused(&format!("Row: A\nFound by: {words}\n{DIFF}"));

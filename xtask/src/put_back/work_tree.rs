@@ -18,6 +18,8 @@ use crate::previous_build::git_in;
 const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 /// Many times what any test that finds a fault takes without it.
 const TEST_LIMIT: Duration = Duration::from_secs(300);
+/// A machine that has no image yet makes one first.
+const TASK_LIMIT: Duration = Duration::from_secs(1800);
 
 pub(crate) struct WorkTree {
     folder: PathBuf,
@@ -120,6 +122,29 @@ impl WorkTree {
         let finished = run(with_all_that_it_starts(&self.cargo_of(&words), TEST_LIMIT))?;
         let printed = String::from_utf8_lossy(&finished.stdout);
         let tested = judged(finished.status.success(), &printed);
+        Ok((tested, began.elapsed()))
+    }
+
+    /// Runs a task of the tree's own `xtask` with the program as the tree is now, and says how long that took without the build.
+    ///
+    /// # Errors
+    /// When cargo or the task cannot be run.
+    pub(crate) fn task(&self, arguments: &[String]) -> Result<(Tested, Duration)> {
+        let programs = ["--bin", "witness", "--bin", "xtask", "--example", "manual"];
+        let build = [&["build", "--locked", "--workspace"], &programs[..]].concat();
+        if let Err(words) = self.cargo(&build)? {
+            return Ok((Tested::DoesNotCompile(words), Duration::ZERO));
+        }
+        let built = self.target().join("debug");
+        let mut task = Command::new(built.join("xtask"));
+        task.args(arguments).arg("--built-in").arg(&built);
+        task.current_dir(&self.sources);
+        let began = Instant::now();
+        let finished = bounded_run::run("the task", task, Vec::new(), TASK_LIMIT)?;
+        let tested = match finished.status.success() {
+            true => Tested::Passed,
+            false => Tested::Failed,
+        };
         Ok((tested, began.elapsed()))
     }
 

@@ -209,8 +209,8 @@ fn check_chain(
             None => first.number == FileNumber::FIRST,
             Some(before) => floor.is_some_and(|floor| before.index <= floor.index),
         },
-        // Where the only file has no header, the stage tells whether it ever had one.
-        Err(_) => files.len() > 1 || stage == Some(LogStage::Creating),
+        // The stage tells whether it ever had one.
+        Err(_) => stage == Some(LogStage::Creating),
     };
     if complete {
         return Ok(());

@@ -69,6 +69,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_system_names_this_life_of_the_machine() {
+        let words = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let id = boot_id().unwrap();
+        assert_eq!((id.as_str(), id.len()), (words.trim(), 36));
+    }
+
+    #[test]
     fn what_was_not_synced_is_there_as_long_as_the_machine_runs() {
         let run = |boot: Option<&str>| UnsyncedRun {
             boot: boot.map(str::to_owned),

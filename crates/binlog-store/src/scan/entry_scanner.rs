@@ -418,3 +418,84 @@ fn next_magic(window: &mut Window, from: u64) -> Result<Option<u64>, ScanError> 
         at += (bytes.len() - MARKER_MAGIC.len() + 1) as u64;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::encode_marker;
+    use crate::scan::Fault;
+    use crate::scan::header_scan::InMemory;
+
+    /// Blank entries, the first of which stands behind so many bytes.
+    fn blanks(behind: usize, ids: &[(u64, u64)]) -> Vec<u8> {
+        let (mut bytes, mut scratch) = (vec![0; behind], Vec::new());
+        for (term, index) in ids {
+            let id = OpId::new(*term, *index);
+            let marker = Marker::holding(MarkerKind::Blank, Some(id), &[]);
+            let offset = bytes.len() as u64;
+            encode_marker(&marker, &[], (0, 0), offset, &mut scratch, &mut bytes);
+        }
+        bytes
+    }
+
+    fn in_memory(bytes: Vec<u8>) -> (Arc<dyn StorageFile>, u64) {
+        let end = bytes.len() as u64;
+        (Arc::new(InMemory(bytes.into())), end)
+    }
+
+    fn scanner(bytes: Vec<u8>) -> EntryScanner {
+        let (file, end) = in_memory(bytes);
+        let window = Window::new(&file, end, Window::LOOKUP_BYTES);
+        EntryScanner::new(window, FileNumber::FIRST, 0, None)
+    }
+
+    #[test]
+    fn entries_follow_each_other_and_their_terms_never_fall() {
+        for (ids, follows) in [
+            ([(1, 5), (1, 6)], true),
+            ([(1, 5), (3, 6)], true),
+            ([(1, 5), (1, 5)], false),
+            ([(1, 5), (1, 7)], false),
+            ([(1, 5), (2, 7)], false),
+            ([(2, 5), (1, 6)], false),
+        ] {
+            let mut scanner = scanner(blanks(0, &ids));
+            let first = scanner.next(Depth::Marker).unwrap().unwrap();
+            assert_eq!(scanner.offset(), first.end);
+            match scanner.next(Depth::Marker) {
+                Ok(Some(second)) => assert!(follows && second.op_id.index == 6, "{ids:?}"),
+                Err(ScanError::Fault(Fault {
+                    kind: FaultKind::Gap { last, found },
+                    ..
+                })) => {
+                    let [last_id, found_id] = ids.map(|(term, index)| OpId::new(term, index));
+                    assert!(!follows && (last, found) == (last_id, found_id), "{ids:?}");
+                }
+                other => panic!("{ids:?}: {other:?}"),
+            }
+        }
+    }
+
+    /// Wherever in the window it begins, and whatever stands in front of it.
+    #[test]
+    fn an_entry_is_found_behind_any_number_of_bytes() {
+        let window = Window::LOOKUP_BYTES;
+        let near = |bytes: usize| bytes - 70..bytes + 30;
+        for behind in (1..4).chain(near(window)).chain(near(3 * window)) {
+            let (file, end) = in_memory(blanks(behind, &[(1, 5)]));
+            let find = |offset| find_entry_after(&file, end, FileNumber::FIRST, offset).unwrap();
+            let place = |found: Option<Scanned>| found.map(|entry| (entry.offset, entry.end));
+            let expected = Some((behind as u64, end));
+            assert_eq!(place(find(0)), expected, "{behind}");
+            assert_eq!(place(find(behind as u64 - 1)), expected, "{behind}");
+            assert_eq!(place(find(behind as u64)), None, "{behind}");
+        }
+        // The words of a marker that is none, and one that is damaged, in front of a whole one.
+        let mut bytes = blanks(40, &[(1, 5), (1, 6)]);
+        bytes[20..24].copy_from_slice(&MARKER_MAGIC);
+        bytes[40 + HEADER_LEN + 9] ^= 1;
+        let (file, end) = in_memory(bytes);
+        let found = find_entry_after(&file, end, FileNumber::FIRST, 0).unwrap();
+        assert_eq!(found.unwrap().op_id, OpId::new(1, 6));
+    }
+}

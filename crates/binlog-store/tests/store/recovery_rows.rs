@@ -15,7 +15,7 @@ use binlog_store::{
 };
 use futures::executor::block_on;
 use raft_types::{DoubtedTail, FileStarts, OpId, OwnLog};
-use testkit::disk::{FaultyDisk, Survival};
+use testkit::disk::{CallFault, FaultyDisk, Survival};
 use testkit::log_entries::{blank, membership, rotate, transaction};
 
 fn id(term: u64, index: u64) -> OpId {
@@ -296,6 +296,19 @@ rows! { TESTED:
         disk.set_contents(&file(2), begun);
         refuses(&disk, &["binlog.000001", "behind"]);
 
+        // The only file, of which half a header is left: it had entries once.
+        let (only_file, store) = first_entries();
+        drop(store);
+        only_file.power_cycle(Survival::Nothing);
+        let header = only_file.contents(&file(1)).unwrap()[..40].to_vec();
+        only_file.set_contents(&file(1), header);
+        refuses(&only_file, &["binlog.000001"]);
+
+        // A header that rots in front of entries, where a file was to begin.
+        let disk = stopped();
+        assert!(disk.flip_bit(&file(2), 40, 3));
+        refuses(&disk, &["binlog.000002"]);
+
         // Bytes behind the rotate event of the last file.
         let disk = stopped();
         disk.delete(&file(2));
@@ -490,12 +503,15 @@ rows! { TESTED:
             open(&disk).unwrap();
             disk.contents(&file(2)).unwrap()
         };
-        for bytes in [0, 4, 100, header.len() - 1] {
+        let written = [0, 4, 100, header.len() - 1].map(|bytes| header[..bytes].to_vec());
+        // Of its whole length, and not all of it had reached the disk: no entry stood behind it.
+        let half_zero = [&header[..header.len() / 2], &vec![0; header.len().div_ceil(2)]].concat();
+        for bytes in written.into_iter().chain([half_zero]) {
             let disk = before_the_second_file();
-            disk.set_contents(&file(2), header[..bytes].to_vec());
+            disk.set_contents(&file(2), bytes.clone());
             let cases = &["rotated, next file half made"];
             let report = opens_with(&disk, cases, "file not in index", "5 entries 0.0..=1.4");
-            assert_eq!((report.cut, report.doubted), (None, false), "{bytes}");
+            assert_eq!((report.cut, report.doubted), (None, false), "{} bytes", bytes.len());
             assert_eq!(disk.contents(&file(2)), Some(header.clone()));
         }
     }
@@ -786,8 +802,48 @@ fn another_rings_log_is_refused() {
     let disk = stopped();
     let mut options = workload::options();
     options.ring = raft_types::RingId::default();
-    let error = workload::open_with(&disk, options).map(|_| ()).unwrap_err();
+    let error = workload::open_with(&disk, options.clone())
+        .map(|_| ())
+        .unwrap_err();
     assert!(matches!(error, OpenError::ForeignRing { .. }), "{error}");
+
+    // A file of another ring's log among this ring's.
+    let other = FaultyDisk::new();
+    let (mut store, _) = workload::open_with(&other, options).unwrap();
+    let entries = vec![membership(id(0, 0), &[1, 2, 3]), rotate(id(0, 1))];
+    append(&mut store, entries).unwrap();
+    append(&mut store, vec![blank(id(0, 2))]).unwrap();
+    disk.set_contents(&file(2), other.contents(&file(2)).unwrap());
+    let error = open(&disk).map(|_| ()).unwrap_err();
+    assert!(matches!(error, OpenError::ForeignRing { .. }), "{error}");
+}
+
+#[test]
+fn a_start_says_how_much_it_has_verified() {
+    let disk = stopped();
+    let (_store, report) = open(&disk).unwrap();
+    let bytes = [1, 2].map(|number| disk.contents(&file(number)).unwrap().len() as u64);
+    let verified = (report.verified_entries, report.verified_bytes);
+    assert_eq!(verified, (7, bytes.iter().sum()));
+}
+
+#[test]
+fn a_directory_that_cannot_be_listed_has_not_lost_its_files() {
+    let disk = stopped();
+    let listed = {
+        let sound = disk.fork();
+        let before = sound.calls();
+        open(&sound).unwrap();
+        let mut record = sound.record().into_iter();
+        let call = record.find(|call| call.number > before && call.what.starts_with("list"));
+        call.unwrap().number - before
+    };
+    disk.fail_call(disk.calls() + listed, CallFault::Io);
+    let error = open(&disk).map(|_| ()).unwrap_err();
+    assert!(
+        error.to_string().contains("listing") && !error.is_corruption(),
+        "{error}"
+    );
 }
 
 /// A process may have some thousand files open, and a log may have more: a start opens one after the other, as a running member does.

@@ -808,6 +808,17 @@ mod tests {
             told(3, (2, 95), OpId::new(2, 99)),
         ];
         assert_eq!(plan_repair(&there), Err(RepairRefusal::NotLost));
+        // As it is for those whose own logs may lack their ends, where all answer.
+        let in_doubt = |id, end| MemberEvidence {
+            doubted_tail: true,
+            ..told(id, end, OpId::new(2, 100))
+        };
+        let there = [
+            member(1, (2, 100), A),
+            in_doubt(2, (2, 90)),
+            in_doubt(3, (2, 95)),
+        ];
+        assert_eq!(plan_repair(&there), Err(RepairRefusal::NotLost));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use consensus::BootstrapError;
 use consensus::quorum::QuorumPolicy;
+use consensus::{BootstrapError, Member, Term};
 use futures::StreamExt;
 use openraft::impls::leader_id_std::LeaderId;
 use openraft::raft::AppendEntriesRequest;
@@ -55,25 +55,42 @@ async fn a_founder_that_votes_and_is_in_the_list_makes_a_ring() {
 async fn a_founder_that_was_stopped_in_the_middle_makes_the_ring() {
     let ring = Ring::started(&[Database; 3]).await;
     let founder = ring.member(MemberId(1)).clone();
-    let nobody = LeaderId::new(1, MemberId(u64::MAX));
-    let begun = AppendEntriesRequest::<TypeConfig> {
-        vote: <Vote as RaftVote>::from_leader_id(nobody, true),
-        prev_log_id: None,
-        leader_commit: None,
-        entries: Vec::new(),
-    };
-    let requests = futures::stream::iter([begun]);
-    let answers: Vec<_> = founder.inbound().append(requests).collect().await;
-    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    takes_a_vote_and_no_entry(&founder, MemberId(u64::MAX)).await;
     assert!(!founder.inbound().is_pristine().await.unwrap());
 
     founder.bootstrap(ring.records.clone()).await.unwrap();
     ring.commit("first").await;
+    // Its writer may have had the first entry of the term before.
+    assert_eq!(founder.history()[0].term, Term(2));
     let again = founder.bootstrap(ring.records.clone()).await;
     assert!(
         matches!(again, Err(BootstrapError::NotPristine)),
         "{again:?}"
     );
+}
+
+#[tokio::test]
+async fn who_has_heard_of_a_leader_makes_no_ring() {
+    let ring = Ring::started(&[Database; 3]).await;
+    let founder = ring.member(MemberId(1)).clone();
+    takes_a_vote_and_no_entry(&founder, MemberId(2)).await;
+    let refused = founder.bootstrap(ring.records.clone()).await;
+    assert!(
+        matches!(refused, Err(BootstrapError::NotPristine)),
+        "{refused:?}"
+    );
+}
+
+async fn takes_a_vote_and_no_entry(member: &Member, leader: MemberId) {
+    let request = AppendEntriesRequest::<TypeConfig> {
+        vote: <Vote as RaftVote>::from_leader_id(LeaderId::new(1, leader), true),
+        prev_log_id: None,
+        leader_commit: None,
+        entries: Vec::new(),
+    };
+    let requests = futures::stream::iter([request]);
+    let answers: Vec<_> = member.inbound().append(requests).collect().await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
 }
 
 #[tokio::test]

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use consensus::quorum::QuorumPolicy;
-use consensus::{MemberCalls, Question};
+use consensus::{Answer, LogEnd, MemberCalls, Question};
+use openraft::async_runtime::watch::WatchReceiver as _;
 use raft_types::MemberKind::Database;
-use raft_types::{DoubtedTail, MemberId};
+use raft_types::{DoubtedTail, MemberId, OpId};
 
 use crate::support::ring::{Ring, TIMERS, leadership_is, transaction, within};
 
@@ -38,6 +39,33 @@ async fn the_leaders_word_ends_the_doubt_and_that_of_one_follower_does_not() {
     assert!(!ring.disks[&doubts].is_in_doubt());
     let last = ring.commit("after it").await;
     ring.committed_everywhere(last).await;
+}
+
+#[tokio::test]
+async fn an_answer_has_the_log_s_end_who_leads_and_the_last_membership() {
+    let ring = Ring::of(&[Database; 3]).await;
+    let last = ring.commit("acknowledged").await;
+    ring.committed_everywhere(last).await;
+    let (leader, term) = ring.serving().await;
+    let membership = ring
+        .member(leader)
+        .engine()
+        .metrics()
+        .borrow_watched()
+        .membership_config
+        .log_id()
+        .map(OpId::from);
+    assert!(membership.is_some());
+    for id in ring.ids() {
+        let calls = ring.board.port(leader);
+        let asked = calls.ask(id, &ring.records[&id], Question::LogEnd, TIMERS.lease);
+        let end = LogEnd {
+            last: Some(last),
+            leads: (id == leader).then_some(term),
+            membership,
+        };
+        assert_eq!(asked.await.unwrap(), Answer::LogEnd(end), "member {id}");
+    }
 }
 
 /// So much that the leader's engine has to search for where the logs part, instead of sending from the beginning.

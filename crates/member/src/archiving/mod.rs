@@ -298,4 +298,20 @@ mod progress_tests {
         progress.reaches(true, Some(place(700)), place(900));
         assert_eq!(lag(&progress), Some(Duration::ZERO));
     }
+
+    #[test]
+    fn who_leaves_it_to_others_does_not_say_that_it_archives() {
+        let place = LogPlace {
+            file: FileNumber::FIRST,
+            offset: 500,
+        };
+        let progress = ArchiveProgress::default();
+        progress.reaches(true, Some(place), place);
+        assert!(progress.lock().archives);
+        progress.leaves_it_to_others();
+        let progress = progress.lock();
+        assert!(!progress.archives);
+        // It was looked at, and what was found there is there.
+        assert_eq!(progress.archived, Some(place));
+    }
 }

@@ -297,3 +297,49 @@ impl WriteFence {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use binlog_format::gtid::GtidSet;
+    use mysql_link::Endpoint;
+
+    use super::*;
+    use crate::watch::ServerFacts;
+
+    fn report(read_only: ReadOnly, looked_at: Instant) -> WatchReport {
+        let server = ServerFacts {
+            version: "9.7.4".to_owned(),
+            server_uuid: None,
+            incarnation: 1,
+            read_only,
+            waiting_sessions: 1,
+            offline: false,
+            advice: Vec::new(),
+            ddl_settings: BTreeMap::new(),
+            lost: GtidSet::new(),
+            seen_at: looked_at,
+        };
+        WatchReport {
+            server: Some(server),
+            ..WatchReport::unknown(looked_at)
+        }
+    }
+
+    /// The statement waits behind commits, and comes to nothing.
+    #[test]
+    fn what_was_seen_during_an_attempt_to_close_does_not_count_behind_it() {
+        let connect = ConnectOptions::new(Endpoint::unix("/nowhere.sock"), "root", "");
+        let (mut fence, _status) = WriteFence::new(WriteFenceOptions::new(connect));
+        let second = Duration::from_secs(1);
+        let during = Instant::now();
+        let seen = report(ReadOnly::Everybody, during);
+        assert_eq!(fence.read_only(&seen), Some(ReadOnly::Everybody));
+        fence.moved = Some((during + second, ReadOnly::Off));
+        assert_eq!(fence.read_only(&seen), Some(ReadOnly::Off));
+        // Somebody has closed it since.
+        let seen = report(ReadOnly::Everybody, during + 2 * second);
+        assert_eq!(fence.read_only(&seen), Some(ReadOnly::Everybody));
+    }
+}

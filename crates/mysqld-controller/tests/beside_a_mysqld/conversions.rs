@@ -111,6 +111,30 @@ async fn semi_sync_of_a_released_primary_has_a_timeout() -> Result<()> {
     Ok(())
 }
 
+/// It was started a moment ago and does not follow yet. As a replica it would receive everything, and apply nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_is_released_waits_for_nobodys_ack() -> Result<()> {
+    let server = launch(&[])?;
+    let client = server.client();
+    client.sql("SET GLOBAL rpl_semi_sync_source_enabled = ON")?;
+    steps::release_follower(&connect(&server.socket())).await?;
+    assert_eq!(client.variable("rpl_semi_sync_source_enabled")?, "0");
+    Ok(())
+}
+
+/// Behind a restart it acknowledges again, as its option file says, and has nobody to acknowledge to.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_has_left_its_source_is_not_told_to_connect_to_it() -> Result<()> {
+    let server = launch(&[
+        "--plugin-load-add=semisync_replica.so",
+        "--rpl-semi-sync-replica-enabled=ON",
+    ])?;
+    steps::stop_acknowledging(&connect(&server.socket())).await?;
+    let acknowledges = server.client().variable("rpl_semi_sync_replica_enabled")?;
+    assert_eq!(acknowledges, "0");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_replica_threads_leave_out_is_seen() -> Result<()> {
     let server = launch(&[

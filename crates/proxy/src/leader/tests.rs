@@ -75,6 +75,30 @@ async fn a_session_is_over_when_all_is_answered_although_its_proxy_does_not_say_
     assert!(answers.iter().all(Result::is_ok));
 }
 
+/// Two commits one after the other are told as one.
+#[tokio::test(start_paused = true)]
+async fn news_that_other_news_makes_needless_has_no_answer_and_waits_for_none() {
+    let [own, proxy, target] = [1, 2, 3].map(MemberId);
+    let (record, heard_within) = (MemberRecord::default(), Duration::from_secs(1));
+    let route_table = RouteTable::new(own, &record, ProxyOptions::default(), heard_within);
+    route_table.begin(proxy, &record);
+    let news = |commit| {
+        let request = AppendEntriesRequest {
+            vote: Vote::new_committed(3, own),
+            prev_log_id: Some(at(9)),
+            entries: Vec::new(),
+            leader_commit: Some(at(commit)),
+        };
+        Asked::new(request, false)
+    };
+    // The first goes at once.
+    let requests = stream::iter([7, 8, 9].map(news)).boxed();
+    let session = Session::open(&Played(never_over), route_table, &[proxy], target, requests);
+    let answers = session.into_answers().collect::<Vec<_>>().await;
+    assert_eq!(answers.len(), 2, "{answers:?}");
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_proxy_that_puts_a_large_entry_together_is_asked_again_when_it_has_it() {
     const INDEX: u64 = 5;
