@@ -421,6 +421,8 @@ fn next_magic(window: &mut Window, from: u64) -> Result<Option<u64>, ScanError> 
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::format::encode_marker;
     use crate::scan::Fault;
@@ -476,9 +478,19 @@ mod tests {
         }
     }
 
-    /// Wherever in the window it begins, and whatever stands in front of it.
+    /// A search that goes on in the wrong place may go on for ever.
     #[test]
     fn an_entry_is_found_behind_any_number_of_bytes() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            finds_entries();
+            sender.send(()).unwrap();
+        });
+        receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+    }
+
+    /// Wherever in the window they begin, and whatever stands in front of them.
+    fn finds_entries() {
         let window = Window::LOOKUP_BYTES;
         let near = |bytes: usize| bytes - 70..bytes + 30;
         for behind in (1..4).chain(near(window)).chain(near(3 * window)) {

@@ -221,3 +221,151 @@ impl Window {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use binlog_format::canonical::stamp;
+    use binlog_format::events::{EncodeEvent, EventOrigin, Ignorable};
+
+    use super::*;
+    use crate::scan::header_scan::InMemory;
+
+    /// Where the event stands in its file.
+    const OFFSET: u64 = 7;
+
+    fn canonical() -> Vec<u8> {
+        let body = (0..100).collect::<Vec<u8>>().into();
+        Ignorable { body }.encode(EventOrigin::default())
+    }
+
+    /// A file with the event, and 30 bytes behind it.
+    fn file() -> (Vec<u8>, u64) {
+        let mut bytes = vec![0; OFFSET as usize];
+        let end = stamp(&canonical(), OFFSET, &mut bytes).unwrap();
+        bytes.extend_from_slice(&[9; 30]);
+        (bytes, end)
+    }
+
+    /// Of the file up to `end`, `size` bytes at a time.
+    fn window(bytes: &[u8], end: u64, size: usize) -> Window {
+        let file: Arc<dyn StorageFile> = Arc::new(InMemory(bytes.to_vec().into()));
+        Window::new(&file, end, size)
+    }
+
+    fn kind<T: std::fmt::Debug>(read: Result<T, ScanError>) -> FaultKind {
+        match read {
+            Err(ScanError::Fault(Fault { offset, kind, .. })) if offset == OFFSET => kind,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_event_is_the_same_through_a_window_of_any_size() {
+        let (bytes, end) = file();
+        for size in [19, 20, 64, 100, 127, 128, 4096] {
+            let mut window = window(&bytes, end, size);
+            let header = event_header(&mut window, OFFSET).unwrap().unwrap();
+            assert_eq!(OFFSET + u64::from(header.event_size), end);
+            let limit = header.event_size as usize;
+            let event = whole_event(&mut window, OFFSET, &header, limit).unwrap();
+            assert_eq!(event, canonical(), "{size}");
+            let too_large = kind(whole_event(&mut window, OFFSET, &header, limit - 1));
+            assert!(matches!(too_large, FaultKind::TooLarge { .. }));
+        }
+    }
+
+    #[test]
+    fn an_event_that_is_cut_off_says_what_is_there() {
+        let (bytes, end) = file();
+        let needed = end - OFFSET;
+        for there in 0..=needed {
+            let mut window = window(&bytes, OFFSET + there, 4096);
+            let read = event_header(&mut window, OFFSET);
+            match there {
+                0 => assert!(read.unwrap().is_none()),
+                1..19 => {
+                    let expected = FaultKind::HeaderCut { available: there };
+                    assert_eq!(kind(read), expected);
+                }
+                _ if there < needed => {
+                    let available = there;
+                    assert_eq!(kind(read), FaultKind::EventCut { needed, available });
+                }
+                _ => assert!(read.unwrap().is_some()),
+            }
+        }
+    }
+
+    /// The file has become shorter behind the look at the header.
+    #[test]
+    fn an_event_whose_file_ends_too_early_is_cut_off() {
+        let (bytes, end) = file();
+        let (needed, mut whole) = (end - OFFSET, window(&bytes, end, 4096));
+        let header = event_header(&mut whole, OFFSET).unwrap().unwrap();
+        for there in 19..needed {
+            let bytes = &bytes[..(OFFSET + there) as usize];
+            let read = read_event(&mut window(bytes, end, 64), OFFSET, &header, &mut |_| {});
+            // Within the checksum it is not told how much of it there is.
+            let available = match there >= needed - 4 {
+                true => needed - 1,
+                false => there,
+            };
+            let expected = FaultKind::EventCut { needed, available };
+            assert_eq!(kind(read), expected, "{there}");
+        }
+    }
+
+    #[test]
+    fn a_header_that_is_none_and_damage_in_the_body_are_told() {
+        let (bytes, end) = file();
+        let small = |size: u32| {
+            let mut bytes = bytes.clone();
+            bytes[OFFSET as usize + 9..][..4].copy_from_slice(&size.to_le_bytes());
+            let behind = (OFFSET as u32 + size).to_le_bytes();
+            bytes[OFFSET as usize + 13..][..4].copy_from_slice(&behind);
+            event_header(&mut window(&bytes, end, 4096), OFFSET)
+        };
+        let truncated = DecodeError::Truncated {
+            field: "event",
+            needed: 23,
+            remaining: 22,
+        };
+        assert_eq!(kind(small(22)), FaultKind::Event(truncated));
+        assert_eq!(small(23).unwrap().unwrap().event_size, 23);
+
+        let mut elsewhere = bytes.clone();
+        elsewhere.insert(0, 0);
+        let read = event_header(&mut window(&elsewhere, end + 1, 4096), OFFSET + 1);
+        let Err(ScanError::Fault(fault)) = read else {
+            panic!("{read:?}")
+        };
+        let (found, expected) = (end as u32, end as u32 + 1);
+        assert_eq!(fault.kind, FaultKind::Misplaced { found, expected });
+
+        let mut window = window(&bytes, end, 4096);
+        let header = event_header(&mut window, OFFSET).unwrap().unwrap();
+        for at in [19, 60, (end - OFFSET) as usize - 1] {
+            let mut bytes = bytes.clone();
+            bytes[OFFSET as usize + at] ^= 1;
+            let mut damaged = self::window(&bytes, end, 4096);
+            let read = whole_event(&mut damaged, OFFSET, &header, 4096);
+            assert!(matches!(kind(read), FaultKind::Event(_)), "{at}");
+        }
+    }
+
+    #[test]
+    fn a_window_shows_what_the_file_has_there() {
+        let bytes: Vec<u8> = (0..40).collect();
+        let file_end = 36_usize;
+        for size in [1, 7, 16, 100] {
+            let mut window = window(&bytes, file_end as u64, size);
+            let room = size.min(file_end);
+            for (from, wanted) in (0..45).flat_map(|from| [1, 5, 20].map(|wanted| (from, wanted))) {
+                let seen = window.bytes(from as u64, wanted).unwrap();
+                let expected = wanted.min(room).min(file_end.saturating_sub(from));
+                let start = from.min(file_end);
+                assert_eq!(seen, &bytes[start..start + expected], "{from} {wanted}");
+            }
+        }
+    }
+}

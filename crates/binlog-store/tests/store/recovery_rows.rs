@@ -9,6 +9,8 @@ use crate::workload::{
     append, begin_at, log_dir, log_files, open, purge, read_all, save_committed, save_vote,
     start_behind, summary,
 };
+use binlog_format::canonical::{stamp, unstamp};
+use binlog_format::checksum::CHECKSUM_LEN;
 use binlog_store::{
     BinlogStore, Durability, INDEX_CASES, OpenError, RECOVERY_CASES, RecoveryReport, StoreOptions,
     VerifyAtStart,
@@ -304,6 +306,19 @@ rows! { TESTED:
         only_file.set_contents(&file(1), header);
         refuses(&only_file, &["binlog.000001"]);
 
+        // A closed file that says that another one follows it, or that it goes on within it.
+        for (at, byte) in [(19, 5), (19 + 8 + 12, b'3')] {
+            let disk = stopped();
+            let mut closed = disk.contents(&file(1)).unwrap();
+            let rotate = closed.len() - (19 + 8 + "binlog.000002".len() + CHECKSUM_LEN);
+            let mut event = unstamp(&closed[rotate..]).unwrap().to_vec();
+            event[at] = byte;
+            closed.truncate(rotate);
+            stamp(&event, rotate as u64, &mut closed).unwrap();
+            disk.set_contents(&file(1), closed);
+            refuses(&disk, &["binlog.000001", "does not name binlog.000002"]);
+        }
+
         // A header that rots in front of entries, where a file was to begin.
         let disk = stopped();
         assert!(disk.flip_bit(&file(2), 40, 3));
@@ -438,6 +453,12 @@ rows! { TESTED:
         }
         // Within the header of the first event behind the marker.
         opens(&torn(|entry| entry[..70].to_vec()), &["torn event"], "index agrees");
+        // Behind that event: the next one was never begun.
+        let behind_the_first = |entry: Vec<u8>| {
+            let size = u32::from_le_bytes(*entry[63 + 9..].first_chunk().unwrap());
+            entry[..63 + size as usize].to_vec()
+        };
+        opens(&torn(behind_the_first), &["torn event"], "index agrees");
     }
 
     zero_filled_tail, "zero-filled tail" => {

@@ -813,11 +813,12 @@ mod tests {
             doubted_tail: true,
             ..told(id, end, OpId::new(2, 100))
         };
-        let there = [
+        let mut there = vec![
             member(1, (2, 100), A),
             in_doubt(2, (2, 90)),
             in_doubt(3, (2, 95)),
         ];
+        there.extend((4..=9).map(|id| member(id, (2, 90), A)));
         assert_eq!(plan_repair(&there), Err(RepairRefusal::NotLost));
     }
 

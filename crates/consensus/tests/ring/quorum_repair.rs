@@ -4,9 +4,12 @@
 use std::time::{Duration, SystemTime};
 
 use consensus::quorum::QuorumPolicy;
-use consensus::{Fault, MemberEvidence, RepairPlan, RepairRefusal, accept_repair, plan_repair};
+use consensus::{
+    Answer, Fault, MemberCalls, MemberEvidence, Question, Recollection, RepairPlan, RepairRefusal,
+    accept_repair, plan_repair,
+};
 use openraft::raft::VoteRequest;
-use raft_types::{MemberId, OpId, Vote};
+use raft_types::{MemberId, OpId, TermRun, Vote};
 
 use crate::support::ring::{Ring, TIMERS, within};
 
@@ -46,7 +49,37 @@ async fn repair(ring: &Ring, plan: &RepairPlan) -> OpId {
         }
     })
     .await;
-    repaired.unwrap()
+    let repaired = repaired.unwrap();
+    let history = ring.member(MemberId(4)).history();
+    let noted = history.iter().find(|entry| entry.by == "anna");
+    assert_eq!(noted.map(|entry| entry.term.0), Some(repaired.term));
+    repaired
+}
+
+#[tokio::test]
+async fn a_member_says_how_far_its_log_and_another_one_agree() {
+    let ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
+    let last = ring.commit("the last one").await;
+    ring.committed_everywhere(last).await;
+    let (leader, _) = ring.serving().await;
+    let run = TermRun {
+        term: last.term,
+        first: last.index - 1,
+        last: last.index + 5,
+    };
+    let calls = ring.board.port(MemberId(6));
+    let asked = calls.ask(
+        leader,
+        &ring.records[&leader],
+        Question::Agreement(Recollection::new(vec![run], None)),
+        TIMERS.lease,
+    );
+    let Answer::Agreement(agreement) = asked.await.unwrap() else {
+        panic!("another question was answered")
+    };
+    let said = (agreement.common, agreement.last, agreement.committed);
+    assert_eq!(said, (Some(last), Some(last), Some(last)));
+    assert_eq!(agreement.purged, None);
 }
 
 #[tokio::test]
