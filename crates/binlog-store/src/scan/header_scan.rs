@@ -176,3 +176,119 @@ fn expect(
     *offset += u64::from(header.event_size);
     Ok((header, event))
 }
+
+#[cfg(test)]
+mod tests {
+    use binlog_format::canonical::{stamp, unstamp};
+    use binlog_format::gtid::GtidSet;
+    use raft_types::RingId;
+
+    use super::*;
+    use crate::format::{HeaderSource, encode_file_header};
+    use crate::scan::Fault;
+
+    const NUMBER: FileNumber = FileNumber::FIRST;
+
+    /// The canonical events of a header.
+    fn events() -> Vec<Vec<u8>> {
+        let (bytes, _) = encode_file_header(&HeaderSource {
+            number: NUMBER,
+            ring: RingId::default(),
+            before: None,
+            membership: None,
+            previous_gtids: &GtidSet::new(),
+            format_description: &FormatDescription::built_in_event().into(),
+            timestamp: 7,
+        });
+        let canonical = unstamp(&bytes[MAGIC.len()..]).unwrap();
+        let mut rest: &[u8] = &canonical;
+        let mut events = Vec::new();
+        while let Some(event) = EventRef::split_from(&mut rest).unwrap() {
+            events.push(event.bytes().to_vec());
+        }
+        events
+    }
+
+    /// A file that begins with these events, and where each of them stands.
+    fn file(events: &[Vec<u8>]) -> (Vec<u8>, Vec<u64>) {
+        let (mut bytes, mut places) = (MAGIC.to_vec(), Vec::new());
+        for event in events {
+            let place = bytes.len() as u64;
+            places.push(place);
+            stamp(event, place, &mut bytes).unwrap();
+        }
+        (bytes, places)
+    }
+
+    fn read(bytes: &[u8], number: FileNumber) -> Result<FileHeader, Fault> {
+        let file: Arc<dyn StorageFile> = Arc::new(InMemory(bytes.to_vec().into()));
+        let mut window = Window::new(&file, bytes.len() as u64, Window::LOOKUP_BYTES);
+        scan_header(&mut window, number).map_err(|error| match error {
+            ScanError::Fault(fault) => fault,
+            ScanError::Io { .. } => panic!("{error}"),
+        })
+    }
+
+    #[test]
+    fn a_header_that_is_cut_off_is_one_wherever_it_ends() {
+        let (bytes, places) = file(&events());
+        let header = read(&bytes, NUMBER).unwrap();
+        assert_eq!((header.timestamp, header.end), (7, bytes.len() as u64));
+        for there in 0..bytes.len() {
+            let fault = read(&bytes[..there], NUMBER).unwrap_err();
+            assert!(fault.kind.is_cut_off(), "{there}: {fault:?}");
+            let begun = places.iter().rev().find(|place| **place <= there as u64);
+            assert_eq!(fault.offset, begun.copied().unwrap_or_default(), "{there}");
+        }
+        let none = read(b"no magic at all", NUMBER).unwrap_err();
+        assert_eq!(none.kind, FaultKind::NoMagic);
+        assert_eq!(read(b"x", NUMBER).unwrap_err().kind, FaultKind::NoMagic);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_header_is_told_with_its_place() {
+        for which in 0..3 {
+            // Its checksum is right, and its content means nothing.
+            let mut cut = events();
+            let (header, _) = cut[which].split_at(binlog_format::event::HEADER_LEN);
+            let mut short = [header, &[1]].concat();
+            let size = (short.len() as u32).to_le_bytes();
+            short[9..13].copy_from_slice(&size);
+            cut[which] = short;
+            let (bytes, places) = file(&cut);
+            let fault = read(&bytes, NUMBER).unwrap_err();
+            assert_eq!(fault.offset, places[which], "{fault:?}");
+            let is_read = matches!(fault.kind, FaultKind::Event(_) | FaultKind::Marker(_));
+            assert!(is_read, "{fault:?}");
+
+            let mut missing = events();
+            missing.remove(which);
+            let (bytes, places) = file(&missing);
+            let fault = read(&bytes, NUMBER).unwrap_err();
+            let place = places.get(which).copied();
+            assert_eq!(
+                fault.offset,
+                place.unwrap_or(bytes.len() as u64),
+                "{fault:?}"
+            );
+        }
+        let (bytes, places) = file(&events());
+        let fault = read(&bytes, NUMBER.next()).unwrap_err();
+        let found = NUMBER;
+        let wrong = (fault.offset, fault.kind);
+        assert_eq!(wrong, (places[2], FaultKind::WrongFile { found }));
+    }
+
+    #[test]
+    fn nothing_follows_a_header_that_came_from_elsewhere() {
+        let (mut bytes, _) = file(&events());
+        let end = bytes.len() as u64;
+        assert_eq!(scan_header_bytes(&bytes.clone().into()).unwrap().end, end);
+        bytes.push(0);
+        let Err(ScanError::Fault(fault)) = scan_header_bytes(&bytes.into()) else {
+            panic!("it was taken")
+        };
+        assert_eq!(fault.offset, end);
+        assert!(matches!(fault.kind, FaultKind::Content(_)));
+    }
+}
