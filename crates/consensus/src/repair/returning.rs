@@ -269,9 +269,10 @@ pub(crate) async fn ask_for_agreement(
 #[cfg(test)]
 mod tests {
     use std::future::ready;
+    use std::sync::Mutex;
 
     use futures::future::BoxFuture;
-    use raft_types::{FileStart, FileStartAnswer, TermRun};
+    use raft_types::{FileStart, FileStartAnswer, Standing, TermRun};
 
     use super::*;
     use crate::calls::Knock;
@@ -291,6 +292,88 @@ mod tests {
 
         fn begin_at(&self, _: FileStart) -> FileStartAnswer<'_, ()> {
             Box::pin(ready(Ok(())))
+        }
+    }
+
+    /// A log that ends with this entry and keeps what is noted.
+    struct EndsAt(OpId, Mutex<Option<DoubtedTail>>);
+
+    impl FileStarts for EndsAt {
+        fn first_start(&self, _: Option<OpId>) -> FileStartAnswer<'_, Option<FileStart>> {
+            Box::pin(ready(Ok(None)))
+        }
+
+        fn check_start(&self, _: &FileStart) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn begin_at(&self, _: FileStart) -> FileStartAnswer<'_, ()> {
+            Box::pin(ready(Ok(())))
+        }
+
+        fn standing(&self) -> Option<Standing> {
+            let (term, end) = (self.0.term, Some(self.0));
+            Some(Standing { term, end })
+        }
+
+        fn note_doubt(&self, doubt: DoubtedTail) -> FileStartAnswer<'_, ()> {
+            *self.1.lock().unwrap() = Some(doubt);
+            Box::pin(ready(Ok(())))
+        }
+    }
+
+    /// Another member, which remembers that this one's log went so far.
+    struct Remembers(OpId);
+
+    impl MemberCalls for Remembers {
+        fn ask<'a>(
+            &'a self,
+            _: MemberId,
+            _: &'a MemberRecord,
+            _: Question,
+            _: Duration,
+        ) -> BoxFuture<'a, Result<Answer, CallError>> {
+            let (term, end) = (self.0.term, Some(self.0));
+            let remembered = Remembered {
+                standing: Standing { term, end },
+                term,
+            };
+            let agreement = Agreement {
+                remembered: Some(remembered),
+                ..Agreement::default()
+            };
+            Box::pin(ready(Ok(Answer::Agreement(agreement))))
+        }
+
+        fn knock<'a>(
+            &'a self,
+            _: MemberId,
+            _: &'a MemberRecord,
+            _: Duration,
+        ) -> BoxFuture<'a, Knock> {
+            Box::pin(ready(Knock::Answers))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_others_remember_of_a_log_is_held_against_it() {
+        let end = OpId::new(3, 22);
+        for (had, is_put_back) in [(end, false), (OpId::new(3, 23), true)] {
+            let mut returning = Returning {
+                own: Recollection::default(),
+                others: BTreeMap::from([(MemberId(2), MemberRecord::default())]),
+                calls: Arc::new(Remembers(had)),
+                answers: BTreeMap::new(),
+                again: None,
+                put_back: None,
+            };
+            let log = EndsAt(end, Mutex::default());
+            returning.before_the_start(&log).await.unwrap();
+            let found = returning.put_back();
+            let told_by = is_put_back.then_some(MemberId(2));
+            assert_eq!(found.map(|found| found.told_by), told_by);
+            let noted = log.1.lock().unwrap().map(|doubt| doubt.put_back);
+            assert_eq!(noted, is_put_back.then_some(true));
         }
     }
 
