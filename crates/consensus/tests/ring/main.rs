@@ -25,6 +25,7 @@ mod purge;
 mod put_back;
 mod quorum_repair;
 mod regions;
+mod returning;
 mod roster;
 mod rules_in_the_log;
 mod search_across_a_distance;

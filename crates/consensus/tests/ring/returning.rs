@@ -1,0 +1,54 @@
+//! Members that were all down campaign when all of them are back, or when they have waited long enough for those that are not.
+
+use std::time::Duration;
+
+use raft_types::MemberId;
+use raft_types::MemberKind::Database;
+
+use crate::support::ring::Ring;
+
+/// For how long the others are waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+async fn with_all_down() -> Ring {
+    let mut ring = Ring::of(&[Database; 3]).await;
+    let last = ring.commit("acknowledged").await;
+    ring.committed_everywhere(last).await;
+    for id in ring.ids() {
+        ring.crash(id).await;
+    }
+    ring
+}
+
+fn nobody_leads(ring: &Ring) -> bool {
+    let mut members = ring.members.values();
+    members.all(|member| member.leadership().borrow().leading_term().is_none())
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_that_are_back_and_agree_wait_for_nobody() {
+    let mut ring = with_all_down().await;
+    for id in ring.ids() {
+        ring.come_back(id).await;
+    }
+    let back = tokio::time::Instant::now();
+    ring.serving().await;
+    assert!(back.elapsed() < PATIENCE / 2, "{:?}", back.elapsed());
+}
+
+/// The third may know of a repair.
+#[tokio::test(start_paused = true)]
+async fn two_of_three_wait_for_the_third_and_not_for_ever() {
+    let mut ring = with_all_down().await;
+    for id in [1, 2].map(MemberId) {
+        ring.come_back(id).await;
+    }
+    let back = tokio::time::Instant::now();
+    while back.elapsed() < PATIENCE * 9 / 10 {
+        tokio::time::sleep(PATIENCE / 20).await;
+        assert!(nobody_leads(&ring), "after {:?}", back.elapsed());
+    }
+    tokio::time::sleep(PATIENCE / 2).await;
+    ring.serving().await;
+    ring.commit("without the third").await;
+}
