@@ -5,7 +5,7 @@ use std::time::Duration;
 use raft_types::MemberId;
 use raft_types::MemberKind::Database;
 
-use crate::support::ring::Ring;
+use crate::support::ring::{Ring, within};
 
 /// For how long the others are waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -51,4 +51,31 @@ async fn two_of_three_wait_for_the_third_and_not_for_ever() {
     tokio::time::sleep(PATIENCE / 2).await;
     ring.serving().await;
     ring.commit("without the third").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_lacks_what_another_has_committed_stays_out_until_it_has_it() {
+    let mut ring = Ring::of(&[Database; 3]).await;
+    let last = ring.commit("acknowledged").await;
+    ring.committed_everywhere(last).await;
+    let (leader, _) = ring.serving().await;
+    let others: Vec<_> = ring.ids().into_iter().filter(|id| *id != leader).collect();
+    let (lacks, has) = (others[0], others[1]);
+    ring.crash(lacks).await;
+    let last = ring.commit("without it").await;
+    ring.committed_everywhere(last).await;
+    ring.crash(leader).await;
+
+    ring.come_back(lacks).await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let member = ring.member(lacks).clone();
+    assert!(member.stays_out_of_elections().is_some());
+    assert_eq!(ring.serving().await.0, has);
+    ring.committed_everywhere(last).await;
+    within("an end of that", async {
+        while member.stays_out_of_elections().is_some() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
 }
