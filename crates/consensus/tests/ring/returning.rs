@@ -36,6 +36,21 @@ async fn all_that_are_back_and_agree_wait_for_nobody() {
     assert!(back.elapsed() < PATIENCE / 2, "{:?}", back.elapsed());
 }
 
+/// Those that were waiting when the last one came.
+#[tokio::test(start_paused = true)]
+async fn who_waits_campaigns_once_the_last_one_agrees() {
+    let mut ring = with_all_down().await;
+    let [one, two, last] = [1, 2, 3].map(MemberId);
+    for id in [one, two] {
+        ring.come_back(id).await;
+    }
+    ring.start(last).await;
+    ring.member(last).set_campaigning(false);
+    let back = tokio::time::Instant::now();
+    assert_ne!(ring.serving().await.0, last);
+    assert!(back.elapsed() < PATIENCE / 2, "{:?}", back.elapsed());
+}
+
 /// The third may know of a repair.
 #[tokio::test(start_paused = true)]
 async fn two_of_three_wait_for_the_third_and_not_for_ever() {
