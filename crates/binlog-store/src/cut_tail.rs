@@ -154,3 +154,77 @@ fn read_document(fs: &dyn FileSystem, path: &Path) -> io::Result<CutTail> {
     bytes.truncate(read);
     Ok(serde_json::from_slice(&bytes)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file_system::DiskFileSystem;
+
+    fn tail(at: u64, first: OpId) -> CutTail {
+        CutTail {
+            reason: "a test".to_owned(),
+            at,
+            kept: None,
+            first,
+            last: OpId::new(2, 9),
+            committed: None,
+            gtids: String::new(),
+            parts: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_kept_are_the_bytes_that_go_and_no_others() {
+        let data_dir = tempfile::tempdir().unwrap();
+        let log = data_dir.path().join("log");
+        let bytes: Vec<u8> = (0..3 * COPY_BYTES).map(|at| (at % 251) as u8).collect();
+        std::fs::write(&log, &bytes).unwrap();
+        let file: Arc<dyn StorageFile> = DiskFileSystem.open(&log).unwrap();
+        let (first, end) = (OpId::new(2, 7), 2 * COPY_BYTES + 99);
+        let part = |from| GoingPart {
+            number: FileNumber::FIRST,
+            file: file.clone(),
+            from,
+            end: end as u64,
+        };
+        let kept = keep(
+            &DiskFileSystem,
+            data_dir.path(),
+            tail(5, first),
+            &[part(10)],
+        )
+        .unwrap();
+        let [one] = &kept.parts[..] else {
+            panic!("{kept:?}")
+        };
+        assert_eq!((one.offset, one.bytes), (10, end as u64 - 10));
+        let copy = std::fs::read(directory(data_dir.path()).join(&one.kept_as)).unwrap();
+        assert!(copy == bytes[10..end], "{} bytes", copy.len());
+        // A file that ends too early is not taken for one that was kept.
+        let mut short = part(10);
+        short.end = bytes.len() as u64 + 1;
+        let error = keep(&DiskFileSystem, data_dir.path(), tail(6, first), &[short]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn the_tails_are_listed_from_the_oldest_on() {
+        let data_dir = tempfile::tempdir().unwrap();
+        let list = || CutTail::list(&DiskFileSystem, data_dir.path());
+        assert_eq!(list().unwrap(), []);
+        let tails = [(7, 5), (3, 8), (7, 2)].map(|(at, index)| tail(at, OpId::new(1, index)));
+        for tail in &tails {
+            keep(&DiskFileSystem, data_dir.path(), tail.clone(), &[]).unwrap();
+        }
+        let [late, early, first_of_late] = tails;
+        assert_eq!(list().unwrap(), [early, first_of_late, late]);
+
+        let folder = directory(data_dir.path());
+        std::fs::write(folder.join("damaged.json"), "{").unwrap();
+        assert!(list().unwrap_err().to_string().contains("damaged.json"));
+        // A folder that cannot be read is not one that is not there.
+        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::write(&folder, "").unwrap();
+        assert_ne!(list().unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}
