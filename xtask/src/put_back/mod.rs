@@ -5,6 +5,7 @@
 mod page;
 mod patch;
 mod track_record;
+mod without_a_patch;
 mod work_tree;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use crate::test::BROKEN;
 use page::{End, Page, Trial};
 use patch::{FoundBy, Patch};
 use track_record::Row;
+use without_a_patch::Reason;
 use work_tree::{Tested, WorkTree};
 
 #[derive(Args)]
@@ -83,6 +85,8 @@ impl Way {
 struct Fault {
     row: Row,
     ways: Vec<Way>,
+    /// Why nothing does.
+    why_none: Option<String>,
 }
 
 /// `cargo xtask put-back`.
@@ -144,17 +148,24 @@ fn sound_simulator(tree: &WorkTree) -> Result<PathBuf> {
 fn faults_of(checkout: &Path) -> Result<Vec<Fault>> {
     let page = checkout.join("docs/track-record.md");
     let text = fs::read_to_string(&page).with_context(|| format!("no {}", page.display()))?;
+    let folder = checkout.join("faults");
     together(
         track_record::rows(&text)?,
-        patch::all_in(&checkout.join("faults"))?,
+        patch::all_in(&folder)?,
+        &without_a_patch::all_in(&folder)?,
     )
 }
 
-fn together(rows: Vec<Row>, patches: Vec<Patch>) -> Result<Vec<Fault>> {
+fn together(rows: Vec<Row>, patches: Vec<Patch>, reasons: &[Reason]) -> Result<Vec<Fault>> {
     let mut by_row: BTreeMap<String, Vec<Way>> = BTreeMap::new();
     for patch in patches {
         let row = patch.row_in(&rows)?.fault.clone();
         by_row.entry(row).or_default().push(Way::Patch(patch));
+    }
+    let mut why_none = BTreeMap::new();
+    for reason in reasons {
+        let row = reason.row_in(&rows)?;
+        why_none.insert(row.fault.clone(), reason.why.clone());
     }
     let faults = rows.into_iter().map(|row| {
         let mut ways = by_row.remove(&row.fault).unwrap_or_default();
@@ -162,7 +173,12 @@ fn together(rows: Vec<Row>, patches: Vec<Patch>) -> Result<Vec<Fault>> {
             let from = BROKEN.iter().find(|one| one.2 == name);
             ways.push(Way::Mutation(name.to_owned(), from.map_or(1, |one| one.1)));
         }
-        Fault { row, ways }
+        let why_none = why_none.remove(&row.fault);
+        Fault {
+            row,
+            ways,
+            why_none,
+        }
     });
     Ok(faults.collect())
 }
@@ -226,7 +242,13 @@ fn listed(faults: &[Fault], last: impl Fn(&str) -> String) -> String {
                 2
             }
             None => {
-                line("-", "none", &format!("pinned by {}", fault.row.pinned_by));
+                let why = fault.why_none.as_deref().unwrap_or("nobody says why");
+                let pinned_by = &fault.row.pinned_by;
+                line(
+                    "-",
+                    "none",
+                    &format!("pinned by {pinned_by}; no patch: {why}"),
+                );
                 3
             }
         };
@@ -386,6 +408,20 @@ mod tests {
         }
     }
 
+    /// Who cures a fault puts it into a patch, or says why that cannot be.
+    #[test]
+    fn every_row_can_be_put_back_or_has_a_reason() {
+        for fault in checkout() {
+            let needs_none = !fault.ways.is_empty() || fault.row.is_none_of_the_product();
+            assert_ne!(
+                needs_none,
+                fault.why_none.is_some(),
+                "a patch in faults/ or a line in faults/without-a-patch.md, and not both: {}",
+                fault.row.first_words(FIRST_WORDS)
+            );
+        }
+    }
+
     const ROWS: &str = "\
         | 2026-11-20 | A ring could be founded | seen | consensus `a_founder` |\n\
         | 2026-11-20 | A voter forgot | seen | simulator `--mutate forget-the-lease` |\n\
@@ -397,7 +433,10 @@ mod tests {
         let words = "Row: A ring could\nFound by: simulator: --scenario purges\nBeyond the simulator: said so\n\ndiff --git a/x b/x\n";
         fs::write(folder.path().join("a-founder.patch"), words).unwrap();
         let patches = patch::all_in(folder.path()).unwrap();
-        together(track_record::rows(ROWS).unwrap(), patches).unwrap()
+        let page = "* `A plugin was`: nothing shows it.\n";
+        fs::write(folder.path().join("without-a-patch.md"), page).unwrap();
+        let reasons = without_a_patch::all_in(folder.path()).unwrap();
+        together(track_record::rows(ROWS).unwrap(), patches, &reasons).unwrap()
     }
 
     #[test]
@@ -415,7 +454,10 @@ mod tests {
             "simulator: --mutate forget-the-lease --from 209; not tried yet"
         );
         assert_eq!(lines[5], "no fault of the product");
-        assert_eq!(lines[7], "pinned by mysqld-controller `a_mysqld_says`");
+        assert_eq!(
+            lines[7],
+            "pinned by mysqld-controller `a_mysqld_says`; no patch: nothing shows it."
+        );
         assert!(lines[8].starts_with("4 rows: 1 put back by a patch, 1 by a mutation"));
     }
 
@@ -449,6 +491,6 @@ mod tests {
             panic!("a patch was put there")
         };
         let others = track_record::rows(ROWS).unwrap().split_off(1);
-        assert!(together(others, vec![patch]).is_err());
+        assert!(together(others, vec![patch], &[]).is_err());
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::track_record::Row;
+use super::track_record::{Row, only};
 use crate::sim::SCENARIOS;
 
 const ROW: &str = "Row: ";
@@ -136,20 +136,7 @@ impl Patch {
     /// # Errors
     /// When no row begins so, or more than one.
     pub(crate) fn row_in<'a>(&self, rows: &'a [Row]) -> Result<&'a Row> {
-        let mut meant = rows.iter().filter(|row| row.fault.starts_with(&self.row));
-        match (meant.next(), meant.next()) {
-            (Some(row), None) => Ok(row),
-            (None, _) => bail!(
-                "{}: no row of the track record begins with `{}`",
-                self.name,
-                self.row
-            ),
-            _ => bail!(
-                "{}: more than one row of the track record begins with `{}`",
-                self.name,
-                self.row
-            ),
-        }
+        only(rows, &self.row).with_context(|| self.name.clone())
     }
 }
 
@@ -223,7 +210,7 @@ mod tests {
             patch
                 .row_in(&rows)
                 .cloned()
-                .map_err(|error| error.to_string())
+                .map_err(|error| format!("{error:#}"))
         };
         assert_eq!(said("A ring could do that"), Ok(rows[1].clone()));
         assert!(said("A ring could").unwrap_err().contains("more than one"));

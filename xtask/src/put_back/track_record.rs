@@ -71,6 +71,19 @@ pub(crate) fn rows(page: &str) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// The one row whose fault begins so.
+///
+/// # Errors
+/// When there is none, or more than one.
+pub(crate) fn only<'a>(rows: &'a [Row], beginning: &str) -> Result<&'a Row> {
+    let mut meant = rows.iter().filter(|row| row.fault.starts_with(beginning));
+    match (meant.next(), meant.next()) {
+        (Some(row), None) => Ok(row),
+        (None, _) => bail!("no row of the track record begins with `{beginning}`"),
+        _ => bail!("more than one row of the track record begins with `{beginning}`"),
+    }
+}
+
 fn row(line: &str) -> Result<Row> {
     let inside = line
         .strip_prefix("| ")
