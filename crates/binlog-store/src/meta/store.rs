@@ -199,6 +199,15 @@ mod tests {
         assert_eq!(meta.get("vote").unwrap(), Some(b"two".to_vec()));
         assert_eq!(meta.get("floor").unwrap(), None);
     }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_not_one_that_is_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        remove_unfinished_snapshots(dir.path()).unwrap();
+        std::fs::create_dir(dir.path().join(SLED_FILE)).unwrap();
+        assert!(remove_unfinished_snapshots(dir.path()).is_err());
+    }
+
     #[test]
     fn what_is_left_of_an_unfinished_snapshot_is_in_nobodys_way() {
         let dir = tempfile::tempdir().unwrap();

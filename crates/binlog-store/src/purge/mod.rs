@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_clock_that_was_ahead_once_holds_no_files_back() {
         // When the files were closed, before when they are to go, and how many go.
-        let rows: [([u32; 3], u32, usize); 10] = [
+        let rows: [([u32; 3], u32, usize); 11] = [
             // The second one a long time from now.
             ([1000, 90_000, 3000], 2000, 1),
             ([1000, 90_000, 3000], 3000, 1),
@@ -220,6 +220,7 @@ mod tests {
             ([1000, 2000, 90_000], 9000, 2),
             ([90_000, 90_001, 90_002], 9000, 0),
             ([90_000, 90_001, 90_002], 90_002, 2),
+            ([90_000, 5000, 6000], 90_000, 3),
             // What is not from now on may be so: a clock that was behind makes no file older but its own.
             ([5000, 6000, 7], 4000, 0),
             ([5000, 6000, 7], 5500, 1),
