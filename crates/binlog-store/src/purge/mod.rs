@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_ring_or_mysqld_needs_stays() {
+    fn what_the_ring_or_the_server_beside_it_needs_stays() {
         let all = Some(OpId::new(1, 39));
         let everything = PurgePolicy::TotalBytes(1);
         for (needed, removed) in [(0, 0), (9, 0), (10, 1), (29, 2), (30, 3)] {
