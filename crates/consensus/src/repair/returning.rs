@@ -278,27 +278,14 @@ mod tests {
     use crate::calls::Knock;
     use crate::repair::plan::TERM_LEAP;
 
-    /// A log that says nothing of itself.
-    struct NoLog;
-
-    impl FileStarts for NoLog {
-        fn first_start(&self, _: Option<OpId>) -> FileStartAnswer<'_, Option<FileStart>> {
-            Box::pin(ready(Ok(None)))
-        }
-
-        fn check_start(&self, _: &FileStart) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn begin_at(&self, _: FileStart) -> FileStartAnswer<'_, ()> {
-            Box::pin(ready(Ok(())))
-        }
+    /// A log that ends so, or says nothing of itself, and keeps what is noted.
+    #[derive(Default)]
+    struct Log {
+        end: Option<OpId>,
+        noted: Mutex<Option<DoubtedTail>>,
     }
 
-    /// A log that ends with this entry and keeps what is noted.
-    struct EndsAt(OpId, Mutex<Option<DoubtedTail>>);
-
-    impl FileStarts for EndsAt {
+    impl FileStarts for Log {
         fn first_start(&self, _: Option<OpId>) -> FileStartAnswer<'_, Option<FileStart>> {
             Box::pin(ready(Ok(None)))
         }
@@ -312,20 +299,27 @@ mod tests {
         }
 
         fn standing(&self) -> Option<Standing> {
-            let (term, end) = (self.0.term, Some(self.0));
-            Some(Standing { term, end })
+            self.end.map(at_the_end)
         }
 
         fn note_doubt(&self, doubt: DoubtedTail) -> FileStartAnswer<'_, ()> {
-            *self.1.lock().unwrap() = Some(doubt);
+            *self.noted.lock().unwrap() = Some(doubt);
             Box::pin(ready(Ok(())))
         }
     }
 
-    /// Another member, which remembers that this one's log went so far.
-    struct Remembers(OpId);
+    /// Of a member that voted last in the term of its log's end.
+    fn at_the_end(end: OpId) -> Standing {
+        Standing {
+            term: end.term,
+            end: Some(end),
+        }
+    }
 
-    impl MemberCalls for Remembers {
+    /// Other members, which say this of how far the logs agree.
+    struct Say<F>(F);
+
+    impl<F: Fn() -> Agreement + Send + Sync + 'static> MemberCalls for Say<F> {
         fn ask<'a>(
             &'a self,
             _: MemberId,
@@ -333,16 +327,7 @@ mod tests {
             _: Question,
             _: Duration,
         ) -> BoxFuture<'a, Result<Answer, CallError>> {
-            let (term, end) = (self.0.term, Some(self.0));
-            let remembered = Remembered {
-                standing: Standing { term, end },
-                term,
-            };
-            let agreement = Agreement {
-                remembered: Some(remembered),
-                ..Agreement::default()
-            };
-            Box::pin(ready(Ok(Answer::Agreement(agreement))))
+            Box::pin(ready(Ok(Answer::Agreement((self.0)()))))
         }
 
         fn knock<'a>(
@@ -352,6 +337,38 @@ mod tests {
             _: Duration,
         ) -> BoxFuture<'a, Knock> {
             Box::pin(ready(Knock::Answers))
+        }
+    }
+
+    /// Member 1 of a ring with member 2, which says this.
+    fn returning(
+        own: Recollection,
+        says: impl Fn() -> Agreement + Send + Sync + 'static,
+    ) -> Returning {
+        Returning {
+            own,
+            others: BTreeMap::from([(MemberId(2), MemberRecord::default())]),
+            calls: Arc::new(Say(says)),
+            answers: BTreeMap::new(),
+            again: None,
+            put_back: None,
+        }
+    }
+
+    /// Agrees until its quorum is repaired.
+    fn repaired_at(moment: Instant) -> impl Fn() -> Agreement {
+        move || {
+            let id = match Instant::now() < moment {
+                true => OpId::new(3, 24),
+                false => OpId::new(3 + TERM_LEAP, 25),
+            };
+            Agreement {
+                common: Some(OpId::new(3, 22)),
+                last: Some(id),
+                committed: Some(id),
+                purged: None,
+                remembered: None,
+            }
         }
     }
 
@@ -359,56 +376,24 @@ mod tests {
     async fn what_others_remember_of_a_log_is_held_against_it() {
         let end = OpId::new(3, 22);
         for (had, is_put_back) in [(end, false), (OpId::new(3, 23), true)] {
-            let mut returning = Returning {
-                own: Recollection::default(),
-                others: BTreeMap::from([(MemberId(2), MemberRecord::default())]),
-                calls: Arc::new(Remembers(had)),
-                answers: BTreeMap::new(),
-                again: None,
-                put_back: None,
+            let remembered = Remembered {
+                standing: at_the_end(had),
+                term: had.term,
             };
-            let log = EndsAt(end, Mutex::default());
+            let mut returning = returning(Recollection::default(), move || Agreement {
+                remembered: Some(remembered),
+                ..Agreement::default()
+            });
+            let log = Log {
+                end: Some(end),
+                ..Log::default()
+            };
             returning.before_the_start(&log).await.unwrap();
             let found = returning.put_back();
             let told_by = is_put_back.then_some(MemberId(2));
             assert_eq!(found.map(|found| found.told_by), told_by);
-            let noted = log.1.lock().unwrap().map(|doubt| doubt.put_back);
+            let noted = log.noted.lock().unwrap().map(|doubt| doubt.put_back);
             assert_eq!(noted, is_put_back.then_some(true));
-        }
-    }
-
-    /// Another member, which agrees until its quorum is repaired.
-    struct RepairedAt(Instant);
-
-    impl MemberCalls for RepairedAt {
-        fn ask<'a>(
-            &'a self,
-            _: MemberId,
-            _: &'a MemberRecord,
-            _: Question,
-            _: Duration,
-        ) -> BoxFuture<'a, Result<Answer, CallError>> {
-            let id = match Instant::now() < self.0 {
-                true => OpId::new(3, 24),
-                false => OpId::new(3 + TERM_LEAP, 25),
-            };
-            let agreement = Agreement {
-                common: Some(OpId::new(3, 22)),
-                last: Some(id),
-                committed: Some(id),
-                purged: None,
-                remembered: None,
-            };
-            Box::pin(ready(Ok(Answer::Agreement(agreement))))
-        }
-
-        fn knock<'a>(
-            &'a self,
-            _: MemberId,
-            _: &'a MemberRecord,
-            _: Duration,
-        ) -> BoxFuture<'a, Knock> {
-            Box::pin(ready(Knock::Answers))
         }
     }
 
@@ -420,18 +405,10 @@ mod tests {
             runs: vec![run(3, 0, 22), run(9, 23, 25)],
             committed: Some(OpId::new(9, 25)),
         };
-        let others = BTreeMap::from([(MemberId(2), MemberRecord::default())]);
         let repaired = Instant::now() + Duration::from_secs(2);
-        let mut returning = Returning {
-            own,
-            others,
-            calls: Arc::new(RepairedAt(repaired)),
-            answers: BTreeMap::new(),
-            again: None,
-            put_back: None,
-        };
+        let mut returning = returning(own, repaired_at(repaired));
         assert_eq!(
-            returning.before_the_start(&NoLog).await.unwrap(),
+            returning.before_the_start(&Log::default()).await.unwrap(),
             Rejoin::AsItIs
         );
         assert!(returning.all_agree());
@@ -455,15 +432,9 @@ mod tests {
             runs: vec![run(3, 0, 22), run(9, 23, 25)],
             committed: Some(OpId::new(9, 25)),
         };
-        let mut returning = Returning {
-            own,
-            others: BTreeMap::from([(MemberId(2), MemberRecord::default())]),
-            calls: Arc::new(RepairedAt(Instant::now())),
-            answers: BTreeMap::new(),
-            again: None,
-            put_back: None,
-        };
-        let Rejoin::CutBack { to, .. } = returning.before_the_start(&NoLog).await.unwrap() else {
+        let mut returning = returning(own, repaired_at(Instant::now()));
+        let Rejoin::CutBack { to, .. } = returning.before_the_start(&Log::default()).await.unwrap()
+        else {
             panic!("it holds what the ring has given up");
         };
         let returning = returning.cut_back(Recollection {
@@ -479,14 +450,7 @@ mod tests {
     async fn a_leader_that_has_not_told_what_it_committed_in_its_term_is_asked_again() {
         let repaired = Instant::now() + Duration::from_millis(500);
         let leader = MemberId(2);
-        let mut returning = Returning {
-            own: Recollection::default(),
-            others: BTreeMap::from([(leader, MemberRecord::default())]),
-            calls: Arc::new(RepairedAt(repaired)),
-            answers: BTreeMap::new(),
-            again: None,
-            put_back: None,
-        };
+        let mut returning = returning(Recollection::default(), repaired_at(repaired));
         assert!(!returning.was_told_by(leader, Term(3)), "nobody was asked");
         returning.ask(ASK_AGAIN).await;
         assert!(returning.was_told_by(leader, Term(3)));

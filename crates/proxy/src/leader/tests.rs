@@ -51,12 +51,18 @@ fn lacking(requests: BoxStream<'static, ProxyRequest>) -> ProxyAnswers {
     answers.boxed()
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_session_is_over_when_all_is_answered_although_its_proxy_does_not_say_so() {
-    let [own, proxy, target] = [1, 2, 3].map(MemberId);
+/// Of a leader that reaches others over this proxy.
+fn route_table_over(own: MemberId, proxy: MemberId) -> RouteTable {
     let (record, heard_within) = (MemberRecord::default(), Duration::from_secs(1));
     let route_table = RouteTable::new(own, &record, ProxyOptions::default(), heard_within);
     route_table.begin(proxy, &record);
+    route_table
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_is_over_when_all_is_answered_although_its_proxy_does_not_say_so() {
+    let [own, proxy, target] = [1, 2, 3].map(MemberId);
+    let route_table = route_table_over(own, proxy);
     let asked = Asked::new(
         AppendEntriesRequest {
             vote: Vote::new_committed(3, own),
@@ -79,9 +85,7 @@ async fn a_session_is_over_when_all_is_answered_although_its_proxy_does_not_say_
 #[tokio::test(start_paused = true)]
 async fn news_that_other_news_makes_needless_has_no_answer_and_waits_for_none() {
     let [own, proxy, target] = [1, 2, 3].map(MemberId);
-    let (record, heard_within) = (MemberRecord::default(), Duration::from_secs(1));
-    let route_table = RouteTable::new(own, &record, ProxyOptions::default(), heard_within);
-    route_table.begin(proxy, &record);
+    let route_table = route_table_over(own, proxy);
     let news = |commit| {
         let request = AppendEntriesRequest {
             vote: Vote::new_committed(3, own),
@@ -103,10 +107,8 @@ async fn news_that_other_news_makes_needless_has_no_answer_and_waits_for_none() 
 async fn a_proxy_that_puts_a_large_entry_together_is_asked_again_when_it_has_it() {
     const INDEX: u64 = 5;
     let [own, proxy, target] = [1, 2, 3].map(MemberId);
-    let (record, heard_within) = (MemberRecord::default(), Duration::from_secs(1));
-    let route_table = RouteTable::new(own, &record, ProxyOptions::default(), heard_within);
-    route_table.begin(proxy, &record);
-    route_table.begin(target, &record);
+    let route_table = route_table_over(own, proxy);
+    route_table.begin(target, &MemberRecord::default());
     let request = AppendEntriesRequest {
         vote: Vote::new_committed(3, own),
         prev_log_id: Some(at(INDEX - 1)),
