@@ -200,6 +200,26 @@ mod tests {
         assert_eq!(meta.get("floor").unwrap(), None);
     }
 
+    /// What is in the file as another process finds it, which the first one's memory does not fill up. Whether the disk has it
+    /// shows in a cut of the power alone.
+    #[test]
+    fn what_was_flushed_stands_in_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let meta = SledMeta::open(&dir.path().join("meta")).unwrap();
+        meta.put("vote", b"one").unwrap();
+        meta.flush().unwrap();
+        let copy = dir.path().join("copy");
+        std::fs::create_dir(&copy).unwrap();
+        for entry in dir.path().join("meta").read_dir().unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_file() {
+                std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+            }
+        }
+        let copied = SledMeta::open(&copy).unwrap();
+        assert_eq!(copied.get("vote").unwrap(), Some(b"one".to_vec()));
+    }
+
     #[test]
     fn a_file_that_cannot_be_opened_is_not_one_that_is_not_there() {
         let dir = tempfile::tempdir().unwrap();
