@@ -255,6 +255,25 @@ fn votes_and_floors_wait_for_room_for_the_hard_state() {
     assert_eq!(vote.map(|vote| vote.leader_id.term), Some(7));
 }
 
+/// What may be older than what it tells is not written then.
+#[test]
+fn a_log_goes_on_and_ends_without_room_for_its_hard_state() {
+    let (disk, mut store) = nearly_full(options());
+    disk.set_capacity(None);
+    let log = store.handle();
+    disk.refuse_hard_state(true);
+    for index in 5..16 {
+        append(&mut store, vec![transaction(id(index), 1_000)]).unwrap();
+        save_committed(&mut store, id(index)).unwrap();
+    }
+    drop(store);
+    log.close().unwrap();
+    disk.refuse_hard_state(false);
+    disk.restart_process();
+    let (store, _) = open_with(&disk, options()).unwrap();
+    assert_eq!(summary(&read_all(&store).unwrap()), "16 entries 0.0..=0.15");
+}
+
 #[test]
 fn whoever_stops_waits_for_no_room() {
     let (disk, mut store) = nearly_full(options());

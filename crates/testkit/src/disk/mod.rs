@@ -253,6 +253,14 @@ impl FaultyMeta {
     }
 }
 
+/// Whether there is room for more of the hard state; who did not ask for it finds none when it writes.
+fn room_for_hard_state(state: &DiskState) -> io::Result<()> {
+    match state.refuses_hard_state {
+        true => Err(CallFault::NoSpace.error()),
+        false => Ok(()),
+    }
+}
+
 impl MetaStore for FaultyMeta {
     fn get(&self, key: &str) -> io::Result<Option<Vec<u8>>> {
         self.call(
@@ -263,33 +271,33 @@ impl MetaStore for FaultyMeta {
 
     /// No call of its own: what is counted is what a power cut may come behind.
     fn reserve(&self) -> io::Result<()> {
-        let state = self.disk.lock();
-        match state.refuses_hard_state {
-            true => Err(CallFault::NoSpace.error()),
-            false => Ok(()),
-        }
+        room_for_hard_state(&self.disk.lock())
     }
 
     fn put(&self, key: &str, value: &[u8]) -> io::Result<()> {
         self.call(
             || format!("meta put {key}"),
             |state| {
+                room_for_hard_state(state)?;
                 state.meta.insert(key.to_owned(), value.to_vec());
                 state
                     .pending_meta
                     .push((key.to_owned(), Some(value.to_vec())));
+                Ok(())
             },
-        )
+        )?
     }
 
     fn remove(&self, key: &str) -> io::Result<()> {
         self.call(
             || format!("meta remove {key}"),
             |state| {
+                room_for_hard_state(state)?;
                 state.meta.remove(key);
                 state.pending_meta.push((key.to_owned(), None));
+                Ok(())
             },
-        )
+        )?
     }
 
     fn flush(&self) -> io::Result<()> {
