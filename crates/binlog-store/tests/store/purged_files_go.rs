@@ -100,3 +100,24 @@ fn a_purged_file_that_somebody_else_has_removed_counts_as_removed() {
     assert_eq!(handle.failure(), None);
     assert_eq!(files_on(&disk), 1);
 }
+
+/// But for room, which may come: whatever else a disk says at any call of a purge, the log stops.
+#[test]
+fn no_call_of_a_purge_may_fail_unnoticed() {
+    let purged = |failing: Option<u64>| {
+        let disk = FaultyDisk::new();
+        let (mut store, _) = open_with(&disk, options()).unwrap();
+        fill(&mut store);
+        let before = disk.calls();
+        if let Some(call) = failing {
+            disk.fail_call(before + call, CallFault::Io);
+        }
+        purge(&mut store, id(PURGED - 1)).ok();
+        (disk.calls() - before, store.failure())
+    };
+    let (calls, failure) = purged(None);
+    assert_eq!(failure, None);
+    for call in 1..=calls {
+        assert_ne!(purged(Some(call)).1, None, "call {call} of {calls}");
+    }
+}
