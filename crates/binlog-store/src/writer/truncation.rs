@@ -283,7 +283,6 @@ impl LogWriter {
                 end: file.end,
             });
         }
-        parts.retain(|part| part.from < part.end);
         let tail = CutTail {
             reason: cut.reason.clone(),
             at: cut.at,
