@@ -2,7 +2,7 @@
 //! moment, may be one of several, and does no harm to somebody who archives or reads meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use binlog_store::FileNumber;
 use raft_types::{MemberId, RingId};
@@ -19,6 +19,10 @@ use crate::storage::{Listing, Storage, StorageError};
 
 /// So many manifests are read for each of the two things that may go. What is left waits for the next look.
 const MOST_MANIFESTS: usize = 256;
+
+/// So much later than the newest thing in an archive it may be, at the most: longer than what is replaced stays. A clock that has
+/// leapt ahead would have everything deleted.
+const LATEST: Duration = Duration::from_secs(2 * 24 * 3600);
 
 /// Why an archive is not pruned. Nothing is lost by it.
 #[derive(Debug, thiserror::Error)]
@@ -58,19 +62,27 @@ impl Pruner {
         }
     }
 
-    /// Looks what may go. Nothing is deleted yet.
+    /// Looks what may go. Nothing is deleted yet. Time goes on by what is archived: where `now` is days ahead of the newest object by
+    /// the storage's clock, it is taken for that time and two days.
     ///
     /// # Errors
     /// When the storage does not say, or the archive is another ring's.
-    pub async fn look(&self, keep: &Keep, now: SystemTime) -> Result<Pruning, PruneError> {
+    pub async fn look(&self, keep: &Keep, mut now: SystemTime) -> Result<Pruning, PruneError> {
         let listing = self.storage.list(LOG_FOLDER).await?;
+        let mut keep = keep.clone();
+        let newest = listing.values().map(|listed| listed.written).max();
+        if let Some(latest) = newest.map(|newest| newest + LATEST)
+            && let Ok(ahead) = now.duration_since(latest)
+        {
+            keep = keep.earlier_by(ahead);
+            now = latest;
+        }
         let log = ArchivedLog::of_listing(self.storage.clone(), self.ring, &listing);
         let Some(mut log) = log else {
             return Ok(self.pruning(Plan::default(), None, now));
         };
         let known = survey(&self.storage, self.ring).await?;
         let expired = may_go(&known.bases, keep.since_us, keep.base_backups);
-        let mut keep = keep.clone();
         let kept = known.bases.iter().filter(|base| !expired.contains(base));
         keep.behind
             .extend(kept.map(|base| base.gtids_at_least.clone()));

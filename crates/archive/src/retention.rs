@@ -52,6 +52,16 @@ impl Keep {
         }
     }
 
+    /// The same by a clock that says so much less.
+    #[must_use]
+    pub(crate) fn earlier_by(self, time: Duration) -> Self {
+        let earlier = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        Self {
+            since_us: self.since_us.map(|since| since.saturating_sub(earlier)),
+            ..self
+        }
+    }
+
     /// What was committed before this moment may go, in microseconds since 1970, as long as no backup needs it; `None`: nothing may.
     /// Where a number of backups says what is kept, and there is one, they alone decide.
     pub(crate) fn until_us(&self) -> Option<u64> {

@@ -331,9 +331,10 @@ pub fn not_followed(code: u16) -> Option<&'static str> {
             "The source may have partial_revokes = ON, which no log says, and REVOKE means another thing there: SET PERSIST \
              partial_revokes = ON here, too"
         }
-        1524 => {
-            "INSTALL PLUGIN is in no log, and each server needs it. A follower is closed for it, and closed again a moment after it was \
-             opened, so give it both statements at once: mysql -e \"SET GLOBAL super_read_only = OFF; INSTALL PLUGIN … SONAME '…'\""
+        1126 | 1128 | 1149 | 1524 => {
+            "What a plugin, a component or a loadable function brings is in no log (ways to log in, privileges of its own, FULLTEXT \
+             parsers), and each server needs it. A follower is closed for it, and closed again a moment after it was opened, so give it \
+             both statements at once: mysql -e \"SET GLOBAL super_read_only = OFF; INSTALL PLUGIN … SONAME '…'\""
         }
         1146 => {
             "If it is a temporary table of a session with binlog_format = STATEMENT, it was here until the applier or mysqld was started \
@@ -358,6 +359,8 @@ mod tests {
             (1812, ".ibd"),
             (3121, "innodb_directories"),
             (1031, "innodb_strict_mode = OFF"),
+            (1128, "INSTALL PLUGIN … SONAME"),
+            (1149, "privileges of its own"),
             (1048, "binlog_format = ROW"),
             (182, "FULLTEXT"),
             (1418, "log_bin_trust_function_creators = ON"),

@@ -393,7 +393,8 @@ async fn an_order_that_full_text_indexes_do_not_take_is_refused_with_what_helps(
 async fn what_only_the_source_has_is_refused_with_what_helps() -> Result<()> {
     let mut pair = tables().await?;
     pair.write(
-        "SET GLOBAL partial_revokes = ON; INSTALL PLUGIN mysql_no_login SONAME 'mysql_no_login.so'",
+        "SET GLOBAL partial_revokes = ON; INSTALL PLUGIN mysql_no_login SONAME 'mysql_no_login.so'; \
+         INSTALL PLUGIN simple_parser SONAME 'mypluglib.so'",
     )?;
     let cases = [
         (
@@ -405,6 +406,11 @@ async fn what_only_the_source_has_is_refused_with_what_helps() -> Result<()> {
             "CREATE USER without_login IDENTIFIED WITH mysql_no_login",
             "INSTALL PLUGIN … SONAME",
             "INSTALL PLUGIN mysql_no_login SONAME 'mysql_no_login.so'",
+        ),
+        (
+            "CREATE TABLE d.parsed (a INT PRIMARY KEY, t TEXT, FULLTEXT KEY (t) WITH PARSER simple_parser)",
+            "INSTALL PLUGIN … SONAME",
+            "INSTALL PLUGIN simple_parser SONAME 'mypluglib.so'",
         ),
         (
             "SET binlog_format = STATEMENT; CREATE TEMPORARY TABLE d.passing (a INT); INSERT INTO d.passing VALUES (5); \

@@ -163,6 +163,19 @@ async fn what_was_committed_before_what_is_kept_goes() {
     }
 }
 
+/// Of the member that prunes: by it everything is too old.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_leapt_ahead_deletes_nothing_that_is_kept() {
+    let storage = storage(Arc::new(InMemory::new()));
+    let of = fill(&storage, 1).await;
+    let leapt = SystemTime::now() + 400 * DAY;
+    let keep = Keep::for_the_last(Some(30 * DAY), leapt);
+    let mut pruning = pruner(&storage).look(&keep, leapt).await.unwrap();
+    assert_eq!(pruning.plan().begins, Some(number(2)), "what is old goes");
+    pruning.go_on(MANY).await.unwrap();
+    assert_eq!(assert_holds(&storage, &of, 2).await, 2);
+}
+
 async fn listing_begins(storage: &Storage) -> Vec<FileNumber> {
     let listing = storage.list(LOG_FOLDER).await.unwrap();
     let begins = listing.keys().filter_map(|name| match Named::of(name)? {

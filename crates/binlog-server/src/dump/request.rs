@@ -144,14 +144,14 @@ pub(super) async fn find(
     match wanted {
         Wanted::From { file, offset } => {
             let rule = Rule::All { registered_as };
-            let (at, kept) = at_place(log, &file, offset).await?;
+            let (at, kept) = at_place(log, &file, offset, patience).await?;
             Ok(Beginning { at, rule, kept })
         }
         Wanted::Without {
             have,
             file: Some((file, offset)),
         } => {
-            let (at, kept) = at_place(log, &file, offset).await?;
+            let (at, kept) = at_place(log, &file, offset, patience).await?;
             let rule = Rule::Without(have);
             Ok(Beginning { at, rule, kept })
         }
@@ -187,13 +187,7 @@ async fn check_not_ahead(
     if errant(have, &log.gtids()).is_empty() {
         return Ok(());
     }
-    // This member may only be behind: a consumer that came from another one has seen more.
-    log.catch_up(patience).await.map_err(|why| {
-        let message = format!(
-            "the replica has transactions that are not here yet, and whether the ring has them is not known: {why}; try again"
-        );
-        ErrorAnswer::new(code::UNKNOWN, message)
-    })?;
+    catch_up(log, patience, "the replica has transactions that are").await?;
     let errant = errant(have, &log.gtids());
     if errant.is_empty() {
         return Ok(());
@@ -203,6 +197,20 @@ async fn check_not_ahead(
          replica anew, or take its extra transactions back",
         shortened(&errant)
     )))
+}
+
+/// This member may only be behind, as at its start: a consumer that came from another one has seen more.
+async fn catch_up(
+    log: &dyn CommittedFiles,
+    patience: Duration,
+    what: &str,
+) -> Result<(), ErrorAnswer> {
+    log.catch_up(patience).await.map_err(|why| {
+        let message = format!(
+            "{what} not here yet, and whether the ring has them is not known: {why}; try again"
+        );
+        ErrorAnswer::new(code::UNKNOWN, message)
+    })
 }
 
 /// The GTIDs of `have` that are of a source in `log` and not in it.
@@ -236,12 +244,26 @@ fn lacks_purged(have: &GtidSet, purged: &GtidSet) -> ErrorAnswer {
     ))
 }
 
-/// The file of the name, or the first one of all where none is named. An older one is not kept yet.
+/// Whether a place is behind the end of what is committed here.
+fn is_beyond(log: &dyn CommittedFiles, name: &str, offset: u64) -> bool {
+    let files = log.files();
+    let (Some(number), Some(last)) = (log.number_of(name), files.last()) else {
+        return false;
+    };
+    number > last.number || (number == last.number && offset > last.bytes)
+}
+
+/// The file of the name, or the first one of all where none is named. An older one is not kept yet. Waits where the place is not
+/// here yet.
 async fn at_place(
     log: &dyn CommittedFiles,
     name: &str,
     offset: u64,
+    patience: Duration,
 ) -> Result<(Position, Option<KeptFile>), ErrorAnswer> {
+    if is_beyond(log, name, offset) {
+        catch_up(log, patience, "events at this position are").await?;
+    }
     let here = log.files();
     let named = |files: &[LogFile]| files.iter().find(|file| file.name == name).cloned();
     let (file, older) = match named(&here) {
@@ -397,6 +419,11 @@ mod tests {
 mod beginning_tests {
     use std::time::Instant;
 
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use bytes::Bytes;
+    use tokio::sync::watch;
+
     use super::*;
 
     const RING: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
@@ -404,6 +431,118 @@ mod beginning_tests {
 
     fn set(text: &str) -> GtidSet {
         text.parse().unwrap()
+    }
+
+    /// One file, of which more is committed elsewhere, as far as that is known.
+    struct Behind {
+        bytes: AtomicU64,
+        elsewhere: Result<u64, String>,
+    }
+
+    #[async_trait::async_trait]
+    impl CommittedFiles for Behind {
+        fn files(&self) -> Vec<LogFile> {
+            vec![LogFile {
+                number: FileNumber(2),
+                name: self.name_of(FileNumber(2)),
+                bytes: self.bytes.load(Ordering::Relaxed),
+            }]
+        }
+
+        fn name_of(&self, file: FileNumber) -> String {
+            format!("binlog.{:06}", file.0)
+        }
+
+        fn number_of(&self, name: &str) -> Option<FileNumber> {
+            Some(FileNumber(name.strip_prefix("binlog.")?.parse().ok()?))
+        }
+
+        fn committed(&self) -> watch::Receiver<Position> {
+            unreachable!("a place is looked for")
+        }
+
+        fn gtids(&self) -> GtidSet {
+            GtidSet::new()
+        }
+
+        fn purged(&self) -> GtidSet {
+            GtidSet::new()
+        }
+
+        fn begin_for(&self, _have: &GtidSet) -> Option<FileNumber> {
+            None
+        }
+
+        async fn catch_up(&self, _patience: Duration) -> Result<(), String> {
+            self.bytes.store(self.elsewhere.clone()?, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn keep(&self, _file: FileNumber) -> Option<KeptFile> {
+            Some(Box::new(()))
+        }
+
+        async fn read(&self, _from: Position, _at_most: usize) -> Result<Bytes, ReadError> {
+            Err(ReadError::Gone)
+        }
+
+        fn server_version(&self) -> String {
+            String::new()
+        }
+
+        fn is_own(&self, _body: &[u8]) -> bool {
+            false
+        }
+
+        fn describe_own(&self, _body: &[u8]) -> String {
+            String::new()
+        }
+    }
+
+    /// A member that was just started knows of less than its consumers have seen: they come again.
+    #[tokio::test]
+    async fn a_position_that_is_not_here_yet_is_waited_for() {
+        let unknown = || Err("no leader is known".to_owned());
+        let table = [
+            ("binlog.000002", 150, Ok(100), None),
+            ("binlog.000002", 150, Ok(200), None),
+            (
+                "binlog.000002",
+                250,
+                Ok(200),
+                Some(code::FATAL_READING_BINLOG),
+            ),
+            ("binlog.000002", 150, unknown(), None),
+            ("binlog.000002", 151, unknown(), Some(code::UNKNOWN)),
+            ("binlog.000003", 4, unknown(), Some(code::UNKNOWN)),
+            (
+                "binlog.000003",
+                4,
+                Ok(200),
+                Some(code::FATAL_READING_BINLOG),
+            ),
+            (
+                "binlog.000001",
+                4,
+                unknown(),
+                Some(code::FATAL_READING_BINLOG),
+            ),
+            (
+                "other.000003",
+                4,
+                unknown(),
+                Some(code::FATAL_READING_BINLOG),
+            ),
+        ];
+        for (name, offset, elsewhere, expected) in table {
+            let log = Behind {
+                bytes: AtomicU64::new(150),
+                elsewhere,
+            };
+            let found = at_place(&log, name, offset, Duration::ZERO).await;
+            let refused = found.err().map(|error| error.code);
+            assert_eq!(refused, expected, "{name} {offset} {:?}", log.elsewhere);
+        }
     }
 
     #[test]

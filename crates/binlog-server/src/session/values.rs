@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::answers::{ErrorAnswer, Value, code};
 use crate::committed_files::CommittedFiles;
 use crate::options::ServerIdentity;
-use crate::statement::{Expression, Filter};
+use crate::statement::{Expression, Filter, Named};
 
 /// What values are made from.
 pub(super) struct Surroundings<'a> {
@@ -124,8 +124,10 @@ impl Surroundings<'_> {
             .chain(LIVE.iter().copied())
             .filter(|name| match filter {
                 Filter::All => true,
-                Filter::Like(pattern) => is_like(name, pattern),
-                Filter::Names(names) => names.iter().any(|own| own == name),
+                Filter::AnyOf(names) => names.iter().any(|named| match named {
+                    Named::Is(own) => own == name,
+                    Named::Like(pattern) => is_like(name, pattern),
+                }),
             })
             .collect();
         names.sort_unstable();

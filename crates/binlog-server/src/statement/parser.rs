@@ -3,7 +3,7 @@
 
 use super::expression::{Expression, Scope, VariableName};
 use super::tokens::{Token, TokenKind, tokens};
-use super::{Column, EventRange, Filter, MAX_STATEMENT_BYTES, Names, Other, Statement};
+use super::{Column, EventRange, Filter, MAX_STATEMENT_BYTES, Named, Names, Other, Statement};
 
 /// Functions are called with arguments this deep at most.
 const MAX_DEPTH: usize = 8;
@@ -243,7 +243,9 @@ impl Parser<'_> {
     /// LIKE, or WHERE with names of variables.
     fn filter(&mut self) -> Option<Filter> {
         if self.word("like") {
-            return Some(Filter::Like(self.string()?.to_lowercase()));
+            return Some(Filter::AnyOf(vec![Named::Like(
+                self.string()?.to_lowercase(),
+            )]));
         }
         if !self.word("where") {
             return Some(Filter::All);
@@ -258,11 +260,13 @@ impl Parser<'_> {
                 }
                 _ => return None,
             }
-            if self.symbol(b'=') || self.word("like") {
-                names.push(self.string()?.to_lowercase());
+            if self.symbol(b'=') {
+                names.push(Named::Is(self.string()?.to_lowercase()));
+            } else if self.word("like") {
+                names.push(Named::Like(self.string()?.to_lowercase()));
             } else if self.word("in") && self.symbol(b'(') {
                 loop {
-                    names.push(self.string()?.to_lowercase());
+                    names.push(Named::Is(self.string()?.to_lowercase()));
                     if !self.symbol(b',') {
                         break;
                     }
@@ -277,7 +281,7 @@ impl Parser<'_> {
                 return None;
             }
             if !self.word("or") {
-                return Some(Filter::Names(names));
+                return Some(Filter::AnyOf(names));
             }
         }
     }

@@ -178,13 +178,12 @@ impl Scrub {
         LogDirectory::of(self.fs.clone(), self.dir.clone())
     }
 
-    /// Keeps a new record, durably.
+    /// Keeps a new record, durably. Whoever looks at it does not wait for the disk: one thread scrubs.
     pub(super) fn keep(&self, record: ScrubRecord) {
-        let mut kept = self.record();
-        if *kept == record {
+        if *self.record() == record {
             return;
         }
-        *kept = record;
+        *self.record() = record;
         let stored = self
             .hard
             .put_scrub(&record)

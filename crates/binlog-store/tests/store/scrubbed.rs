@@ -5,6 +5,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use crate::workload;
 use crate::workload::{
@@ -13,7 +14,7 @@ use crate::workload::{
 use binlog_store::{BinlogStore, FileNumber, LogHandle, ScrubStep, StoreOptions, VerifyAtStart};
 use futures::executor::block_on;
 use raft_types::{FilePart, OpId};
-use testkit::disk::{FaultyDisk, Survival};
+use testkit::disk::{CallFault, FaultyDisk, Survival};
 use testkit::log_entries::{blank, membership, rotate, transaction};
 
 const FAST: u64 = u64::MAX;
@@ -382,4 +383,28 @@ fn a_repair_is_whole_or_was_not_wherever_the_power_goes() {
         }
     }
     assert!(old > 3, "{old}");
+}
+
+/// Whoever asks for the status of a member does so all the time, and must not hang with its disk.
+#[test]
+fn how_the_scrub_gets_on_is_told_while_the_disk_is_slow() {
+    const SLOW: Duration = Duration::from_millis(400);
+    let disk = log();
+    let (store, _) = open_with(&disk, new()).unwrap();
+    let log = store.handle();
+    for call in 1..=100 {
+        disk.fail_call(disk.calls() + call, CallFault::Slow(SLOW));
+    }
+    let scrubbed = log.clone();
+    let scrub = std::thread::spawn(move || scrubbed.scrub_step(FAST, 1_000_000));
+    let mut longest = Duration::ZERO;
+    while !scrub.is_finished() {
+        let asked = Instant::now();
+        let _ = log.scrub_progress();
+        longest = longest.max(asked.elapsed());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(matches!(scrub.join().unwrap(), ScrubStep::Good(_)));
+    assert!(longest < SLOW / 2, "{longest:?}");
+    disk.forget_faults();
 }

@@ -338,6 +338,10 @@ impl Inbound {
         &self,
         request: &VoteRequest<TypeConfig>,
     ) -> Result<Option<VoteResponse<TypeConfig>>, Fault> {
+        // The engine refuses what comes late; the candidate has had more since.
+        if request.vote.leader_id.term < engine::role(&self.core.raft).term.0 {
+            return Ok(None);
+        }
         let (candidate, end) = (request.vote.leader_id.voted_for, request.last_log_id);
         let Some(why) = self.core.withholds(candidate, end.map(OpId::from)) else {
             return Ok(None);

@@ -151,6 +151,9 @@ pub struct ProvisionPlan {
     pub needs_force: Option<String>,
     /// The schemas that would be replaced.
     pub schemas: Vec<SchemaSize>,
+    /// Why they are not known, if mysqld does not say in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizes_unknown: Option<String>,
     /// Why nobody can look into it, if nobody can.
     pub unknown: Option<String>,
 }

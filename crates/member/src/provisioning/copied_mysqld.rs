@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use mysql_link::ConnectOptions;
-use mysqld_controller::provision::{CloneAccount, CopyState, ProvisionError, look, survey};
+use mysqld_controller::provision::{CloneAccount, CopyState, ProvisionError, executed, look};
 use mysqld_controller::status::{RoleState, RoleStatus};
 use mysqld_controller::supervisor::{SupervisorState, SupervisorStatus};
 use tokio::sync::watch;
@@ -59,7 +59,7 @@ impl CopiedMysqld {
     pub(crate) async fn answers(&self) -> Result<(), Refusal> {
         let deadline = Instant::now() + COME_BACK;
         loop {
-            let Err(error) = survey(&self.connect).await else {
+            let Err(error) = executed(&self.connect).await else {
                 return Ok(());
             };
             if Instant::now() >= deadline {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use binlog_format::gtid::GtidSet;
 use mysqld_controller::provision::{
     BeforeALook, CloneAccount, CloneOffer, CopyState, NoteStep, ProvisionError, ProvisionNote,
-    copy, finish, log_place, look, make_ready, offer, survey,
+    copy, executed, finish, log_place, look, make_ready, offer, schema_sizes,
 };
 use mysqld_controller::status::{Hold, RoleState};
 use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
@@ -182,25 +182,28 @@ impl Provisioner {
             donor: donor.name().to_owned(),
             ..ProvisionPlan::default()
         };
-        match survey(&self.mysqld.connect).await {
-            Ok(found) => {
-                let errant = found.executed.difference(&self.committed().await?);
+        match executed(&self.mysqld.connect).await {
+            Ok(executed) => {
+                let errant = executed.difference(&self.committed().await?);
                 plan.errant = errant.to_string().replace('\n', "");
                 plan.errant_transactions = u64::try_from(errant.count()).unwrap_or(u64::MAX);
                 let place = log_place(&self.mysqld.connect, BeforeALook::Nothing).await;
                 let place = place.map_err(at_server)?;
-                let executed = found.executed;
                 plan.needs_force = long_work::on_disk(move || {
                     let files = files_with(place.as_ref(), &executed, &errant);
                     Ok::<_, Infallible>(why_not_all(&files))
                 })
                 .await
                 .unwrap_or_else(|never| match never {});
-                plan.schemas = found
-                    .schemas
-                    .into_iter()
-                    .map(|(name, bytes)| SchemaSize { name, bytes })
-                    .collect();
+                match schema_sizes(&self.mysqld.connect).await {
+                    Ok(schemas) => {
+                        let schemas = schemas.into_iter();
+                        plan.schemas = schemas
+                            .map(|(name, bytes)| SchemaSize { name, bytes })
+                            .collect();
+                    }
+                    Err(error) => plan.sizes_unknown = Some(error.to_string()),
+                }
             }
             Err(error) => {
                 plan.unknown = Some(self.mysqld.why_down().unwrap_or_else(|| error.to_string()))
@@ -315,8 +318,8 @@ impl Provisioner {
                 "name another donor with --from",
             ));
         }
-        let found = survey(&self.mysqld.connect).await.map_err(at_server)?;
-        let errant = found.executed.difference(&self.committed().await?);
+        let executed = executed(&self.mysqld.connect).await.map_err(at_server)?;
+        let errant = executed.difference(&self.committed().await?);
         if !errant.is_empty() {
             return Err(Refusal::new(
                 RefusalKind::Refused,
@@ -412,7 +415,7 @@ impl Provisioner {
 
     /// Has the role let go of a server that runs.
     async fn take_hold(&self, donor: &dyn Donor, touched: bool, what: &str) -> Result<(), Refusal> {
-        let down = survey(&self.mysqld.connect).await.is_err();
+        let down = executed(&self.mysqld.connect).await.is_err();
         let state = self.write_fence.borrow().state.clone();
         let may_be_open = matches!(
             state,
@@ -462,9 +465,8 @@ impl Provisioner {
         let committed = self.committed().await?;
         let place = log_place(&self.mysqld.connect, BeforeALook::BeginAFile);
         let place = place.await.map_err(at_server)?;
-        let found = survey(&self.mysqld.connect).await.map_err(at_server)?;
-        let errant = found.executed.difference(&committed);
-        let executed = found.executed;
+        let executed = executed(&self.mysqld.connect).await.map_err(at_server)?;
+        let errant = executed.difference(&committed);
         let member_dir = self.member_dir.clone();
         let kept = long_work::on_disk(move || {
             keep(

@@ -248,7 +248,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
                     // Before a file is begun: this is tried again and again.
                     let may_kill = self.options.kill_after.is_some();
                     end_backups(&mut session, connect, may_kill).await?;
-                    leave_following(&mut session).await?;
+                    leave_following(&mut session, connect).await?;
                 }
                 false => end_replication(&mut session).await?,
             }

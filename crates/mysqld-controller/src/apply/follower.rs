@@ -12,13 +12,14 @@ use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, LinkError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::catching_up::executed_gtids;
 use crate::apply::errant::{Errant, errant};
+use crate::apply::follower_binlog::{self, Emptied};
 use crate::apply::lock_holders::{self, HeldUp, Holders};
 use crate::apply::native::{NativeProgress, drop_channel, replicate};
-use crate::apply::role_change::drop_earlier_binlogs;
 use crate::apply::standing::{Standing, StandingFile};
 use crate::events::stop_events;
 use crate::plan::facts::{Applier, Incarnation};
@@ -29,6 +30,9 @@ use crate::settings::{FORCE_REDO_LOG, end_statement_logging, stop_waiting_for_ac
 
 /// How long sessions may take to end that were killed because they log statements.
 const OLD_SESSIONS_END: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether somebody reads a follower's binlog, and whether there is anything to read in it.
+const DUMPS_EVERY: Duration = Duration::from_secs(1);
 
 /// How the ring's log is applied to a mysqld.
 #[derive(Debug, Clone)]
@@ -43,8 +47,7 @@ pub struct FollowOptions {
     pub standing: StandingFile,
     /// From a failure to the next attempt.
     pub retry: Duration,
-    /// How often a follower is looked at for errant transactions, and then its binlog files, which otherwise hold nothing but
-    /// GTIDs, are dropped.
+    /// How often a follower is looked at for errant transactions, whether or not its binlog grows.
     pub tidy_every: Duration,
     /// How long sessions may hold up what a server lacks that is to be the primary, until they are killed; what backups have locked
     /// is ended at once. `None`: nobody is killed.
@@ -436,20 +439,30 @@ async fn keep_still(connect: &ConnectOptions) -> Result<(), String> {
     Ok(())
 }
 
-/// Drops a follower's binlog files, until one of them holds what the ring has not: it stays, and so do those before it. A
-/// failure is tried again the next time.
+/// Keeps others from a follower's binlog, and drops what is in it, until that holds what the ring has not: it stays, and so does
+/// what is before it. A failure is tried again the next time.
 async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
+    let mut emptied = Emptied::default();
+    let mut compared = Instant::now();
     loop {
-        tokio::time::sleep(options.tidy_every).await;
+        tokio::time::sleep(DUMPS_EVERY.min(options.tidy_every)).await;
+        let due = compared.elapsed() >= options.tidy_every;
         let dropped = async {
-            let errant = errant_now(ring, options).await?;
-            if !errant.is_empty() {
-                return Ok(errant);
-            }
             let mut connection = Connection::open_with_own_settings(&options.connect)
                 .await
                 .map_err(told)?;
-            drop_earlier_binlogs(&mut connection).await?;
+            follower_binlog::end_dumps(&mut connection, &options.connect).await;
+            // A server without a binlog refuses.
+            let has_something = follower_binlog::has_something(&mut connection, emptied).await;
+            if !due && !has_something.as_ref().is_ok_and(|has| *has) {
+                connection.close().await;
+                return Ok(GtidSet::new());
+            }
+            compared = Instant::now();
+            let errant = errant_now(ring, options).await?;
+            if errant.is_empty() && has_something? {
+                follower_binlog::empty(&mut connection, &options.connect, &mut emptied).await?;
+            }
             connection.close().await;
             Ok::<GtidSet, String>(errant)
         };

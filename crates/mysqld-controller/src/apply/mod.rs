@@ -14,6 +14,7 @@ mod carry_out;
 mod catching_up;
 mod errant;
 mod follower;
+mod follower_binlog;
 mod lock_holders;
 mod native;
 mod role_change;

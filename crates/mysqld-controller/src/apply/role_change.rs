@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use mysql_link::{ConnectOptions, Connection, LinkError, literal};
+use mysql_link::{ConnectOptions, Connection, LinkError};
 
+use crate::apply::follower_binlog::{self, Emptied};
 use crate::apply::native::drop_channel;
 use crate::write_fence::read_only;
 
@@ -36,32 +37,16 @@ pub(super) async fn end_replication(connection: &mut Connection) -> Result<(), S
 ///
 /// # Errors
 /// In words; done again, it goes on where it was.
-pub(crate) async fn leave_following(connection: &mut Connection) -> Result<(), String> {
+pub(crate) async fn leave_following(
+    connection: &mut Connection,
+    connect: &ConnectOptions,
+) -> Result<(), String> {
     drop_channel(connection).await.map_err(told)?;
     connection
         .execute("SET GLOBAL sync_binlog = 1")
         .await
         .map_err(told)?;
-    connection
-        .execute("FLUSH BINARY LOGS")
-        .await
-        .map_err(told)?;
-    drop_earlier_binlogs(connection).await
-}
-
-/// Drops all binlog files but the newest one.
-///
-/// # Errors
-/// In words.
-pub(super) async fn drop_earlier_binlogs(connection: &mut Connection) -> Result<(), String> {
-    let files = connection.query("SHOW BINARY LOGS").await.map_err(told)?;
-    let newest = files.rows.last().and_then(|row| row.text_at(0));
-    let Some(newest) = newest.filter(|_| files.rows.len() > 1) else {
-        return Ok(());
-    };
-    let purge = format!("PURGE BINARY LOGS TO {}", literal(newest));
-    connection.execute(&purge).await.map_err(told)?;
-    Ok(())
+    follower_binlog::empty(connection, connect, &mut Emptied::default()).await
 }
 
 fn told(error: LinkError) -> String {

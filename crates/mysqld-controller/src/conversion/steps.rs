@@ -198,7 +198,7 @@ pub async fn release_follower(connect: &ConnectOptions) -> Result<(), Conversion
     stop_waiting_for_acks(&mut connection).await?;
     let plain = wait_as_a_plain_source(&mut connection).await;
     plain.map_err(doing("giving semi-sync its own timeout back"))?;
-    let left = leave_following(&mut connection).await;
+    let left = leave_following(&mut connection, connect).await;
     left.map_err(|cause| ConversionError::Other {
         doing: "dropping the binlog of its time as a follower",
         cause,

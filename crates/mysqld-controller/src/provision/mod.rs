@@ -20,5 +20,5 @@ pub use crate::provision::local_copy::{
 };
 pub use crate::provision::note::{NoteStep, ProvisionNote};
 pub use crate::provision::recipient::{
-    BeforeALook, CopyState, Survey, copy, finish, log_place, look, make_ready, survey,
+    BeforeALook, CopyState, copy, executed, finish, log_place, look, make_ready, schema_sizes,
 };

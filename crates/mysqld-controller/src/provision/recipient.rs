@@ -21,34 +21,25 @@ const CLOSED_ONCE_MORE: u32 = 3;
 /// The longest that a copy may take.
 const LONGEST_COPY: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// What a server has, and would lose.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Survey {
-    /// Version of the recipient's mysqld.
-    pub version: String,
-    /// GTIDs that the server has executed.
-    pub executed: GtidSet,
-    /// Its schemas with the bytes of their tables and indexes, about.
-    pub schemas: Vec<(String, u64)>,
-}
-
-/// Looks what there is to lose.
+/// What a server has executed.
 ///
 /// # Errors
 /// [`ProvisionError`].
-pub async fn survey(connect: &ConnectOptions) -> Result<Survey, ProvisionError> {
+pub async fn executed(connect: &ConnectOptions) -> Result<GtidSet, ProvisionError> {
     let mut connection = reach(connect).await?;
-    let version = value(&mut connection, "SELECT VERSION()", "the version").await?;
-    let executed = value(
-        &mut connection,
-        "SELECT @@GLOBAL.gtid_executed",
-        "gtid_executed",
-    )
-    .await?;
+    let what = "gtid_executed";
+    let executed = value(&mut connection, "SELECT @@GLOBAL.gtid_executed", what).await?;
+    connection.close().await;
     let executed = executed.parse();
-    let executed = executed.map_err(|_| ProvisionError::Answer {
-        what: "gtid_executed",
-    })?;
+    executed.map_err(|_| ProvisionError::Answer { what })
+}
+
+/// Its schemas with the bytes of their tables and indexes, about. Of a server with very many tables that is no quick question.
+///
+/// # Errors
+/// [`ProvisionError`].
+pub async fn schema_sizes(connect: &ConnectOptions) -> Result<Vec<(String, u64)>, ProvisionError> {
+    let mut connection = reach(connect).await?;
     let what = "the sizes of the schemas";
     let answer = connection
         .query(
@@ -59,17 +50,13 @@ pub async fn survey(connect: &ConnectOptions) -> Result<Survey, ProvisionError> 
         )
         .await
         .map_err(ProvisionError::at(what))?;
+    connection.close().await;
     let schemas = answer.rows.iter().map(|row| {
         let bytes = row.text_at(1).and_then(|bytes| bytes.parse().ok());
         Some((row.text_at(0)?.to_owned(), bytes?))
     });
     let schemas = schemas.collect::<Option<_>>();
-    connection.close().await;
-    Ok(Survey {
-        version,
-        executed,
-        schemas: schemas.ok_or(ProvisionError::Answer { what })?,
-    })
+    schemas.ok_or(ProvisionError::Answer { what })
 }
 
 /// What is done before the files of a binlog are looked at.

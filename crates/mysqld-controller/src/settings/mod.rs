@@ -31,4 +31,6 @@ pub use crate::settings::plan::{Phase, Plan, Statement};
 pub(crate) use crate::settings::preflight::TIMEOUT_MS;
 pub use crate::settings::preflight::{is_effectively_infinite, preflight};
 pub use crate::settings::probe::{ApplyError, apply, binlog_filters, observe, observe_again};
-pub(crate) use crate::settings::probe::{CommitLook, commits, semi_sync_clients, server_clock};
+pub(crate) use crate::settings::probe::{
+    CommitLook, Committing, commits, semi_sync_clients, server_clock,
+};

@@ -322,8 +322,11 @@ pub(crate) async fn semi_sync_clients(connection: &mut Connection) -> Result<u64
     Ok(counts.rows.iter().filter_map(count).sum())
 }
 
-/// Sessions in their commit, those that have run longest first. Behind a standing disk all of them are, and some are enough.
-const COMMITTING: &str = "SELECT processlist_id AS id, processlist_time AS seconds FROM performance_schema.threads \
+/// Sessions in their commit, those that have run longest first. Behind a standing disk all of them are, and some are enough. A
+/// statement may commit many times (statistics of tables, a procedure that writes without the binlog): how often it has, is counted.
+const COMMITTING: &str = "SELECT t.processlist_id AS id, t.processlist_time AS seconds, \
+     (SELECT s.variable_value FROM performance_schema.status_by_thread AS s \
+     WHERE s.thread_id = t.thread_id AND s.variable_name = 'Handler_commit') AS ended FROM performance_schema.threads AS t \
      WHERE processlist_state = 'waiting for handler commit' ORDER BY processlist_time DESC LIMIT 20";
 
 /// Takes no lock that a commit holds while it writes: it answers also when no commit ends (tried with a frozen disk).
@@ -336,6 +339,16 @@ const COMMITTED: &str = "SELECT @@GLOBAL.gtid_executed AS executed, (SELECT SUM(
 const REFUSED: &str = "SELECT SUM(sum_error_raised) AS refused FROM performance_schema.events_errors_summary_global_by_error \
      WHERE error_number IN (1021, 1026, 1030, 1114)";
 
+/// A session in its commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Committing {
+    pub(crate) session: u64,
+    /// For how long its statement has run.
+    pub(crate) ran: Duration,
+    /// How many commits of this session have ended, where the server says so.
+    pub(crate) ended: Option<u64>,
+}
+
 /// What one look saw of the server's commits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommitLook {
@@ -345,8 +358,7 @@ pub(crate) struct CommitLook {
     pub(crate) executed: String,
     /// Bytes that were written to binlog files since the start.
     pub(crate) binlog_bytes: u64,
-    /// Sessions in their commit, and for how long their statement has run.
-    pub(crate) committing: Vec<(u64, Duration)>,
+    pub(crate) committing: Vec<Committing>,
     /// Where its data directory has no room: how many statements that start has refused for want of it.
     pub(crate) refused: Option<u64>,
 }
@@ -371,8 +383,11 @@ pub(crate) async fn commits(
         return Ok(None);
     };
     let session = |row: &mysql_link::Row| {
-        let seconds = row.text("seconds")?.parse().ok()?;
-        Some((row.text("id")?.parse().ok()?, Duration::from_secs(seconds)))
+        Some(Committing {
+            session: row.text("id")?.parse().ok()?,
+            ran: Duration::from_secs(row.text("seconds")?.parse().ok()?),
+            ended: row.text("ended").and_then(|ended| ended.parse().ok()),
+        })
     };
     let committing: Vec<_> = sessions.rows.iter().filter_map(session).collect();
     let mut look = CommitLook {

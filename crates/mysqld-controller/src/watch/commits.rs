@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::settings::CommitLook;
+use crate::settings::{CommitLook, Committing};
 
 /// What comes in while nothing is written: heartbeats are smaller, pieces of a large transaction are not.
 const RECEIVED_IN_PASSING: u64 = 64 * 1024;
@@ -61,8 +61,8 @@ struct Begun {
     ring: RingSide,
     /// Nothing where the server was silent from the first look on.
     look: Option<CommitLook>,
-    /// Those that have been in the same commit ever since.
-    sessions: BTreeSet<u64>,
+    /// Those that have been in the same commit ever since, with how many of theirs ended before.
+    sessions: BTreeSet<(u64, Option<u64>)>,
 }
 
 /// Compares each look with those before.
@@ -75,8 +75,8 @@ impl CommitWatch {
     /// A server stands still while all of this is so from one look to the next: at least one session has been in one and the
     /// same commit, no GTID was added to those executed, nothing was written to a binlog file (a large transaction is written
     /// for long), no transaction came in, and the ring waits for none. The last two keep a missing quorum from being taken for
-    /// a broken disk; that it is the same commit keeps a session that writes without the binlog from being taken for one that
-    /// waits.
+    /// a broken disk; that it is the same commit (of the same statement, with no more that have ended) keeps a session that writes
+    /// without the binlog from being taken for one that waits.
     ///
     /// On a full disk statements may be refused before they come to their commit, when a table's file cannot grow. There it is
     /// enough that more of them were refused since, and nothing else of the above has moved.
@@ -111,10 +111,10 @@ impl CommitWatch {
             && begun.look.as_ref().is_some_and(|then| then.is_like(&look))
         {
             let stood = now.saturating_duration_since(begun.since);
-            let stays = |(session, ran): &&(u64, Duration)| {
-                begun.sessions.contains(session) && *ran + SECONDS_SHORT >= stood
+            let stays = |commit: &&Committing| {
+                begun.sessions.contains(&which(commit)) && commit.ran + SECONDS_SHORT >= stood
             };
-            let staying: BTreeSet<u64> = look.committing.iter().filter(stays).map(first).collect();
+            let staying: BTreeSet<_> = look.committing.iter().filter(stays).map(which).collect();
             let refused = begun
                 .look
                 .as_ref()
@@ -135,15 +135,15 @@ impl CommitWatch {
         self.0 = Some(Begun {
             since: now,
             ring,
-            sessions: look.committing.iter().map(first).collect(),
+            sessions: look.committing.iter().map(which).collect(),
             look: Some(look),
         });
         None
     }
 }
 
-fn first((session, _): &(u64, Duration)) -> u64 {
-    *session
+fn which(commit: &Committing) -> (u64, Option<u64>) {
+    (commit.session, commit.ended)
 }
 
 impl Begun {
@@ -199,12 +199,31 @@ mod tests {
 
     /// Sessions as numbers, each with the seconds of its statement.
     fn answered(executed: &str, binlog_bytes: u64, committing: &[(u64, u64)]) -> CommitSight {
-        let seconds = |(session, ran): &(u64, u64)| (*session, Duration::from_secs(*ran));
+        let seconds = |(session, ran): &(u64, u64)| Committing {
+            session: *session,
+            ran: Duration::from_secs(*ran),
+            ended: Some(7),
+        };
         CommitSight::Answered(CommitLook {
             start: 1,
             executed: executed.to_owned(),
             binlog_bytes,
             committing: committing.iter().map(seconds).collect(),
+            refused: None,
+        })
+    }
+
+    /// One session whose statement runs for so many seconds, and has ended so many commits.
+    fn one(seconds: u64, ended: Option<u64>) -> CommitSight {
+        CommitSight::Answered(CommitLook {
+            start: 1,
+            executed: "a:1-7".to_owned(),
+            binlog_bytes: 100,
+            committing: vec![Committing {
+                session: 5,
+                ran: Duration::from_secs(seconds),
+                ended,
+            }],
             refused: None,
         })
     }
@@ -306,6 +325,27 @@ mod tests {
                     .map(|_| (answered("a:1-7", 100, &[(5, 0)]), calm))
                     .collect(),
                 vec![None, Some(0), Some(0), None, Some(3), Some(3)],
+            ),
+            (
+                "one statement stores the statistics of one table after the other",
+                (0..6)
+                    .map(|second| (one(second, Some(second)), calm))
+                    .collect(),
+                vec![None; 6],
+            ),
+            (
+                "the same, and the disk stalls under it",
+                [0, 1, 2, 2, 2]
+                    .into_iter()
+                    .zip(0..)
+                    .map(|(ended, second)| (one(second, Some(ended)), calm))
+                    .collect(),
+                vec![None, None, None, Some(2), Some(2)],
+            ),
+            (
+                "a server that does not count",
+                vec![(one(0, None), calm), (one(1, None), calm)],
+                vec![None, Some(0)],
             ),
             (
                 "others than before",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use mysql_link::{Connection, Secret};
+use mysql_link::{Connection, DumpError, DumpOptions, ReplicationStream, Secret};
 use mysqld_controller::apply::{FollowOptions, backup_under_way};
 use mysqld_controller::status::{RoleState, RoleStatus};
 use mysqld_controller::watch::{WatchOptions, Watcher};
@@ -14,6 +14,7 @@ use testkit::mysqld::Mysqld;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::primary::{
     Controlled, LIMIT, Running, connect, controller_options, eventually, ingest_options, launch,
@@ -512,5 +513,78 @@ async fn what_mysqld_does_about_a_table_in_memory_is_told_from_what_clients_have
         .sql("SET GLOBAL super_read_only = OFF, GLOBAL read_only = OFF; CREATE TABLE d.own (i INT PRIMARY KEY)")?;
     let other = |state: &RoleState| matches!(state, RoleState::Stopped { cause } if cause.contains("Clients may have been told"));
     follower.is(other).await?;
+    follower.end().await
+}
+
+/// What a replica of somebody gets that has all but these transactions.
+async fn dump_without(
+    server: &Mysqld,
+    lacks: &str,
+) -> Result<Result<ReplicationStream, DumpError>> {
+    let have = format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{lacks}')");
+    let have = server.client().value(&have)?.parse()?;
+    let options = DumpOptions {
+        semi_sync: false,
+        register: false,
+        heartbeat: Duration::from_millis(200),
+        ..DumpOptions::new(77, Uuid::from_u128(77), have)
+    };
+    let reader = idle(server, "a replica", &[]).await?;
+    Ok(ReplicationStream::start(reader, &options).await)
+}
+
+/// For DDL, statements and XA its binlog has empty transactions: a replica that read them would have their GTIDs and nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_replica_gets_the_empty_transactions_of_a_follower() -> Result<()> {
+    const DDL: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1";
+    let follower = Follower::start(|_| {}).await?;
+    let server = &follower.server;
+    let mut attached = dump_without(server, "").await??;
+    let ended = async { while attached.next().await.is_ok() {} };
+    tokio::time::timeout(LIMIT, ended).await?;
+
+    follower.ring.invent(DDL);
+    server
+        .client()
+        .sql(&format!("SET gtid_next = '{DDL}'; BEGIN; COMMIT"))?;
+    let purged = format!("SELECT GTID_SUBSET('{DDL}', @@GLOBAL.gtid_purged)");
+    eventually("it is in no file", || {
+        Ok(server.client().value(&purged)? == "1")
+    })
+    .await?;
+    let refusal = match dump_without(server, DDL).await? {
+        Ok(mut stream) => loop {
+            if let Err(refusal) = stream.next().await {
+                break refusal;
+            }
+        },
+        Err(refusal) => refusal,
+    };
+    anyhow::ensure!(refusal.to_string().contains("purged"), "{refusal}");
+    follower.end().await
+}
+
+/// mysqld keeps a file that a dump reads, and says nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dump_that_is_stuck_keeps_no_file_of_a_follower() -> Result<()> {
+    let server = launch(&[])?;
+    server.client().sql(
+        "CREATE TABLE d.large (a LONGBLOB); INSERT INTO d.large VALUES (REPEAT('x', 20000000)); FLUSH BINARY LOGS",
+    )?;
+    let all = server.client().gtid_executed()?;
+    let follower = Follower::of(server, |options| {
+        options.tidy_every = Duration::from_secs(3600)
+    })
+    .await?;
+    // It reads the first events, and no more.
+    let stuck = dump_without(&follower.server, &all).await??;
+    follower.ring.set_leadership(Leadership::Serving(TERM));
+    follower.is(|state| *state == RoleState::Primary).await?;
+    anyhow::ensure!(
+        follower.binlog_files()? == "1",
+        "{}",
+        follower.binlog_files()?
+    );
+    drop(stuck);
     follower.end().await
 }

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Endpoint};
 use mysqld_controller::apply::never_sent;
-use mysqld_controller::provision::{BeforeALook, log_place, survey};
+use mysqld_controller::provision::{BeforeALook, executed, log_place};
 use mysqld_controller::tail_trim::{ErrantFiles, errant_files};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
@@ -17,8 +17,8 @@ const DUMP: &str = "bbbbbbbb-bbbb-bbbb-bbbb-bbbbbbbbbbbb:1-5000";
 /// Where it is that this server has all that it has.
 async fn all_of_it(connect: &ConnectOptions, before: BeforeALook) -> Result<ErrantFiles> {
     let place = log_place(connect, before).await?.unwrap();
-    let found = survey(connect).await?;
-    Ok(errant_files(&place, &found.executed, &found.executed)?)
+    let executed = executed(connect).await?;
+    Ok(errant_files(&place, &executed, &executed)?)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,7 +66,7 @@ async fn what_a_dump_has_loaded_or_a_purge_removed_is_in_no_binlog_file() -> Res
     ensure!(found.in_no_file == dump, "{found:?}");
 
     client.sql("DROP SCHEMA shop; FLUSH BINARY LOGS")?;
-    let before = survey(&connect).await?.executed;
+    let before = executed(&connect).await?;
     let last = client.sql("SHOW BINARY LOGS")?.0;
     let last = last.last().and_then(|row| row.first()).unwrap();
     client.sql(&format!(

@@ -69,6 +69,14 @@ pub fn http_head(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
     answer(agent(LIMIT).head(url(address, path)).call())
 }
 
+/// An OPTIONS request.
+///
+/// # Errors
+/// When nobody answers within some seconds.
+pub fn http_options(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
+    answer(agent(LIMIT).options(url(address, path)).call())
+}
+
 /// A POST request without a body.
 ///
 /// # Errors

@@ -28,7 +28,7 @@ use crate::bounded_run;
 use crate::bounded_run::Finished;
 pub use crate::cluster::child_server::ChildServer;
 pub use crate::cluster::http::{
-    HttpAnswer, http_get, http_get_within, http_head, http_order, http_post,
+    HttpAnswer, http_get, http_get_within, http_head, http_options, http_order, http_post,
 };
 pub use crate::cluster::log_files::{FirstDifference, LogFiles};
 use crate::cluster::member_process::MemberProcess;

@@ -194,6 +194,9 @@ fn losses(name: &str, plan: &ProvisionPlan) -> String {
     for schema in &plan.schemas {
         out += &format!("  schema {}, about {} bytes\n", schema.name, schema.bytes);
     }
+    if let Some(why) = &plan.sizes_unknown {
+        out += &format!("  its schemas, whose sizes are not known: {why}\n");
+    }
     if plan.errant_transactions == 0 {
         return out + "  no transaction that the ring does not have\n";
     }
@@ -246,8 +249,7 @@ mod tests {
                 name: "shop".into(),
                 bytes: 4096,
             }],
-            unknown: None,
-            needs_force: None,
+            ..ProvisionPlan::default()
         };
         let text = losses("db-1", &plan);
         assert!(text.contains("schema shop, about 4096 bytes\n"), "{text}");
@@ -256,6 +258,12 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("are kept"), "{text}");
+        plan.sizes_unknown = Some("mysqld did not finish a statement".into());
+        let text = losses("db-1", &plan);
+        assert!(
+            text.contains("sizes are not known: mysqld did not"),
+            "{text}"
+        );
         plan.needs_force = Some("2 errant transactions are in no binlog file: u:7-8".into());
         let text = losses("db-1", &plan);
         assert!(

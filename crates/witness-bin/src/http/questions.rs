@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::{FromRef, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::{MethodRouter, get};
+use axum::routing::{MethodFilter, MethodRouter, on};
 use member::status::{Question, ViewSource, answer};
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
@@ -68,9 +68,15 @@ impl FromRef<Endpoints> for Arc<dyn ViewSource> {
     }
 }
 
+/// By GET, HEAD and OPTIONS: HAProxy asks by the last one where it is not told otherwise, as it may ask Patroni.
 pub(super) fn question(question: Question) -> MethodRouter<Endpoints> {
-    get(move |State(endpoints): State<Endpoints>| async move { endpoints.answer(question) })
+    on(
+        ASKING,
+        move |State(endpoints): State<Endpoints>| async move { endpoints.answer(question) },
+    )
 }
+
+const ASKING: MethodFilter = MethodFilter::GET.or(MethodFilter::OPTIONS);
 
 /// What `/replica` and `/read-only` may be asked with.
 #[derive(Debug, Deserialize)]
@@ -81,9 +87,12 @@ pub(super) struct Freshness {
 
 /// A question with a bound on how old what is read may be.
 pub(super) fn freshness(of: fn(Option<u64>) -> Question) -> MethodRouter<Endpoints> {
-    get(move |State(endpoints), Query(freshness)| async move {
-        fresh_enough(&endpoints, of, &freshness)
-    })
+    on(
+        ASKING,
+        move |State(endpoints), Query(freshness)| async move {
+            fresh_enough(&endpoints, of, &freshness)
+        },
+    )
 }
 
 fn fresh_enough(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::program::alone::Alone;
 use crate::program::{Scratch, witness};
 use rustix::process::{Pid, Signal, kill_process};
-use testkit::cluster::{http_get, http_head};
+use testkit::cluster::{http_get, http_head, http_options};
 use testkit::wait::eventually;
 
 /// A member that is asked.
@@ -62,6 +62,15 @@ fn a_witness_that_leads_alone_answers_every_page() {
         assert_eq!(member.get(path).0, code, "{path}");
     }
     assert!(member.get("/primary").1.contains("it is a witness"));
+    // HAProxy asks so where it is not told otherwise.
+    for (path, code) in [
+        ("/leader", 200),
+        ("/primary", 503),
+        ("/replica?lag=1s", 503),
+    ] {
+        let asked = http_options(member.0.http, path).expect("an answer");
+        assert_eq!(asked.status, code, "{path}");
+    }
     let head = http_head(member.0.http, "/health").expect("an answer");
     assert_eq!((head.status, head.body.as_str()), (200, ""));
 

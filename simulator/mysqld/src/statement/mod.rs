@@ -86,6 +86,7 @@ pub(crate) enum Look {
     ReplicaThreads,
     HoldersOfApplier,
     HoldersOfBackupLock,
+    DumpsOfOthers,
     HoldersOfGlobalLock,
     WhoSetOfflineMode,
     BootedOpen,
@@ -107,7 +108,7 @@ pub(crate) enum Look {
 }
 
 /// A characteristic piece of each.
-const LOOKS: [(&str, Look); 32] = [
+const LOOKS: [(&str, Look); 33] = [
     (
         "performance_schema.user_variables_by_thread",
         Look::SemiSyncDumps,
@@ -153,6 +154,10 @@ const LOOKS: [(&str, Look); 32] = [
     (
         "held.OBJECT_TYPE = 'BACKUP LOCK'",
         Look::HoldersOfBackupLock,
+    ),
+    (
+        "WHERE t.PROCESSLIST_COMMAND LIKE 'Binlog Dump%'",
+        Look::DumpsOfOthers,
     ),
     (
         "performance_schema.metadata_locks AS held",
