@@ -452,16 +452,16 @@ async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
                 .await
                 .map_err(told)?;
             follower_binlog::end_dumps(&mut connection, &options.connect).await;
-            // A server without a binlog refuses.
-            let has_something = follower_binlog::has_something(&mut connection, emptied).await;
-            if !due && !has_something.as_ref().is_ok_and(|has| *has) {
-                connection.close().await;
-                return Ok(GtidSet::new());
+            // A server without a binlog refuses. Whatever comes behind the comparison stays.
+            let looked = follower_binlog::has_files_to_drop(&mut connection, &mut emptied).await;
+            let drops = looked.unwrap_or(false);
+            let mut errant = GtidSet::new();
+            if drops || due {
+                compared = Instant::now();
+                errant = errant_now(ring, options).await?;
             }
-            compared = Instant::now();
-            let errant = errant_now(ring, options).await?;
-            if errant.is_empty() && has_something? {
-                follower_binlog::empty(&mut connection, &options.connect, &mut emptied).await?;
+            if drops && errant.is_empty() {
+                follower_binlog::drop_earlier_files(&mut connection, &options.connect).await?;
             }
             connection.close().await;
             Ok::<GtidSet, String>(errant)

@@ -29,8 +29,8 @@ impl Emptied {
         self.last = Some(bytes);
     }
 
-    fn is(self, files: &[(String, u64)]) -> bool {
-        matches!(files, [(_, bytes)] if self.empty == Some(*bytes))
+    fn is(self, bytes: u64) -> bool {
+        self.empty == Some(bytes)
     }
 }
 
@@ -45,40 +45,46 @@ async fn files(connection: &mut Connection) -> Result<Vec<(String, u64)>, String
     files.ok_or_else(|| "mysqld lists its binlog files in an unknown way".to_owned())
 }
 
-/// Whether there is anything in the binlog files that a dump could read.
+/// Whether there are files to drop. Where the only one has something in it, a new one is begun: never another one while files could
+/// not be dropped, as during a backup.
 ///
 /// # Errors
 /// In words; a server without a binlog refuses.
-pub(super) async fn has_something(
+pub(super) async fn has_files_to_drop(
     connection: &mut Connection,
-    emptied: Emptied,
+    emptied: &mut Emptied,
 ) -> Result<bool, String> {
-    Ok(!emptied.is(&files(connection).await?))
+    match &files(connection).await?[..] {
+        [(_, bytes)] if emptied.is(*bytes) => Ok(false),
+        [_] => begin_a_file(connection, emptied).await.map(|()| true),
+        _ => Ok(true),
+    }
 }
 
-/// Begins a new file and drops all others. Only for a server that has nothing beyond the ring's log: what it has beyond would be
-/// gone from its binlog.
+/// Begins a new file.
 ///
 /// # Errors
-/// In words; done again, it goes on where it was.
-pub(super) async fn empty(
+/// In words.
+pub(super) async fn begin_a_file(
     connection: &mut Connection,
-    connect: &ConnectOptions,
     emptied: &mut Emptied,
 ) -> Result<(), String> {
     connection
         .execute("FLUSH BINARY LOGS")
         .await
         .map_err(told)?;
-    drop_earlier_binlogs(connection, connect).await?;
     if let Some((_, bytes)) = files(connection).await?.last() {
         emptied.flushed(*bytes);
     }
     Ok(())
 }
 
-/// Drops all binlog files but the newest one. mysqld keeps those that a dump reads, and says nothing: dumps of others end.
-async fn drop_earlier_binlogs(
+/// Drops all binlog files but the newest one. mysqld keeps those that a dump reads, and says nothing: dumps of others end. Only for
+/// files that have nothing beyond the ring's log, as a comparison behind the newest one's begin says: that would be gone.
+///
+/// # Errors
+/// In words; done again, it goes on where it was.
+pub(super) async fn drop_earlier_files(
     connection: &mut Connection,
     connect: &ConnectOptions,
 ) -> Result<(), String> {
@@ -131,18 +137,15 @@ mod tests {
 
     #[test]
     fn a_file_is_empty_that_is_as_large_as_two_flushes_left_theirs() {
-        let file = |name: &str, bytes| (name.to_owned(), bytes);
-        let one = [file("binlog.000007", 198)];
         let mut emptied = Emptied::default();
-        assert!(!emptied.is(&one), "nothing is known");
+        assert!(!emptied.is(198), "nothing is known");
         emptied.flushed(198);
-        assert!(!emptied.is(&one), "something may have come behind it");
+        assert!(!emptied.is(198), "something may have come behind it");
         emptied.flushed(198);
-        assert!(emptied.is(&one));
-        assert!(!emptied.is(&[file("binlog.000007", 300)]));
-        assert!(!emptied.is(&[file("binlog.000006", 300), file("binlog.000007", 198)]));
+        assert!(emptied.is(198));
+        assert!(!emptied.is(300));
         // More sources, and what stands at the head of a file is longer.
         emptied.flushed(238);
-        assert!(!emptied.is(&[file("binlog.000008", 238)]));
+        assert!(!emptied.is(238));
     }
 }

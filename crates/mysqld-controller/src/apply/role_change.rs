@@ -46,7 +46,8 @@ pub(crate) async fn leave_following(
         .execute("SET GLOBAL sync_binlog = 1")
         .await
         .map_err(told)?;
-    follower_binlog::empty(connection, connect, &mut Emptied::default()).await
+    follower_binlog::begin_a_file(connection, &mut Emptied::default()).await?;
+    follower_binlog::drop_earlier_files(connection, connect).await
 }
 
 fn told(error: LinkError) -> String {
