@@ -8,7 +8,8 @@
 //! room commits go on, without a restart of anybody.
 //!
 //! [`Scenario::SlowDisk`]: the leader's own disk takes longer for a sync than others wait for a leader, while clients write large
-//! transactions. The others' disks decide the commits, so that nothing is amiss: it goes on leading, and commits.
+//! transactions. The others' disks decide the commits, so that nothing is amiss: it goes on leading, and commits. Then it dies, and the
+//! disks of those whose votes are needed are as slow: somebody is elected all the same.
 //!
 //! [`Scenario::Purges`]: crate::scenario::Scenario::Purges
 //! [`Scenario::FullDisks`]: crate::scenario::Scenario::FullDisks
@@ -18,11 +19,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use consensus::{RingView, region_watermarks};
-use raft_types::{OpId, Region};
+use raft_types::{MemberId, OpId, Region};
 
 use crate::dice::pick;
 use crate::event::Event;
-use crate::faults::Fault;
+use crate::faults::{Crash, Fault};
 use crate::mutation::Mutation;
 use crate::shape::Shape;
 use crate::tick::Tick;
@@ -252,6 +253,8 @@ const SETTLES: Duration = Duration::from_secs(2);
 const SLOWER: u32 = 2;
 /// So many of them are waited for.
 const SYNCS: u32 = 3;
+/// Within so many of them somebody is elected who needs votes of slow disks.
+const VOTES: u32 = 12;
 
 /// Clients write much at once.
 pub(super) fn with_large_transactions(workload: &mut Workload) {
@@ -290,5 +293,55 @@ impl World {
             let words = "nothing is committed while the leader's disk is slow".to_owned();
             self.record.saw(&Event::Stuck { words });
         }
+        self.pace(leader, self.usual_sync);
+        self.slow_voters(sync);
+    }
+
+    fn pace(&self, member: MemberId, sync: Duration) {
+        if let Some(slot) = self.slots.get(&member) {
+            slot.setup.pace.set(sync);
+        }
+    }
+
+    /// The leader dies while the disks of all other voters but one take longer to save a vote than a candidate waits for it.
+    fn slow_voters(&mut self, sync: Duration) {
+        self.steps(SETTLES);
+        self.wait_for_leader(None);
+        let Some((leader, term)) = self.serving() else {
+            return;
+        };
+        let voters = match self.leading_view().map(|(_, view)| view.voter_sets) {
+            Some(sets) if sets.len() == 1 => sets.into_iter().flatten(),
+            _ => return,
+        };
+        let runs = |id: &MemberId| self.slots.get(id).is_some_and(Slot::is_running);
+        let others: Vec<_> = voters.filter(|id| *id != leader).collect();
+        if others.len() < 2 || !others.iter().all(runs) {
+            return;
+        }
+        let slow = &others[1..];
+        self.record.fault(&format!(
+            "FAULT member {leader} dies while a sync of {slow:?} takes {sync:?}"
+        ));
+        slow.iter().for_each(|member| self.pace(*member, sync));
+        self.play(Fault::Crash {
+            member: leader,
+            crash: Crash::Kill,
+            after_calls: 0,
+            down: sync * VOTES * 2,
+        });
+        let end = self.now.after(sync * VOTES);
+        while self.goes_on() && self.serving().map(|(_, serves)| serves) <= Some(term) {
+            if self.now > end {
+                let words = format!(
+                    "nobody is elected within {:?} although disks are only slow",
+                    sync * VOTES
+                );
+                self.record.saw(&Event::Stuck { words });
+            }
+            self.step();
+        }
+        slow.iter()
+            .for_each(|member| self.pace(*member, self.usual_sync));
     }
 }

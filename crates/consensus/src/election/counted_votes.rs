@@ -1,12 +1,13 @@
 //! The network that asks for votes and counts them. It counts no vote of a member whose log ends before what is remembered of it
 //! ([`super::put_back`]): that member may not have been told yet, or run a program that does not know the words. And it does not say that
-//! leases are over where this member stands in for those that vote ([`super::stand_in`]).
+//! leases are over where this member stands in for those that vote ([`super::stand_in`]). Of a voter that is late it asks the vote
+//! already in a pre-vote ([`super::late_votes`]).
 
 use futures::Stream;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use openraft::OptionalSend;
-use openraft::errors::{ReplicationClosed, StreamingError};
+use openraft::errors::{RPCError, ReplicationClosed, StreamingError};
 use openraft::network::{
     NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
     RaftNetworkFactory,
@@ -17,6 +18,7 @@ use openraft::raft::{
 use openraft::type_config::alias::SnapshotOf;
 use raft_types::{Incarnation, MemberId, MemberRecord, OpId, TypeConfig, Vote};
 
+use crate::election::late_votes::LateVotes;
 use crate::election::put_back::Memory;
 use crate::election::stand_in::StandIn;
 use crate::lease::leadership::Term;
@@ -27,6 +29,7 @@ pub(crate) struct CountedVotes<F> {
     inner: F,
     memory: Memory,
     stand_in: StandIn,
+    late: LateVotes,
 }
 
 impl<F> CountedVotes<F> {
@@ -35,6 +38,7 @@ impl<F> CountedVotes<F> {
             inner,
             memory,
             stand_in,
+            late: LateVotes::default(),
         }
     }
 
@@ -42,6 +46,7 @@ impl<F> CountedVotes<F> {
         CountingClient {
             inner,
             stand_in: self.stand_in.clone(),
+            late: self.late.clone(),
             voter: Voter {
                 memory: self.memory.clone(),
                 member: target,
@@ -82,6 +87,7 @@ impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for Count
 pub(crate) struct CountingClient<N> {
     inner: N,
     stand_in: StandIn,
+    late: LateVotes,
     voter: Voter,
 }
 
@@ -116,8 +122,12 @@ impl<N: NetVote<TypeConfig>> NetVote<TypeConfig> for CountingClient<N> {
     ) -> RpcResult<VoteResponse<TypeConfig>> {
         let term = request.vote.leader_id.term;
         request.leadership_transfer &= !self.stand_in.asks_in(Term(term));
-        let answer = self.inner.vote(request, option).await?;
-        Ok(self.voter.counted(term, answer))
+        let asked = self.late.ask(self.voter.member);
+        let answer = self.inner.vote(request, option).await;
+        if !matches!(answer, Err(RPCError::Timeout(_))) {
+            asked.answered();
+        }
+        Ok(self.voter.counted(term, answer?))
     }
 
     async fn pre_vote(
@@ -126,8 +136,14 @@ impl<N: NetVote<TypeConfig>> NetVote<TypeConfig> for CountingClient<N> {
         option: RPCOption,
     ) -> RpcResult<VoteResponse<TypeConfig>> {
         let term = request.vote.leader_id.term;
+        if self.late.is_late(self.voter.member) {
+            let answer = self.inner.vote(request, option).await?;
+            return Ok(self.voter.counted(term, answer));
+        }
         let answer = self.inner.pre_vote(request, option).await?;
-        Ok(self.voter.counted(term, answer))
+        let answer = self.voter.counted(term, answer);
+        self.late.pre_voted(self.voter.member, answer.vote_granted);
+        Ok(answer)
     }
 }
 
