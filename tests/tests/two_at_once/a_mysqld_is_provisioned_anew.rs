@@ -35,8 +35,8 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
         told_by(&refused)
     );
     // And one more, into the file that is in use.
-    let more = set.client(errant).sql("INSERT INTO errant.rows VALUES (2)");
-    more.unwrap();
+    let more = format!("{OPEN}; INSERT INTO errant.rows VALUES (2)");
+    set.client(errant).sql(&more).unwrap();
 
     // Started again, mysqld is held down: no cut of its last file undoes them.
     set.server(errant).kill().unwrap();
@@ -265,12 +265,21 @@ fn killed_before_the_copy(set: &Cluster, member: usize) -> Finished {
     })
 }
 
+/// Lets an administrator write to a follower.
+const OPEN: &str = "SET GLOBAL super_read_only = OFF";
+
 /// Writes as nobody should, into a binlog file that is closed behind it; their GTIDs.
 fn write_errant(set: &Cluster, member: usize) -> String {
     let client = set.client(member);
-    client
-        .sql("CREATE DATABASE errant; CREATE TABLE errant.rows (id INT PRIMARY KEY); INSERT INTO errant.rows VALUES (1); FLUSH BINARY LOGS")
-        .unwrap();
+    // The member closes the server once it has seen the first of them.
+    let statements = [
+        "CREATE DATABASE errant",
+        "CREATE TABLE errant.rows (id INT PRIMARY KEY)",
+        "INSERT INTO errant.rows VALUES (1)",
+        "FLUSH BINARY LOGS",
+    ];
+    let each = statements.map(|statement| format!("{OPEN}; {statement}"));
+    client.sql(&each.join("; ")).unwrap();
     format!("{}:1-3", client.variable("server_uuid").unwrap())
 }
 

@@ -33,6 +33,9 @@ const OLD_SESSIONS_END: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether somebody reads a follower's binlog, and whether there is anything to read in it.
 const DUMPS_EVERY: Duration = Duration::from_secs(1);
+/// A file with something in it is dropped at the next look; under a load of such transactions no sooner behind the last one. Whoever
+/// would read it then lacks what went with that.
+const BETWEEN_DROPS: Duration = Duration::from_secs(5);
 
 /// How the ring's log is applied to a mysqld.
 #[derive(Debug, Clone)]
@@ -444,6 +447,7 @@ async fn keep_still(connect: &ConnectOptions) -> Result<(), String> {
 async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
     let mut emptied = Emptied::default();
     let mut compared = Instant::now();
+    let mut dropped_at: Option<Instant> = None;
     loop {
         tokio::time::sleep(DUMPS_EVERY.min(options.tidy_every)).await;
         let due = compared.elapsed() >= options.tidy_every;
@@ -453,9 +457,16 @@ async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
                 .map_err(told)?;
             follower_binlog::end_dumps(&mut connection, &options.connect).await;
             // A server without a binlog refuses. Whatever comes behind the comparison stays.
-            let looked = follower_binlog::has_files_to_drop(&mut connection, &mut emptied).await;
+            let rests = dropped_at.is_some_and(|at| at.elapsed() < BETWEEN_DROPS);
+            let looked = match rests {
+                true => Ok(false),
+                false => follower_binlog::has_files_to_drop(&mut connection, &mut emptied).await,
+            };
             let drops = looked.unwrap_or(false);
             let mut errant = GtidSet::new();
+            if drops {
+                dropped_at = Some(Instant::now());
+            }
             if drops || due {
                 compared = Instant::now();
                 errant = errant_now(ring, options).await?;
