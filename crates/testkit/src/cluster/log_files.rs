@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::{fmt, fs};
+use std::{fmt, fs, io};
 
 use anyhow::{Context, Result};
 
@@ -34,11 +34,15 @@ impl LogFiles {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with("binlog.") {
-                files.insert(
-                    name,
-                    fs::read(entry.path())
-                        .with_context(|| format!("cannot read {}", entry.path().display()))?,
-                );
+                match fs::read(entry.path()) {
+                    Ok(bytes) => files.insert(name, bytes),
+                    // It was purged meanwhile, or is the index that was written anew and has its name now.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                    Err(error) => {
+                        let what = format!("cannot read {}", entry.path().display());
+                        return Err(error).context(what);
+                    }
+                };
             }
         }
         Ok(Self {
