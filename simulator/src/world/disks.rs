@@ -274,9 +274,7 @@ impl World {
         let sync = self.shape.timers.longest_election() * SLOWER;
         self.record
             .fault(&format!("FAULT a sync of member {leader} takes {sync:?}"));
-        if let Some(slot) = self.slots.get(&leader) {
-            slot.setup.pace.set(sync);
-        }
+        self.slow_down(leader, sync);
         let before = self.record.counts().acknowledged;
         let end = self.now.after(sync * SYNCS);
         while self.now < end && self.goes_on() {
@@ -293,13 +291,14 @@ impl World {
             let words = "nothing is committed while the leader's disk is slow".to_owned();
             self.record.saw(&Event::Stuck { words });
         }
-        self.pace(leader, self.usual_sync);
+        self.slow_down(leader, Duration::ZERO);
         self.slow_voters(sync);
     }
 
-    fn pace(&self, member: MemberId, sync: Duration) {
+    /// Each sync of a member's disk takes so much longer than usual from now on.
+    pub(super) fn slow_down(&self, member: MemberId, by: Duration) {
         if let Some(slot) = self.slots.get(&member) {
-            slot.setup.pace.set(sync);
+            slot.setup.pace.set(by);
         }
     }
 
@@ -323,7 +322,7 @@ impl World {
         self.record.fault(&format!(
             "FAULT member {leader} dies while a sync of {slow:?} takes {sync:?}"
         ));
-        slow.iter().for_each(|member| self.pace(*member, sync));
+        slow.iter().for_each(|member| self.slow_down(*member, sync));
         self.play(Fault::Crash {
             member: leader,
             crash: Crash::Kill,
@@ -342,6 +341,6 @@ impl World {
             self.step();
         }
         slow.iter()
-            .for_each(|member| self.pace(*member, self.usual_sync));
+            .for_each(|member| self.slow_down(*member, Duration::ZERO));
     }
 }

@@ -72,9 +72,7 @@ impl World {
                 delay,
                 time,
             } => {
-                if let Some(slot) = self.slots.get(&member) {
-                    slot.setup.pace.set(delay);
-                }
+                self.slow_down(member, delay);
                 self.later(time, Undo::NormalPace(member));
             }
             Fault::Lag {
@@ -329,9 +327,7 @@ impl World {
                 self.crash(member, crash, 0, down);
             }
             Undo::NormalPace(member) => {
-                if let Some(slot) = self.slots.get(&member) {
-                    slot.setup.pace.set(Duration::ZERO);
-                }
+                self.slow_down(member, Duration::ZERO);
             }
             Undo::NoLag(member) => self.queue.links(|links| links.lag(member, None)),
             Undo::NoAlarm(member) => {

@@ -417,9 +417,8 @@ mod tests {
 
 #[cfg(test)]
 mod beginning_tests {
-    use std::time::Instant;
-
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Instant;
 
     use bytes::Bytes;
     use tokio::sync::watch;

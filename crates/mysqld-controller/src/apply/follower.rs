@@ -458,11 +458,10 @@ async fn tidy<R: Ring>(ring: &R, options: &FollowOptions) -> GtidSet {
             follower_binlog::end_dumps(&mut connection, &options.connect).await;
             // A server without a binlog refuses. Whatever comes behind the comparison stays.
             let rests = dropped_at.is_some_and(|at| at.elapsed() < BETWEEN_DROPS);
-            let looked = match rests {
-                true => Ok(false),
-                false => follower_binlog::has_files_to_drop(&mut connection, &mut emptied).await,
-            };
-            let drops = looked.unwrap_or(false);
+            let drops = !rests
+                && follower_binlog::rotate_if_written(&mut connection, &mut emptied)
+                    .await
+                    .unwrap_or(false);
             let mut errant = GtidSet::new();
             if drops {
                 dropped_at = Some(Instant::now());

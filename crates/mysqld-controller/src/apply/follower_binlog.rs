@@ -45,12 +45,12 @@ async fn files(connection: &mut Connection) -> Result<Vec<(String, u64)>, String
     files.ok_or_else(|| "mysqld lists its binlog files in an unknown way".to_owned())
 }
 
-/// Whether there are files to drop. Where the only one has something in it, a new one is begun: never another one while files could
-/// not be dropped, as during a backup.
+/// Begins a new file where the only one has something in it, and says whether there are files to drop: never another one while files
+/// could not be dropped, as during a backup.
 ///
 /// # Errors
 /// In words; a server without a binlog refuses.
-pub(super) async fn has_files_to_drop(
+pub(super) async fn rotate_if_written(
     connection: &mut Connection,
     emptied: &mut Emptied,
 ) -> Result<bool, String> {
@@ -108,8 +108,8 @@ pub(super) async fn drop_earlier_files(
     )
 }
 
-/// Ends the dumps of replicas and other consumers; whether there were any. Where they cannot be seen, none is.
-pub(super) async fn end_dumps(connection: &mut Connection, connect: &ConnectOptions) -> bool {
+/// Ends the dumps of replicas and other consumers. Where they cannot be seen, none is.
+pub(super) async fn end_dumps(connection: &mut Connection, connect: &ConnectOptions) {
     let query = format!(
         "SELECT {COLUMNS}, t.PROCESSLIST_COMMAND FROM performance_schema.threads AS t \
          WHERE t.PROCESSLIST_COMMAND LIKE 'Binlog Dump%' AND t.PROCESSLIST_ID NOT IN {OF_MEMBERS}"
@@ -124,7 +124,6 @@ pub(super) async fn end_dumps(connection: &mut Connection, connect: &ConnectOpti
         // Said in the log; it is tried again at the next look.
         dump.kill(connect, why).await.ok();
     }
-    !dumps.is_empty()
 }
 
 fn told(error: LinkError) -> String {
