@@ -38,6 +38,9 @@ pub(crate) struct Arguments {
     /// Another build of the members' program: they run it at first, and the fault `change-version` has them change to and fro
     #[arg(long)]
     pub(crate) previous: Option<PathBuf>,
+    /// The name of the file with its figures
+    #[arg(long, default_value = "nemesis")]
+    pub(crate) figures: String,
     /// One way, between two members of a region, in milliseconds
     #[arg(long, default_value_t = 0.1)]
     pub(crate) inside_ms: f64,

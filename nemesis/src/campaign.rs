@@ -26,7 +26,6 @@ use crate::stage::Stage;
 use crate::strike::{cure, last, strike};
 use crate::summary::{Cycle, CycleLog, Findings, Summary, name};
 
-const FIGURES: &str = "nemesis";
 const READY_LIMIT: Duration = Duration::from_secs(120);
 /// Within which somebody has to take writes, while a quorum is there.
 const WRITES_LIMIT: Duration = Duration::from_secs(60);
@@ -70,7 +69,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         seed => seed,
     };
     let stop = stop_on_interrupt()?;
-    let mut figures = Figures::new(FIGURES, &format!("cargo xtask nemesis --seed {seed}"))?;
+    let mut figures = Figures::new(
+        &arguments.figures,
+        &format!("cargo xtask nemesis --seed {seed}"),
+    )?;
     let mut home = tempfile::Builder::new()
         .prefix("nemesis-")
         .tempdir()

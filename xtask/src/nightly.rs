@@ -1,9 +1,13 @@
-//! `cargo xtask nightly`: fills the time that it is given with seeds of the simulator and of the nemesis that nobody has seen, by
-//! turns. What fails is kept and does not end the night; how much was run goes to [`crate::evidence`].
+//! `cargo xtask nightly`: fills the time that it is given with seeds of the simulator and of the nemesis that nobody has seen. Seeds
+//! compute with what the rings of the nemesis leave of the processors, which wait most of the time. What fails is kept and does not
+//! end the night; how much was run goes to [`crate::evidence`].
 
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -28,8 +32,8 @@ pub(crate) struct Options {
     /// Run one of them alone; the nemesis needs root and a mysqld
     #[arg(long, value_enum)]
     only: Option<Program>,
-    /// Seeds of these scenarios only, by turns, where the simulator has its turn; may be given more than once
-    #[arg(long, value_parser = PossibleValuesParser::new(SCENARIOS))]
+    /// Seeds of these scenarios only, by turns; may be given more than once. `mixed` draws everything from the seed
+    #[arg(long, value_parser = PossibleValuesParser::new([MIXED].into_iter().chain(SCENARIOS)))]
     scenario: Vec<String>,
     /// Faults of this kind only, where the nemesis has its turn
     #[arg(long)]
@@ -37,6 +41,9 @@ pub(crate) struct Options {
     /// How many seeds of the simulator at once
     #[arg(long, default_value_t = 2)]
     jobs: usize,
+    /// How many rings of the nemesis at once, each with three mysqlds
+    #[arg(long, default_value_t = 1)]
+    rings: usize,
 }
 
 /// How long the simulator plays one thing at a time.
@@ -45,11 +52,13 @@ const TURN: Duration = Duration::from_secs(120);
 const NEMESIS_MINUTES: f64 = 5.0;
 /// After so long a nemesis hangs.
 const NEMESIS_LIMIT: Duration = Duration::from_secs(1800);
+/// The nice value of what computes: the members and servers of the nemesis come first, whose faults are timed.
+const NICE: i32 = 19;
 
 /// `cargo xtask nightly`.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let stop = stop_on_interrupt()?;
-    let mut evidence = Evidence::of_the_checkout()?;
+    let evidence = Mutex::new(Evidence::of_the_checkout()?);
     let simulator = match options.only {
         Some(Program::Nemesis) => None,
         _ => Some(sim::build(Build::Checked)?),
@@ -59,32 +68,41 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         _ => Some((witness_binary(Profile::Dev)?, nemesis_binary(Profile::Dev)?)),
     };
     // Building takes none of it.
-    let until = Instant::now() + Duration::from_secs_f64(options.minutes * 60.0);
-    for number in 0.. {
-        if Instant::now() >= until || stop.load(Ordering::Relaxed) {
-            break;
+    let night = Night {
+        until: Instant::now() + Duration::from_secs_f64(options.minutes * 60.0),
+        stop: &stop,
+        evidence: &evidence,
+    };
+    thread::scope(|scope| {
+        let mut parts = Vec::new();
+        if let Some(simulator) = &simulator {
+            parts.push(scope.spawn(|| {
+                rustix::process::nice(NICE).context("cannot give way to others")?;
+                night.fill(|number| {
+                    let scenario = turn(number, &options.scenario, |scenario| {
+                        night.so_far(Program::Simulator, scenario)
+                    });
+                    let until = night.until.min(Instant::now() + TURN);
+                    seeds(simulator, scenario, until, options.jobs)
+                })
+            }));
         }
-        let (program, scenario) = turn(number, options.only, &options.scenario, |scenario| {
-            evidence.count(Program::Simulator, scenario)
-        });
-        let done = match (program, &programs, &simulator) {
-            (Program::Nemesis, Some((witness, nemesis)), _) => {
-                faults(witness, nemesis, options.fault.as_deref())
+        if let Some((witness, nemesis)) = &programs {
+            for ring in 1..=options.rings {
+                let kind = options.fault.as_deref();
+                parts.push(
+                    scope.spawn(move || night.fill(|_| faults(witness, nemesis, kind, ring))),
+                );
             }
-            (Program::Simulator, _, Some(simulator)) => {
-                let until = until.min(Instant::now() + TURN);
-                seeds(simulator, scenario, until, options.jobs)
-            }
-            (program, ..) => bail!("{program:?} was not built"),
-        };
-        if stop.load(Ordering::Relaxed) {
-            // Ctrl-C reaches what runs as well: it has come to nothing.
-            break;
         }
-        let done = done?;
-        println!("{}", told(&done));
-        evidence.add(done)?;
-    }
+        parts
+            .into_iter()
+            .map(|part| part.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect::<Result<Vec<()>>>()
+    })?;
+    let evidence = evidence
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
     let failures = evidence.now().iter().flat_map(|run| &run.failures);
     let lines: Vec<_> = failures
         .map(|found| format!("{}\n    {}", found.words, found.replay))
@@ -100,31 +118,59 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
 }
 
-/// What is run in this turn, of all that are counted from zero: the simulator draws everything in one turn, plays a scenario in the
-/// next, and the nemesis has every third turn, which is about half of the time. Where `chosen` names scenarios, the simulator plays
-/// no others. A scenario's turn is that of which the fewest seeds were played so far: what was hardly tried has the most to show.
+/// What all that runs at once has in common.
+#[derive(Clone, Copy)]
+struct Night<'a> {
+    until: Instant,
+    stop: &'a AtomicBool,
+    evidence: &'a Mutex<Evidence>,
+}
+
+impl Night<'_> {
+    /// One run behind the other, until it is morning or one could not be done.
+    fn fill(&self, mut run: impl FnMut(usize) -> Result<Run>) -> Result<()> {
+        let is_over = || Instant::now() >= self.until || self.stop.load(Ordering::Relaxed);
+        for number in 0.. {
+            if is_over() {
+                break;
+            }
+            let done = run(number);
+            if self.stop.load(Ordering::Relaxed) {
+                // Ctrl-C reaches what runs as well: it has come to nothing.
+                break;
+            }
+            // What is left of a night in which something cannot be run at all is not played by the rest alone.
+            let done = done.inspect_err(|_| self.stop.store(true, Ordering::Relaxed))?;
+            println!("{}", told(&done));
+            self.evidence().add(done)?;
+        }
+        Ok(())
+    }
+
+    fn so_far(&self, program: Program, played: &str) -> u64 {
+        self.evidence().count(program, played)
+    }
+
+    fn evidence(&self) -> MutexGuard<'_, Evidence> {
+        self.evidence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the simulator plays in this turn, of all that are counted from zero: what draws everything from the seed in one, and a
+/// scenario in the next; where some are `chosen`, no others. A scenario's turn is that of which the fewest seeds were played so far:
+/// what was hardly tried has the most to show.
 fn turn(
     number: usize,
-    only: Option<Program>,
     chosen: &[String],
     seeds_so_far: impl Fn(&str) -> u64,
-) -> (Program, Option<&'static str>) {
-    let is_chosen = |scenario: &&str| chosen.is_empty() || chosen.iter().any(|one| one == scenario);
+) -> Option<&'static str> {
+    let is_chosen = |name: &str| chosen.is_empty() || chosen.iter().any(|one| one == name);
     let scenario = SCENARIOS
         .into_iter()
-        .filter(is_chosen)
+        .filter(|scenario| is_chosen(scenario))
         .min_by_key(|scenario| seeds_so_far(scenario));
-    let turns = [
-        chosen.is_empty().then_some((Program::Simulator, None)),
-        Some((Program::Simulator, scenario)),
-        Some((Program::Nemesis, None)),
-    ];
-    let turns: Vec<_> = turns
-        .into_iter()
-        .flatten()
-        .filter(|(program, _)| only.is_none_or(|only| only == *program))
-        .collect();
-    turns[number % turns.len()]
+    let is_mixed = is_chosen(MIXED) && number.is_multiple_of(2);
+    scenario.filter(|_| !is_mixed)
 }
 
 /// Where what failed leaves what it printed.
@@ -186,13 +232,15 @@ struct Said {
     acknowledged: u64,
 }
 
-/// One ring with real mysqlds, under the faults of a fresh seed.
-fn faults(witness: &Path, program: &Path, kind: Option<&str>) -> Result<Run> {
+/// One ring with real mysqlds, under the faults of a fresh seed: the `ring`th of those that are there at the same time.
+fn faults(witness: &Path, program: &Path, kind: Option<&str>, ring: usize) -> Result<Run> {
     let began = Instant::now();
     // As small as those that it draws by itself.
     let seed = sim::fresh_seed() >> 8;
     let options = nemesis::Options::of(seed, NEMESIS_MINUTES, kind);
-    let command = nemesis::command(&options, witness.to_owned(), program.to_owned());
+    let mut command = nemesis::command(&options, witness.to_owned(), program.to_owned());
+    let figures = format!("nemesis-{ring}");
+    command.arg("--figures").arg(&figures);
     let what = format!("the nemesis with seed {seed}");
     let finished = bounded_run::run(what, command, Vec::new(), NEMESIS_LIMIT)?;
     let printed = String::from_utf8_lossy(&finished.stderr).into_owned();
@@ -209,7 +257,7 @@ fn faults(witness: &Path, program: &Path, kind: Option<&str>) -> Result<Run> {
         failures: Vec::new(),
     };
     if finished.status.success() {
-        let path = target_folder().join("figures/nemesis.json");
+        let path = target_folder().join(format!("figures/{figures}.json"));
         let text = fs::read(&path).with_context(|| format!("no {}", path.display()))?;
         let said: Said = serde_json::from_slice(&text)?;
         run.count = said.cycles;
@@ -259,43 +307,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_scenario_and_the_nemesis_have_their_turns() {
+    fn every_scenario_has_its_turn() {
         let mut played = BTreeMap::<_, u64>::new();
-        for number in 0..3 * SCENARIOS.len() {
-            let now = turn(number, None, &[], |scenario| {
-                let seeds = played.get(&(Program::Simulator, Some(scenario)));
-                seeds.copied().unwrap_or_default()
+        for number in 0..2 * SCENARIOS.len() {
+            let now = turn(number, &[], |scenario| {
+                played.get(&Some(scenario)).copied().unwrap_or_default()
             });
             *played.entry(now).or_default() += 1;
         }
         for scenario in SCENARIOS {
-            assert_eq!(played[&(Program::Simulator, Some(scenario))], 1);
+            assert_eq!(played[&Some(scenario)], 1);
         }
-        let turns = SCENARIOS.len() as u64;
-        assert_eq!(played[&(Program::Simulator, None)], turns);
-        assert_eq!(played[&(Program::Nemesis, None)], turns);
-        for number in 0..4 {
-            let alone = turn(number, Some(Program::Nemesis), &[], |_| 0);
-            assert_eq!(alone, (Program::Nemesis, None));
-        }
+        assert_eq!(played[&None], SCENARIOS.len() as u64);
     }
 
     #[test]
     fn what_was_played_least_is_next() {
         let so_far = |scenario: &str| if scenario == "provisioning" { 3 } else { 7000 };
-        let next = turn(1, Some(Program::Simulator), &[], so_far);
-        assert_eq!(next, (Program::Simulator, Some("provisioning")));
+        assert_eq!(turn(1, &[], so_far), Some("provisioning"));
     }
 
     #[test]
-    fn chosen_scenarios_have_all_turns_of_the_simulator() {
-        let chosen = ["purges".to_owned(), "mysqlds".to_owned()];
+    fn what_is_chosen_has_all_turns() {
+        let chosen = ["purges", "mysqlds"].map(str::to_owned);
         let so_far = |scenario: &str| if scenario == "purges" { 2 } else { 5 };
         for number in 0..3 {
-            let alone = turn(number, Some(Program::Simulator), &chosen, so_far);
-            assert_eq!(alone, (Program::Simulator, Some("purges")));
+            assert_eq!(turn(number, &chosen, so_far), Some("purges"));
+            assert_eq!(turn(number, &[MIXED.to_owned()], so_far), None);
         }
-        let second = turn(1, None, &chosen, so_far);
-        assert_eq!(second, (Program::Nemesis, None));
+        let both = ["purges", MIXED].map(str::to_owned);
+        assert_eq!(turn(0, &both, so_far), None);
+        assert_eq!(turn(1, &both, so_far), Some("purges"));
     }
 }
