@@ -1,7 +1,8 @@
 //! What the store counts about itself.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// One group of entries that became durable together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +56,8 @@ pub struct StoreStats {
     pub disk_alarm: bool,
     /// The disk refused a write for want of room, and the writer waits until it takes it.
     pub disk_refuses: bool,
+    /// For how long the writer has been at what it does now; zero while it has nothing to do. What does not end is in no other figure.
+    pub busy_for: Duration,
 }
 
 /// The counters that writer and readers add to.
@@ -72,9 +75,18 @@ pub(crate) struct Counters {
     pub(crate) left_bytes: AtomicU64,
     pub(crate) disk_alarm: AtomicBool,
     pub(crate) disk_refuses: AtomicBool,
+    busy_since: Mutex<Option<Instant>>,
 }
 
 impl Counters {
+    /// The writer begins with something (`Some`), or has ended it.
+    pub(crate) fn busy(&self, since: Option<Instant>) {
+        *self
+            .busy_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
     pub(crate) fn flushed(&self, sample: &FlushSample) {
         self.appended_entries
             .fetch_add(sample.entries, Ordering::Relaxed);
@@ -98,6 +110,10 @@ impl Counters {
 
     pub(crate) fn snapshot(&self, queued_bytes: u64, cached_bytes: u64) -> StoreStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let busy_since = *self
+            .busy_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         StoreStats {
             appended_entries: get(&self.appended_entries),
             appended_bytes: get(&self.appended_bytes),
@@ -114,6 +130,7 @@ impl Counters {
             left_bytes: get(&self.left_bytes),
             disk_alarm: self.disk_alarm.load(Ordering::Relaxed),
             disk_refuses: self.disk_refuses.load(Ordering::Relaxed),
+            busy_for: busy_since.map_or(Duration::ZERO, |since| since.elapsed()),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 pub mod bounded_run;
 pub mod cluster;
+pub mod debian_package;
 #[cfg(feature = "storage")]
 pub mod disk;
 pub mod distance;
@@ -24,6 +25,7 @@ pub mod mysqld;
 pub mod network;
 #[cfg(feature = "object-storage")]
 pub mod object_storage;
+pub mod other_clock;
 mod owner;
 pub mod ports;
 pub mod real_disks;

@@ -1,5 +1,5 @@
-//! A primary whose mysqld stands still: it is stopped, its disk is frozen, its disk is full, its member's log has no room, or its
-//! binlog cannot be received.
+//! A primary whose mysqld stands still: it is stopped, its disk is frozen, its disk is full, its member's log has no room or
+//! waits for its disk, or its binlog cannot be received.
 //! Another member's becomes the primary within a bound, what stood still is killed, nothing that was acknowledged is lost, and it
 //! follows once it can.
 
@@ -96,6 +96,37 @@ fn a_primary_whose_members_log_alone_has_no_room_gives_way() {
     written.ensure_all_are_in(&set.client(0)).unwrap();
 }
 
+/// Others confirm what it proposes, and its mysqld is well: it gives way all the same, before the queue in front of the disk is full.
+#[test]
+fn a_primary_whose_members_log_waits_for_its_disk_gives_way() {
+    let _turn = SCENES.take();
+    let home = tempfile::tempdir().unwrap();
+    let first = home.path().join("db-1");
+    std::fs::create_dir(&first).unwrap();
+    let disk = LoopDisk::mount(&first, home.path(), DISK).unwrap();
+    let set = replicaset_with(2, |options| ClusterOptions {
+        folder: Some(home.path().to_owned()),
+        ..patient(options)
+    })
+    .unwrap();
+    set.begins_at_the_first(SOON).unwrap();
+    let writers = Writers::of(&set, 1, 0);
+
+    gives_way(&set, &writers, "its log's disk frozen", 3, || {
+        disk.freeze().unwrap();
+    });
+    let why = "the disk of this member's log has not finished a write or an fsync";
+    assert!(set.output(0).contains(why), "{}", set.output(0));
+    let notes = set.status(0).unwrap()["log"]["disk_busy_ms"].as_u64();
+    assert!(notes.unwrap() > 5000, "{notes:?}");
+    disk.thaw().unwrap();
+    set.follows(0, SOON).unwrap();
+
+    let written = writers.finish().unwrap();
+    set.equal("acked", SOON).unwrap();
+    written.ensure_all_are_in(&set.client(0)).unwrap();
+}
+
 /// A statement that MySQL did in part, and logs as lost events: nothing behind it can be received, and its commits wait.
 #[test]
 fn a_primary_from_which_nothing_can_be_received_gives_way() {
@@ -131,7 +162,7 @@ fn patient(options: ClusterOptions) -> ClusterOptions {
     options.with_heartbeat(Duration::from_secs(1))
 }
 
-/// Does it to the primary, and waits until clients commit at the other one.
+/// Does it to the primary, and waits until clients commit at the other one; what stands still cannot be closed, and is killed.
 fn moves(
     set: &Cluster,
     writers: &Writers,
@@ -139,10 +170,6 @@ fn moves(
     (from, to): (usize, usize),
     strike: impl FnOnce(),
 ) {
-    writers.wait_for_more(50, SOON).unwrap();
-    // One that gave the leadership away before, also on a busy machine when the ring was made, does so again when it was sound
-    // for the patience in between.
-    std::thread::sleep(PATIENCE + Duration::from_secs(2));
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut session = runtime
         .block_on(client_session(
@@ -150,6 +177,22 @@ fn moves(
             Duration::from_secs(2),
         ))
         .unwrap();
+    gives_way(set, writers, what, to, strike);
+    let read = runtime.block_on(session.query("SELECT COUNT(*) FROM acked.rows"));
+    assert!(read.is_err(), "{what}: it goes on answering its readers");
+    let said = set.output(from);
+    assert!(
+        said.contains("mysqld is killed, because it stands still"),
+        "{what}:\n{said}"
+    );
+}
+
+/// Does it to the primary, and waits until clients commit at the other one.
+fn gives_way(set: &Cluster, writers: &Writers, what: &str, to: usize, strike: impl FnOnce()) {
+    writers.wait_for_more(50, SOON).unwrap();
+    // One that gave the leadership away before, also on a busy machine when the ring was made, does so again when it was sound
+    // for the patience in between.
+    std::thread::sleep(PATIENCE + Duration::from_secs(2));
     strike();
     let struck = Instant::now();
     let bound = PATIENCE + NOTICED + SLACK;
@@ -158,11 +201,4 @@ fn moves(
     moved.unwrap();
     writers.wait_for_more(20, SOON).unwrap();
     println!("{what}: commits go on {:?} later", struck.elapsed());
-    let read = runtime.block_on(session.query("SELECT COUNT(*) FROM acked.rows"));
-    assert!(read.is_err(), "{what}: it goes on answering its readers");
-    let said = set.output(from);
-    assert!(
-        said.contains("mysqld is killed, because it stands still"),
-        "{what}:\n{said}"
-    );
 }

@@ -2,6 +2,7 @@
 
 mod a_cut_off_primary_is_not_read;
 mod a_file_that_rots_is_replaced;
+mod a_host_with_a_wrong_clock_knows_its_lag;
 mod a_killed_leader_is_followed_at_once;
 mod a_log_begins_at_a_later_file;
 mod a_mysqld_is_provisioned_anew;

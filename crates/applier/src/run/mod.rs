@@ -26,7 +26,7 @@ pub use crate::run::options::{
     BatchSize, CommitOrder, Control, Ended, MAX_WORKERS, Options, OptionsError, RunHandle,
     WindowSize,
 };
-pub use crate::run::progress::{Passed, Progress, StageName, TableRemarks};
+pub use crate::run::progress::{Behind, Passed, Progress, StageName, TableRemarks, Unpassed};
 use crate::run::reader::DecodedSource;
 pub use crate::run::reader::Feed;
 use crate::source::Source;

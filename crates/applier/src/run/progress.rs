@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use binlog_format::events::CommitTimestamp;
 use binlog_format::gtid::Gtid;
@@ -55,8 +55,37 @@ pub struct Passed {
 #[derive(Debug, Default)]
 struct Stage {
     passed: Mutex<(Seq, Passed)>,
-    /// When the first transaction was committed that was received and has not passed, in microseconds; 0 for none.
-    waiting_since: AtomicU64,
+    /// The first transaction that was received and has not passed.
+    waiting: Mutex<Option<Unpassed>>,
+}
+
+/// A transaction that has not passed a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unpassed {
+    /// Its GTID.
+    pub gtid: Gtid,
+    /// When the server that wrote the log committed it, by that server's clock; none where the log does not say.
+    pub committed: Option<CommitTimestamp>,
+}
+
+impl Unpassed {
+    /// Its age by its timestamp, where it has one; nothing where that is ahead.
+    pub fn age(&self, now: CommitTimestamp) -> Option<Duration> {
+        let committed = self.committed?;
+        Some(Duration::from_micros(now.0.saturating_sub(committed.0)))
+    }
+}
+
+/// From which transaction on a stage is behind the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Behind {
+    /// It is not: the source had nothing more.
+    Nothing,
+    /// From the first that was received and has not passed; or, where all have and the source has more, from the last that was
+    /// received, since what comes next is not known.
+    From(Unpassed),
+    /// Nothing was received yet, and the source has something.
+    Unknown,
 }
 
 /// Tables about which something is said, once for all runs that have the same.
@@ -112,26 +141,35 @@ impl Progress {
         locked(&self.stage(stage).passed).1
     }
 
-    /// How far a stage is behind the source, by commit timestamps: the age of the first transaction that was received and has
-    /// not passed. With none of those, nothing when the source has nothing more; otherwise the age of the last one that was
-    /// received, since what comes next is not known. `None` before the first transaction, and where the log has no timestamps.
+    /// From which transaction on a stage is behind the source.
+    pub fn behind(&self, stage: StageName) -> Behind {
+        if let Some(first) = *locked(&self.stage(stage).waiting) {
+            return Behind::From(first);
+        }
+        let received = self.passed(StageName::Received);
+        match received.last {
+            _ if self.is_drained() => Behind::Nothing,
+            Some(gtid) => Behind::From(Unpassed {
+                gtid,
+                committed: received.last_commit,
+            }),
+            None => Behind::Unknown,
+        }
+    }
+
+    /// For how long a stage is behind the source, by commit timestamps. `None` where that is unknown, and where the log has no
+    /// timestamps.
     pub fn lag(&self, stage: StageName, now: CommitTimestamp) -> Option<Duration> {
-        let age = |at: u64| Duration::from_micros(now.0.saturating_sub(at));
-        match self.stage(stage).waiting_since.load(Relaxed) {
-            0 if self.is_drained() => Some(Duration::ZERO),
-            0 => self
-                .passed(StageName::Received)
-                .last_commit
-                .map(|at| age(at.0)),
-            since => Some(age(since)),
+        match self.behind(stage) {
+            Behind::Nothing => Some(Duration::ZERO),
+            Behind::From(first) => first.age(now),
+            Behind::Unknown => None,
         }
     }
 
     /// The same in milliseconds, at this moment.
     pub fn lag_ms(&self, stage: StageName) -> Option<u64> {
-        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        let now = CommitTimestamp(u64::try_from(now.as_micros()).unwrap_or(u64::MAX));
-        let lag = self.lag(stage, now)?;
+        let lag = self.lag(stage, CommitTimestamp::now())?;
         Some(u64::try_from(lag.as_millis()).unwrap_or(u64::MAX))
     }
 
@@ -185,11 +223,10 @@ impl Progress {
 
     /// The first transaction that has not passed a stage.
     pub(super) fn waits(&self, stage: StageName, first: Option<&Transaction>) {
-        let since = first.and_then(|first| first.immediate_commit);
-        let stage = self.stage(stage);
-        stage
-            .waiting_since
-            .store(since.map_or(0, |at| at.0), Relaxed);
+        *locked(&self.stage(stage).waiting) = first.map(|first| Unpassed {
+            gtid: first.gtid,
+            committed: first.immediate_commit,
+        });
     }
 
     pub(super) fn set_drained(&self, drained: bool) {

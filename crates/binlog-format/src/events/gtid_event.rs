@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::SystemTime;
 
 use crate::cursor;
 use crate::cursor::{Cursor, put_length_encoded};
@@ -17,6 +18,15 @@ use crate::gtid::{Gno, Gtid, SourceId, Tag};
 /// Microseconds since the epoch at which a server committed a transaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommitTimestamp(pub u64);
+
+impl CommitTimestamp {
+    /// This moment, by this host's clock.
+    #[must_use]
+    pub fn now() -> Self {
+        let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        Self(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+    }
+}
 
 impl fmt::Display for CommitTimestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

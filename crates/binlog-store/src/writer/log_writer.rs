@@ -135,7 +135,13 @@ impl LogWriter {
     }
 
     /// Performs commands in order; entries next to one another become durable together.
-    pub(crate) fn run(&mut self, mut commands: Vec<Command>) {
+    pub(crate) fn run(&mut self, commands: Vec<Command>) {
+        self.counters.busy(Some(Instant::now()));
+        self.perform(commands);
+        self.counters.busy(None);
+    }
+
+    fn perform(&mut self, mut commands: Vec<Command>) {
         // First what may give room back: what comes before it may have to wait for that.
         let durable = self.view.lock().durable;
         for (upto, done) in take_purges(&mut commands, durable) {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::io;
+use std::time::Duration;
 
 use crate::workload;
 use crate::workload::exploration::{Disturbance, Exploration};
@@ -52,6 +53,28 @@ fn nothing_is_lost_when_any_call_finds_the_disk_full() {
 fn nothing_is_lost_when_any_call_fails() {
     let explored = exploration(CallFault::Io).go().unwrap();
     println!("{explored:?}");
+}
+
+#[test]
+fn what_the_disk_does_not_end_is_seen_while_it_lasts() {
+    const SLOW: Duration = Duration::from_millis(600);
+    let (disk, mut store) = begun(options());
+    let log = store.handle();
+    assert_eq!(log.stats().busy_for, Duration::ZERO);
+    disk.fail_call(disk.calls() + 2, CallFault::Slow(SLOW));
+    let writing = std::thread::spawn(move || {
+        append(&mut store, vec![transaction(id(0, 5), 1_000)]).unwrap();
+        store
+    });
+    let mut longest = Duration::ZERO;
+    while !writing.is_finished() {
+        longest = longest.max(log.stats().busy_for);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let store = writing.join().unwrap();
+    assert!(longest > SLOW / 2, "{longest:?}");
+    assert_eq!(log.stats().busy_for, Duration::ZERO);
+    drop(store);
 }
 
 #[test]

@@ -2,10 +2,16 @@
 //! ([`super::put_back`]): that member may not have been told yet, or run a program that does not know the words. And it does not say that
 //! leases are over where this member stands in for those that vote ([`super::stand_in`]). Of a voter that is late it asks the vote
 //! already in a pre-vote ([`super::late_votes`]).
+//!
+//! So there may be votes for this member of a term in which its engine has not stood yet, and may never: an earlier election may succeed
+//! meanwhile. The engine takes every vote for its own member for one that it asked for, and would neither go on as what it is nor give
+//! it up. It is told of such a vote as if the voter stood in that term itself: that it is behind, and nothing else.
 
-use futures::Stream;
+use std::future::Future;
+
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use openraft::OptionalSend;
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError};
 use openraft::network::{
@@ -13,7 +19,8 @@ use openraft::network::{
     RaftNetworkFactory,
 };
 use openraft::raft::{
-    AppendEntriesRequest, SnapshotResponse, StreamAppendResult, VoteRequest, VoteResponse,
+    AppendEntriesRequest, SnapshotResponse, StreamAppendError, StreamAppendResult, VoteRequest,
+    VoteResponse,
 };
 use openraft::type_config::alias::SnapshotOf;
 use raft_types::{Incarnation, MemberId, MemberRecord, OpId, TypeConfig, Vote};
@@ -27,15 +34,18 @@ use crate::log_probe::RpcResult;
 /// A factory whose clients count votes so.
 pub(crate) struct CountedVotes<F> {
     inner: F,
+    own: MemberId,
     memory: Memory,
     stand_in: StandIn,
     late: LateVotes,
 }
 
 impl<F> CountedVotes<F> {
-    pub(crate) fn new(inner: F, memory: Memory, stand_in: StandIn) -> Self {
+    /// Over another network, for the member `own`.
+    pub(crate) fn new(inner: F, own: MemberId, memory: Memory, stand_in: StandIn) -> Self {
         Self {
             inner,
+            own,
             memory,
             stand_in,
             late: LateVotes::default(),
@@ -48,6 +58,7 @@ impl<F> CountedVotes<F> {
             stand_in: self.stand_in.clone(),
             late: self.late.clone(),
             voter: Voter {
+                own: self.own,
                 memory: self.memory.clone(),
                 member: target,
                 whose: record.incarnation,
@@ -91,7 +102,10 @@ pub(crate) struct CountingClient<N> {
     voter: Voter,
 }
 
+#[derive(Clone)]
 struct Voter {
+    /// Who asks.
+    own: MemberId,
     memory: Memory,
     member: MemberId,
     whose: Incarnation,
@@ -112,6 +126,15 @@ impl Voter {
         }
         answer
     }
+
+    /// A vote as the engine may hear of it that has stood in no term behind `stood`.
+    fn told(&self, vote: Vote, stood: u64) -> Vote {
+        let leader = vote.leader_id;
+        match leader.voted_for == self.own && leader.term > stood {
+            true => Vote::new(leader.term, self.member),
+            false => vote,
+        }
+    }
 }
 
 impl<N: NetVote<TypeConfig>> NetVote<TypeConfig> for CountingClient<N> {
@@ -127,7 +150,9 @@ impl<N: NetVote<TypeConfig>> NetVote<TypeConfig> for CountingClient<N> {
         if !matches!(answer, Err(RPCError::Timeout(_))) {
             asked.answered();
         }
-        Ok(self.voter.counted(term, answer?))
+        let mut answer = self.voter.counted(term, answer?);
+        answer.vote = self.voter.told(answer.vote, term);
+        Ok(answer)
     }
 
     async fn pre_vote(
@@ -136,13 +161,18 @@ impl<N: NetVote<TypeConfig>> NetVote<TypeConfig> for CountingClient<N> {
         option: RPCOption,
     ) -> RpcResult<VoteResponse<TypeConfig>> {
         let term = request.vote.leader_id.term;
-        if self.late.is_late(self.voter.member) {
-            let answer = self.inner.vote(request, option).await?;
-            return Ok(self.voter.counted(term, answer));
+        let is_late = self.late.is_late(self.voter.member);
+        let answer = match is_late {
+            true => self.inner.vote(request, option).await?,
+            false => self.inner.pre_vote(request, option).await?,
+        };
+        let mut answer = self.voter.counted(term, answer);
+        if !is_late {
+            self.late.pre_voted(self.voter.member, answer.vote_granted);
         }
-        let answer = self.inner.pre_vote(request, option).await?;
-        let answer = self.voter.counted(term, answer);
-        self.late.pre_voted(self.voter.member, answer.vote_granted);
+        if !answer.vote_granted {
+            answer.vote = self.voter.told(answer.vote, term - 1);
+        }
         Ok(answer)
     }
 }
@@ -158,7 +188,20 @@ impl<N: NetStreamAppend<TypeConfig>> NetStreamAppend<TypeConfig> for CountingCli
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
-        self.inner.stream_append(requests, option)
+        let voter = self.voter.clone();
+        let told = move |error| match error {
+            // It is later than what this member leads in.
+            StreamAppendError::HigherVote(vote) => {
+                StreamAppendError::HigherVote(voter.told(vote, u64::MIN))
+            }
+            StreamAppendError::Conflict(at) => StreamAppendError::Conflict(at),
+        };
+        let answers = self.inner.stream_append(requests, option);
+        async move {
+            let answers = answers.await?.map_ok(move |answer| answer.map_err(&told));
+            Ok(answers.boxed())
+        }
+        .boxed()
     }
 }
 
@@ -172,9 +215,10 @@ impl<N: NetSnapshot<TypeConfig>> NetSnapshot<TypeConfig> for CountingClient<N> {
         cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        self.inner
-            .full_snapshot(vote, snapshot, cancel, option)
-            .await
+        let term = vote.leader_id.term;
+        let sent = self.inner.full_snapshot(vote, snapshot, cancel, option);
+        let answer = sent.await?;
+        Ok(SnapshotResponse::new(self.voter.told(answer.vote, term)))
     }
 }
 
@@ -210,7 +254,7 @@ mod tests {
     async fn a_lease_is_kept_from_who_stands_in() {
         let stand_in = StandIn::default();
         stand_in.campaigns_in(Term(5));
-        let votes = CountedVotes::new((), Memory::default(), stand_in);
+        let votes = CountedVotes::new((), MemberId(1), Memory::default(), stand_in);
         let mut client = votes.client(Told, MemberId(2), &MemberRecord::default());
         let mut told = Vec::new();
         for term in 4..7 {
@@ -230,6 +274,7 @@ mod tests {
     fn the_vote_of_a_member_that_lacks_what_it_had_is_not_counted() {
         let (memory, member, whose) = (Memory::default(), MemberId(2), Incarnation::random());
         let voter = Voter {
+            own: MemberId(1),
             memory: memory.clone(),
             member,
             whose,
@@ -244,5 +289,69 @@ mod tests {
         memory.acknowledged(member, whose, Standing { term: 3, end });
         assert!(!granted(79));
         assert!(granted(80));
+    }
+
+    /// Has voted for member 1 in term 8, and agrees to nothing else.
+    struct VotedInTerm8;
+
+    impl NetVote<TypeConfig> for VotedInTerm8 {
+        async fn vote(
+            &mut self,
+            request: VoteRequest<TypeConfig>,
+            _option: RPCOption,
+        ) -> RpcResult<VoteResponse<TypeConfig>> {
+            let own = Vote::new(8, MemberId(1));
+            Ok(VoteResponse::new(own, None, request.vote == own))
+        }
+
+        async fn pre_vote(
+            &mut self,
+            _request: VoteRequest<TypeConfig>,
+            _option: RPCOption,
+        ) -> RpcResult<VoteResponse<TypeConfig>> {
+            Ok(VoteResponse::new(Vote::new(8, MemberId(1)), None, false))
+        }
+    }
+
+    impl NetStreamAppend<TypeConfig> for VotedInTerm8 {
+        fn stream_append<'s, S>(
+            &'s mut self,
+            _requests: S,
+            _option: RPCOption,
+        ) -> BoxFuture<'s, RpcResult<BoxStream<'s, RpcResult<StreamAppendResult<TypeConfig>>>>>
+        where
+            S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+        {
+            let own = Vote::new(8, MemberId(1));
+            let rejects = Ok(Err(StreamAppendError::HigherVote(own)));
+            std::future::ready(Ok(futures::stream::iter([rejects]).boxed())).boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn the_engine_hears_of_no_vote_for_it_in_a_term_in_which_it_has_not_stood() {
+        let votes = CountedVotes::new((), MemberId(1), Memory::default(), StandIn::default());
+        let mut client = votes.client(VotedInTerm8, MemberId(2), &MemberRecord::default());
+        let option = || RPCOption::new(std::time::Duration::from_secs(1));
+        let request = |term| VoteRequest::<TypeConfig> {
+            vote: Vote::new(term, MemberId(1)),
+            last_log_id: None,
+            leadership_transfer: false,
+        };
+        let [own, anothers] = [1, 2].map(|member| Vote::new(8, MemberId(member)));
+        // Its engine stands in the term that it asks votes for, and in the one before what it asks pre-votes for.
+        let mut heard = Vec::new();
+        for term in [7, 8] {
+            heard.push(client.vote(request(term), option()).await.unwrap().vote);
+        }
+        for term in [8, 9] {
+            let answer = client.pre_vote(request(term), option()).await.unwrap();
+            heard.push(answer.vote);
+        }
+        assert_eq!(heard, [anothers, own, anothers, own]);
+        let appends = futures::stream::empty();
+        let mut answers = client.stream_append(appends, option()).await.unwrap();
+        let answer = answers.next().await.unwrap().unwrap();
+        assert_eq!(answer, Err(StreamAppendError::HigherVote(anothers)));
     }
 }

@@ -137,7 +137,7 @@ impl Member {
             let contacts = Contacts::default();
             let memory = Memory::default();
             let stand_in = StandIn::default();
-            let network = CountedVotes::new(network, memory.clone(), stand_in.clone());
+            let network = CountedVotes::new(network, config.id, memory.clone(), stand_in.clone());
             let network = LeaseNetwork::new(network, contacts.clone());
             let raft = Engine::new(config.id, engine_config, network, log, state_machine)
                 .await

@@ -13,7 +13,7 @@ use mysqld_controller::supervisor::SupervisorStatus;
 use mysqld_controller::watch::WatchReport;
 use tokio::sync::watch;
 
-use super::primary_health::{Look, NEVER};
+use super::primary_health::{Look, NEVER, PrimaryHealth};
 use crate::mysqld::lag::lag_ms;
 use crate::ring_handle::RingHandle;
 
@@ -60,7 +60,9 @@ impl Candidacy {
                 lacks_the_log: false,
                 failing: None,
             };
-            too_old.or_else(|| look.unfit(readiness))
+            let log = PrimaryHealth::of_the_log(&self.ring.log.stats());
+            let log_hangs = log.and_then(|health| health.why());
+            too_old.or(log_hangs).or_else(|| look.unfit(readiness))
         };
         let (unfit, behind) = match unfit {
             Some(why) => (Some(why), None),

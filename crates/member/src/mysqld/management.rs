@@ -151,13 +151,13 @@ impl MysqldManagement {
         let member = &self.ring.member;
         member.set_writer(self.clone());
         member.set_database(self.clone());
-        let (full, seen) = (member.clone(), self.clone());
+        let (full, log, seen) = (member.clone(), self.ring.log.clone(), self.clone());
         Some(DemotionTask {
             member: member.clone(),
             patience: self.settings.demote_after?,
             health: Arc::new(move || match full.is_full_alone() {
                 true => PrimaryHealth::full(),
-                false => seen.health(),
+                false => PrimaryHealth::of_the_log(&log.stats()).unwrap_or_else(|| seen.health()),
             }),
             told,
         })

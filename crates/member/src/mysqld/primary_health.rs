@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use binlog_store::StoreStats;
 use mysqld_controller::ingest::Failing;
 use mysqld_controller::status::{Readiness, RoleState, RoleStatus};
 use mysqld_controller::supervisor::SupervisorState;
 use mysqld_controller::watch::{Protection, WatchReport};
+
+use crate::status::DISK_HANGS;
 
 /// A mysqld that is this far behind keeps clients waiting for about as long.
 const MOST_BEHIND: Duration = Duration::from_secs(5);
@@ -37,6 +40,19 @@ impl PrimaryHealth {
     /// What the member says whose log alone has no room.
     pub(crate) fn full() -> Self {
         Self::Full("this member's log has no room on its disk for more transactions".to_owned())
+    }
+
+    /// What the member says whose log waits for its disk. Others confirm what it proposes for a while, until nothing more fits into
+    /// its queue; then every commit waits.
+    pub(crate) fn of_the_log(stats: &StoreStats) -> Option<Self> {
+        // What waits for room is not written either.
+        let hangs = stats.busy_for >= DISK_HANGS && !stats.disk_refuses;
+        hangs.then(|| {
+            Self::Stalled(format!(
+                "the disk of this member's log has not finished a write or an fsync for {} s",
+                stats.busy_for.as_secs()
+            ))
+        })
     }
 
     /// What a member says that was told to leave its mysqld alone.
@@ -225,6 +241,30 @@ mod tests {
             lacks_the_log: false,
             failing: None,
         }
+    }
+
+    #[test]
+    fn a_log_whose_disk_does_not_end_what_it_does_stalls_and_one_without_room_does_not() {
+        let stats = |seconds, disk_refuses| StoreStats {
+            busy_for: Duration::from_secs(seconds),
+            disk_refuses,
+            ..StoreStats::default()
+        };
+        assert_eq!(PrimaryHealth::of_the_log(&stats(4, false)), None);
+        assert_eq!(PrimaryHealth::of_the_log(&stats(60, true)), None);
+        let hangs = PrimaryHealth::of_the_log(&stats(60, false));
+        let why = hangs
+            .as_ref()
+            .and_then(PrimaryHealth::why)
+            .unwrap_or_default();
+        assert!(
+            matches!(hangs, Some(PrimaryHealth::Stalled(_))),
+            "{hangs:?}"
+        );
+        assert!(
+            why.contains("this member's log") && why.contains("60 s"),
+            "{why}"
+        );
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub use crate::status::replication_routes::{
     FallbackView, LinkView, RelayedView, ReplicationRoutesView, SentView,
 };
 pub use crate::status::view::{
-    ActivityView, ArchiveView, ClientAddresses, ConsumerView, ErrantTransactions, FormatsView,
-    HooksView, LogView, LoggedMember, MemberName, MemberView, MysqlView, PeerView, ProgramView,
-    QuorumView, RingName, Role, ScrubView, ViewSource,
+    ActivityView, ArchiveView, ClientAddresses, ConsumerView, DISK_HANGS, ErrantTransactions,
+    FormatsView, HooksView, LogView, LoggedMember, MemberName, MemberView, MysqlView, PeerView,
+    ProgramView, QuorumView, RingName, Role, ScrubView, ViewSource,
 };

@@ -162,6 +162,7 @@ pub fn witness_follower() -> MemberView {
             scrub: ScrubView::default(),
             disk_alarm: false,
             disk_full: false,
+            disk_busy_ms: 0,
         },
         activity: ActivityView {
             appended_entries_total: 42,

@@ -2,6 +2,7 @@
 //! call and in `witness status --output json`. Fields are only ever added.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use consensus::quorum::{RegionQuorum, RingRules, VoterSetHealth};
 use consensus::{DatabaseState, Explanation, PutBack, ScheduledSwitchover};
@@ -247,7 +248,13 @@ pub struct LogView {
     /// Whether the disk is full, so that a write was refused, and the log waits for free space.
     #[serde(default)]
     pub disk_full: bool,
+    /// For how many milliseconds the disk has been at the write or fsync that is under way; 0 while none is.
+    #[serde(default)]
+    pub disk_busy_ms: u64,
 }
+
+/// A disk that has been at one write or fsync for this long may hang for ever.
+pub const DISK_HANGS: Duration = Duration::from_secs(5);
 
 /// The scrub of a member's log: closed files are read back and verified.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,10 +8,12 @@ use applier::run::{StageName, TableRemarks};
 use binlog_format::gtid::GtidSet;
 use mysql_link::Connection;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::apply::arrivals::Arrivals;
 use crate::apply::backup_lock::end_backups;
 use crate::apply::catching_up::{Fitness, compare, lacks_of, open};
 use crate::apply::errant::Errant;
@@ -65,6 +67,10 @@ pub(crate) struct Apply<R> {
     remarks: Arc<TableRemarks>,
     /// Who holds one applier after the other up.
     holders: Arc<Mutex<Holders>>,
+    /// What came when, whoever applies it.
+    arrivals: Arrivals,
+    /// Ends with this.
+    _watching: JoinSet<()>,
 }
 
 impl<R: Ring + CommittedLog> Apply<R> {
@@ -78,6 +84,10 @@ impl<R: Ring + CommittedLog> Apply<R> {
         let (status, receiver) = watch::channel(RoleStatus::new(Instant::now()));
         let standing = options.standing.load();
         readiness.send_replace(Readiness::Unknown);
+        let arrivals = Arrivals::default();
+        let (watched, sees) = (Arc::clone(&ring), arrivals.clone());
+        let mut watching = JoinSet::new();
+        watching.spawn(async move { sees.watch(&*watched).await });
         let apply = Self {
             ring,
             options,
@@ -94,6 +104,8 @@ impl<R: Ring + CommittedLog> Apply<R> {
             not_the_rings: GtidSet::default(),
             remarks: Arc::default(),
             holders: Arc::default(),
+            arrivals,
+            _watching: watching,
         };
         (apply, receiver)
     }
@@ -292,6 +304,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
             started,
             &self.remarks,
             &self.holders,
+            &self.arrivals,
         ));
     }
 

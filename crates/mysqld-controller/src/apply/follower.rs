@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use applier::mysql::{MysqlBackend, MysqlOptions, complete_gtid_executed};
 use applier::run::{
-    ApplyError, Control, Ended, Options, Progress, RunHandle, StageName, TableRemarks, apply,
+    ApplyError, Behind, Control, Ended, Options, Progress, RunHandle, StageName, TableRemarks,
+    apply,
 };
+use binlog_format::events::CommitTimestamp;
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, LinkError};
 use tokio::sync::watch;
@@ -15,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::apply::arrivals::Arrivals;
 use crate::apply::catching_up::executed_gtids;
 use crate::apply::errant::{Errant, errant};
 use crate::apply::follower_binlog::{self, Emptied};
@@ -120,6 +123,7 @@ pub(super) struct Follower {
     pub(super) progress: Arc<Progress>,
     /// Of the server's own threads.
     native: watch::Receiver<NativeProgress>,
+    arrivals: Arrivals,
     /// Whether the server is to be the primary once everything is applied.
     promoting: watch::Sender<bool>,
     held_up: watch::Receiver<HeldUp>,
@@ -134,6 +138,7 @@ impl Follower {
         started: Started,
         remarks: &Arc<TableRemarks>,
         holders: &Arc<Mutex<Holders>>,
+        arrivals: &Arrivals,
     ) -> Self {
         let cancel = CancellationToken::new();
         let progress = Arc::new(Progress::with_remarks(Arc::clone(remarks)));
@@ -142,9 +147,10 @@ impl Follower {
         let (threads, native) = watch::channel(NativeProgress::default());
         let (promoting, promoted) = watch::channel(false);
         let (tells, held_up) = watch::channel(HeldUp::default());
-        let lag = (Arc::clone(&progress), native.clone());
+        let lag = (Arc::clone(&progress), native.clone(), arrivals.clone());
         let by_threads = options.native.is_some();
         let known = Arc::clone(holders);
+        let known_arrivals = arrivals.clone();
         let task = tokio::spawn(async move {
             if started.was_primary {
                 // What goes wrong costs clients nothing but an error at their next write.
@@ -154,13 +160,14 @@ impl Follower {
             }
             let following = async {
                 if by_threads {
-                    follow_natively(&*ring, &options, stop, threads, steps).await
+                    let (threads, arrivals) = (&threads, &known_arrivals);
+                    follow_natively(&*ring, &options, stop, arrivals, threads, steps).await
                 } else {
                     follow(&*ring, &options, stop, shown, steps).await
                 }
             };
             // Before it has begun, the lag is not known, and its row may be locked already.
-            let behind = || lag_ms(&lag.0, &lag.1).is_none_or(lock_holders::is_far);
+            let behind = || lag_ms(&lag.0, &lag.1, &lag.2).is_none_or(lock_holders::is_far);
             let FollowOptions {
                 connect,
                 kill_after,
@@ -179,6 +186,7 @@ impl Follower {
             step,
             progress,
             native,
+            arrivals: arrivals.clone(),
             promoting,
             held_up,
         }
@@ -194,7 +202,7 @@ impl Follower {
 
     /// Milliseconds that the server is behind what this member has of the ring's log, where that is known.
     pub(super) fn lag_ms(&self) -> Option<u64> {
-        lag_ms(&self.progress, &self.native)
+        lag_ms(&self.progress, &self.native, &self.arrivals)
     }
 
     /// Whether clients wait for what is still to be applied: then nobody may hold that up for ever.
@@ -235,9 +243,20 @@ impl Follower {
     }
 }
 
-fn lag_ms(progress: &Progress, native: &watch::Receiver<NativeProgress>) -> Option<u64> {
+fn lag_ms(
+    progress: &Progress,
+    native: &watch::Receiver<NativeProgress>,
+    arrivals: &Arrivals,
+) -> Option<u64> {
     let threads = native.borrow().lag_ms;
-    threads.or_else(|| progress.lag_ms(StageName::Committed))
+    threads.or_else(|| match progress.behind(StageName::Committed) {
+        Behind::Nothing => Some(0),
+        Behind::Unknown => None,
+        Behind::From(first) => {
+            let age = arrivals.age(&first.gtid, first.age(CommitTimestamp::now()))?;
+            Some(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
+        }
+    })
 }
 
 async fn follow<R: Ring + CommittedLog>(
@@ -295,7 +314,8 @@ async fn follow_natively<R: Ring>(
     ring: &R,
     options: &FollowOptions,
     cancel: CancellationToken,
-    progress: watch::Sender<NativeProgress>,
+    arrivals: &Arrivals,
+    progress: &watch::Sender<NativeProgress>,
     steps: watch::Sender<Step>,
 ) -> Result<(), FollowError> {
     let Some(source) = &options.native else {
@@ -310,7 +330,7 @@ async fn follow_natively<R: Ring>(
     let complete = complete_gtid_executed(&options.connect, Some(&committed)).await;
     complete.map_err(|error| FollowError::Other(error.to_string()))?;
     steps.send_replace(Step::Applying);
-    let replicating = replicate(&options.connect, source, &cancel, &progress);
+    let replicating = replicate(&options.connect, source, &cancel, arrivals, progress);
     tokio::pin!(replicating);
     let errant = tokio::select! {
         ended = &mut replicating => return ended.map_err(FollowError::Other),

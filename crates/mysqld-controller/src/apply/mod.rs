@@ -9,6 +9,7 @@
 //!                             └────── closed for clients ◄── another one leads ───┘
 //! ```
 
+mod arrivals;
 mod backup_lock;
 mod carry_out;
 mod catching_up;

@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
+use binlog_format::gtid::Gtid;
 use mysql_link::{ConnectOptions, Connection, LinkError, QueryResult};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::apply::arrivals::Arrivals;
 use crate::replication_source::ReplicationSource;
 use crate::session_limit::within_the_limit;
 use crate::settings::{FORCE_REDO_LOG, filters_of_channel, lenience, stop_waiting_for_acks};
@@ -33,6 +35,7 @@ pub(super) async fn replicate(
     connect: &ConnectOptions,
     source: &ReplicationSource,
     cancel: &CancellationToken,
+    arrivals: &Arrivals,
     progress: &watch::Sender<NativeProgress>,
 ) -> Result<(), String> {
     let ended = tokio::select! {
@@ -41,7 +44,7 @@ pub(super) async fn replicate(
             Err(cause) => Err(cause),
             Ok(()) => tokio::select! {
                 () = cancel.cancelled() => Ok(()),
-                cause = watch_threads(connect, progress) => Err(cause),
+                cause = watch_threads(connect, arrivals, progress) => Err(cause),
             },
         },
     };
@@ -139,12 +142,13 @@ async fn end(connect: &ConnectOptions) -> Result<(), String> {
 /// Looks at the threads until they end, and says why.
 async fn watch_threads(
     connect: &ConnectOptions,
+    arrivals: &Arrivals,
     progress: &watch::Sender<NativeProgress>,
 ) -> String {
     let mut away_since = None;
     let mut kept = KeptSessions::default();
     loop {
-        let lag_ms = match kept.look(connect).await {
+        let lag_ms = match kept.look(connect, arrivals).await {
             Ok(Threads::Run { lag_ms }) => {
                 away_since = None;
                 lag_ms
@@ -187,7 +191,11 @@ enum Threads {
 struct KeptSessions([Option<Connection>; 2]);
 
 impl KeptSessions {
-    async fn look(&mut self, connect: &ConnectOptions) -> Result<Threads, LinkError> {
+    async fn look(
+        &mut self,
+        connect: &ConnectOptions,
+        arrivals: &Arrivals,
+    ) -> Result<Threads, LinkError> {
         for kept in &mut self.0 {
             let is_there = match kept {
                 Some(session) => session.ping().await.is_ok(),
@@ -199,10 +207,10 @@ impl KeptSessions {
             }
         }
         match &mut self.0[0] {
-            Some(session) => look(session).await,
+            Some(session) => look(session, arrivals).await,
             None => {
                 let mut session = Connection::open_with_own_settings(connect).await?;
-                let threads = look(&mut session).await?;
+                let threads = look(&mut session, arrivals).await?;
                 session.close().await;
                 Ok(threads)
             }
@@ -210,26 +218,26 @@ impl KeptSessions {
     }
 }
 
-async fn look(connection: &mut Connection) -> Result<Threads, LinkError> {
+async fn look(connection: &mut Connection, arrivals: &Arrivals) -> Result<Threads, LinkError> {
     let threads = connection
         .query(format!(
             "SELECT 'receiver', service_state, last_error_number, last_error_message, \
-               IF(last_queued_transaction IN ('', 'ANONYMOUS') OR GTID_SUBSET(last_queued_transaction, @@GLOBAL.gtid_executed), \
-                  NULL, GREATEST(0, TIMESTAMPDIFF(MICROSECOND, last_queued_transaction_immediate_commit_timestamp, NOW(6)) DIV 1000)) \
+               IF(last_queued_transaction = 'ANONYMOUS' OR GTID_SUBSET(last_queued_transaction, @@GLOBAL.gtid_executed), \
+                  '', last_queued_transaction), \
+               GREATEST(0, TIMESTAMPDIFF(MICROSECOND, last_queued_transaction_immediate_commit_timestamp, NOW(6)) DIV 1000) \
              FROM performance_schema.replication_connection_status WHERE channel_name = '{CHANNEL}' \
-             UNION ALL SELECT 'applier', service_state, last_error_number, last_error_message, NULL \
+             UNION ALL SELECT 'applier', service_state, last_error_number, last_error_message, '', NULL \
              FROM performance_schema.replication_applier_status_by_coordinator WHERE channel_name = '{CHANNEL}' \
-             UNION ALL SELECT 'worker', service_state, last_error_number, last_error_message, \
-               IF(applying_transaction = '', NULL, \
-                  GREATEST(0, TIMESTAMPDIFF(MICROSECOND, applying_transaction_immediate_commit_timestamp, NOW(6)) DIV 1000)) \
+             UNION ALL SELECT 'worker', service_state, last_error_number, last_error_message, applying_transaction, \
+               GREATEST(0, TIMESTAMPDIFF(MICROSECOND, applying_transaction_immediate_commit_timestamp, NOW(6)) DIV 1000) \
              FROM performance_schema.replication_applier_status_by_worker WHERE channel_name = '{CHANNEL}' \
-             UNION ALL SELECT 'delay', '', 0, desired_delay, NULL \
+             UNION ALL SELECT 'delay', '', 0, desired_delay, '', NULL \
              FROM performance_schema.replication_applier_configuration WHERE channel_name = '{CHANNEL}' AND desired_delay > 0 \
-             UNION ALL SELECT 'filter', '', 0, CONCAT(filter_name, '=', filter_rule), NULL \
+             UNION ALL SELECT 'filter', '', 0, CONCAT(filter_name, '=', filter_rule), '', NULL \
              FROM performance_schema.replication_applier_filters WHERE channel_name = '{CHANNEL}' AND filter_rule <> ''"
         ))
         .await?;
-    Ok(judge(&rows(&threads)))
+    Ok(judge(&rows(&threads, arrivals)))
 }
 
 /// One thread as the server tells of it.
@@ -239,20 +247,28 @@ struct Thread {
     state: String,
     code: String,
     message: String,
-    /// Milliseconds since the commit of what it has in hand.
+    /// For how many milliseconds the ring's log has had what it has in hand.
     in_hand_ms: Option<u64>,
 }
 
-fn rows(answer: &QueryResult) -> Vec<Thread> {
+fn rows(answer: &QueryResult, arrivals: &Arrivals) -> Vec<Thread> {
     let text = |row: &mysql_link::Row, place| row.text_at(place).unwrap_or_default().to_owned();
     let thread = |row: &mysql_link::Row| Thread {
         what: text(row, 0),
         state: text(row, 1),
         code: text(row, 2),
         message: text(row, 3),
-        in_hand_ms: row.text_at(4).and_then(|text| text.parse().ok()),
+        in_hand_ms: in_hand_ms(row, arrivals),
     };
     answer.rows.iter().map(thread).collect()
+}
+
+/// Of the transaction that stands in the row, where one does.
+fn in_hand_ms(row: &mysql_link::Row, arrivals: &Arrivals) -> Option<u64> {
+    let gtid: Gtid = row.text_at(4)?.parse().ok()?;
+    let by_timestamp = row.text_at(5).and_then(|ms| ms.parse().ok());
+    let age = arrivals.age(&gtid, by_timestamp.map(Duration::from_millis))?;
+    Some(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// What the threads' rows mean, pure. A worker's error is the cause, where a coordinator only says that one has failed.

@@ -25,6 +25,8 @@ pub struct ChildServer {
     prepared: Mysqld,
     /// The member's account.
     user: String,
+    /// Whether it is started without the libraries that its member was given.
+    without_preload: bool,
 }
 
 impl ChildServer {
@@ -40,6 +42,7 @@ impl ChildServer {
         Ok(Self {
             prepared: Mysqld::prepare(tree, options)?,
             user: ROOT.to_owned(),
+            without_preload: false,
         })
     }
 
@@ -55,7 +58,15 @@ impl ChildServer {
         Ok(Self {
             prepared: Mysqld::without_data(tree, options)?,
             user: ROOT.to_owned(),
+            without_preload: false,
         })
+    }
+
+    /// Started without the libraries that its member was given to load first.
+    #[must_use]
+    pub fn without_preload(mut self) -> Self {
+        self.without_preload = true;
+        self
     }
 
     /// With another account for the member than `root`, which the member makes with the data.
@@ -81,8 +92,13 @@ impl ChildServer {
             "--log-bin=binlog".to_owned(),
         ]);
         extra_args.extend(SMALL.map(str::to_owned));
-        let words = tree.words(&tree.mysqld).into_iter();
+        let before: &[&str] = match self.without_preload {
+            true => &["/usr/bin/env", "-u", "LD_PRELOAD"],
+            false => &[],
+        };
+        let words = before.iter().map(Into::into);
         let mysqld: Vec<String> = words
+            .chain(tree.words(&tree.mysqld))
             .map(|word| word.to_string_lossy().into_owned())
             .collect();
         vec![

@@ -1,13 +1,11 @@
 //! A real Prometheus that scrapes a ring and evaluates the alerts, and `promtool`, which checks them.
 //!
-//! The programs are those on the PATH, or Debian's package, which is downloaded and unpacked once into the target folder: it is not
-//! installed, so no service starts.
+//! The programs are those on the PATH, or in Debian's package.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,14 +14,11 @@ use tempfile::TempDir;
 
 use crate::bounded_run;
 use crate::cluster::http::http_get_query;
+use crate::debian_package;
 use crate::mysql_tree::find_on_path;
 use crate::ports::free_address;
 use crate::wait::try_eventually;
 
-const PACKAGE: &str = "prometheus";
-const LISTS_LIMIT: Duration = Duration::from_secs(300);
-const DOWNLOAD_LIMIT: Duration = Duration::from_secs(300);
-const UNPACK_LIMIT: Duration = Duration::from_secs(60);
 const CHECK_LIMIT: Duration = Duration::from_secs(60);
 const START_LIMIT: Duration = Duration::from_secs(30);
 
@@ -48,19 +43,13 @@ impl PrometheusPrograms {
                 promtool,
             });
         }
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let _turn = ONE_AT_A_TIME.lock();
-        let folder = crate::checkout().join("target/prometheus");
-        let programs = Self {
+        let folder = debian_package::unpacked("prometheus").context(
+            "without an archive, install `prometheus` so that it and `promtool` are on the PATH",
+        )?;
+        Ok(Self {
             prometheus: folder.join("usr/bin/prometheus"),
             promtool: folder.join("usr/bin/promtool"),
-        };
-        if !programs.promtool.is_file() {
-            unpack(&folder).context(
-                "this test needs Prometheus, which comes from Debian's archive: is there a network? Without one, install `prometheus` so that it and `promtool` are on the PATH",
-            )?;
-        }
-        Ok(programs)
+        })
     }
 
     /// Runs `promtool` in a folder, and returns what it says.
@@ -81,57 +70,6 @@ impl PrometheusPrograms {
         );
         done.into_text("promtool")
     }
-}
-
-/// Downloads the package, and unpacks it beside its place first: what was cut short is not taken for the programs later.
-fn unpack(folder: &Path) -> Result<()> {
-    let parent = folder.parent().context("the folder has a parent")?;
-    fs::create_dir_all(parent)?;
-    let work = tempfile::Builder::new()
-        .prefix("prometheus-")
-        .tempdir_in(parent)?;
-    if download(work.path(), &[]).is_err() {
-        // The machine's package lists may never have been read.
-        let lists = work.path().join("lists");
-        fs::create_dir_all(lists.join("partial"))?;
-        let lists = format!("Dir::State::Lists={}", lists.display());
-        let mut update = apt_get(work.path(), &["-o", &lists]);
-        update.arg("update");
-        bounded_run::run("apt-get update", update, Vec::new(), LISTS_LIMIT)?
-            .into_text("apt-get update")?;
-        download(work.path(), &["-o", &lists])?;
-    }
-    let packages = fs::read_dir(work.path())?.filter_map(|entry| Some(entry.ok()?.path()));
-    let package = packages
-        .into_iter()
-        .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-        .context("apt-get downloaded nothing")?;
-    let fresh = work.path().join("root");
-    let mut unpacking = Command::new("dpkg");
-    unpacking.arg("-x").arg(&package).arg(&fresh);
-    bounded_run::run("dpkg -x", unpacking, Vec::new(), UNPACK_LIMIT)?.into_text("dpkg -x")?;
-    match fs::rename(&fresh, folder) {
-        // Another process was faster.
-        Err(_) if folder.join("usr/bin/promtool").is_file() => Ok(()),
-        moved => moved.with_context(|| format!("cannot move it to {}", folder.display())),
-    }
-}
-
-fn download(work: &Path, options: &[&str]) -> Result<()> {
-    let mut download = apt_get(work, options);
-    download.args(["download", PACKAGE]);
-    bounded_run::run("apt-get download", download, Vec::new(), DOWNLOAD_LIMIT)?
-        .into_text("apt-get download")?;
-    Ok(())
-}
-
-fn apt_get(work: &Path, options: &[&str]) -> Command {
-    let mut command = Command::new("apt-get");
-    command.current_dir(work).env("LC_ALL", "C");
-    // Its account for downloads may not enter the checkout. Signatures are verified all the same.
-    command.args(["--quiet=2", "-o", "APT::Sandbox::User=root"]);
-    command.args(options);
-    command
 }
 
 /// A running Prometheus. Dropped, it is killed.

@@ -1,6 +1,8 @@
 //! The ring and its members in the sentences that `witness status` and the page at `/` share. Pure.
 
-use member::status::{MemberView, MysqlView};
+use std::time::Duration;
+
+use member::status::{DISK_HANGS, MemberView, MysqlView};
 
 use crate::operator::{Directory, MemberReport, RingReport};
 use crate::terminal::sentence;
@@ -161,6 +163,12 @@ pub(crate) fn notes(member: &MemberReport) -> Vec<String> {
              continues by itself"
                 .to_owned(),
         );
+    } else if Duration::from_millis(view.log.disk_busy_ms) >= DISK_HANGS {
+        notes.push(format!(
+            "the disk of its log has not finished a write or an fsync for {} s: this member acknowledges nothing meanwhile. See the \
+             runbook slow-disk",
+            view.log.disk_busy_ms / 1000
+        ));
     } else if view.log.disk_alarm && view.log.disk_left_bytes < NO_ROOM {
         notes.push(
             "its disk budget is used up: transactions wait or are refused. Purge old log files, raise log.disk_limit_bytes, \

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Error;
 use std::path::Path;
+use std::time::Duration;
 
 use member::status::{MemberView, MysqlView, Role, ScrubView};
 use prometheus_client::registry::Unit;
@@ -206,6 +207,12 @@ fn log(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error
         "disk_full",
         "Whether the log's disk is full, so that a write was refused and the log waits for space",
         log.disk_full,
+    )?;
+    writer.gauge(
+        "log_disk_busy",
+        Some(&Unit::Seconds),
+        "For how long the log's disk has been at the write or fsync that is under way; 0 while none is",
+        Duration::from_millis(log.disk_busy_ms).as_secs_f64(),
     )?;
     writer.gauge(
         "put_back_members",
