@@ -18,6 +18,7 @@ pub(super) mod code {
     pub(crate) const XA_WRONG_STATE: u16 = 1399;
     pub(crate) const FUNCTION_NOT_SAFE: u16 = 1418;
     pub(crate) const CREATOR_NOT_TRUSTED: u16 = 1419;
+    pub(crate) const ALREADY_EXECUTED: u16 = 3546;
 }
 
 /// What to do about a transaction that failed.

@@ -126,27 +126,35 @@ pub(super) async fn take_over(
     }
     let question =
         format!("SELECT GTID_SUBTRACT(gtids, @@GLOBAL.gtid_executed) FROM {TABLE} WHERE id = 1");
-    let answer = match connection.query(question).await {
-        // Where nobody can write, that is said before the table is looked for.
-        Err(error) if is_missing(&error) || is_denied(&error) => return Ok(()),
-        answer => answer?,
-    };
-    let lacks = answer.first().and_then(|row| row.text_at(0));
-    let lacks = lacks.unwrap_or_default().replace('\n', "");
-    let lacks = match log_has {
-        Some(log_has) => of_the_log(connection, &lacks, log_has).await?,
-        None => lacks,
-    };
-    if !lacks.is_empty() {
-        tracing::info!(
-            gtids = lacks,
-            "applied before, and not in gtid_executed yet"
-        );
-        connection
-            .execute(format!("SET GLOBAL gtid_purged = '+{lacks}'"))
-            .await?;
+    loop {
+        let answer = match connection.query(question.clone()).await {
+            // Where nobody can write, that is said before the table is looked for.
+            Err(error) if is_missing(&error) || is_denied(&error) => return Ok(()),
+            answer => answer?,
+        };
+        let lacks = answer.first().and_then(|row| row.text_at(0));
+        let lacks = lacks.unwrap_or_default().replace('\n', "");
+        let lacks = match log_has {
+            Some(log_has) => of_the_log(connection, &lacks, log_has).await?,
+            None => lacks,
+        };
+        if lacks.is_empty() {
+            return Ok(());
+        }
+        let set = format!("SET GLOBAL gtid_purged = '+{lacks}'");
+        match connection.execute(set).await {
+            // What was committed before is still being published, and has come between: no more of it comes, so that this ends.
+            Err(LinkError::Server(error)) if error.code == code::ALREADY_EXECUTED => {}
+            done => {
+                done?;
+                tracing::info!(
+                    gtids = lacks,
+                    "applied before, and not in gtid_executed until now"
+                );
+                return Ok(());
+            }
+        }
     }
-    Ok(())
 }
 
 /// What of these the log has. The row has no others from here on.
