@@ -11,6 +11,7 @@ use applier::batch::{Batch, BatchSeq, Commits};
 use applier::mysql::{MysqlBackend, MysqlOptions, MysqlSession, complete_gtid_executed};
 use binlog_format::gtid::GtidSet;
 use mysql_link::Connection;
+use testkit::wait::try_eventually;
 
 use crate::pair::{Pair, Way, connect};
 
@@ -492,6 +493,45 @@ async fn what_the_row_says_beyond_the_log_is_not_believed() -> Result<()> {
         .client()
         .sql("SET GLOBAL super_read_only = OFF")?;
     complete_gtid_executed(&target.connect, Some(&log_has)).await?;
+    pair.backend.begin().await?;
+    pair.equal_after(Way::AsOne(2), &["d"]).await
+}
+
+/// It comes in between the question what is missing and the statement that adds it, which is held up here by a trigger.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_is_taken_over_while_what_was_committed_before_is_being_published() -> Result<()> {
+    let (mut pair, [first, ..]) = prepared(&[], |_| {}).await?;
+    let log_has: GtidSet = pair.source.client().gtid_executed()?.parse()?;
+    let target = MysqlOptions::new(connect(&pair.target, "root"));
+    // Nobody publishes for this one.
+    let silent = MysqlBackend::connect(target.clone()).await?;
+    as_one(&mut silent.open().await?, &first, Turn::First).await?;
+    pair.tamper(&format!(
+        "UPDATE witness_applier.checkpoint SET gtids = CONCAT(gtids, ',{OF_ANOTHER}'); \
+         CREATE TRIGGER witness_applier.slow BEFORE UPDATE ON witness_applier.checkpoint FOR EACH ROW SET @slept = IF(NEW.gtids = OLD.gtids, 0, SLEEP(3))"
+    ))?;
+    let knows_the_log = MysqlOptions {
+        log_has: Some(log_has.clone()),
+        ..target
+    };
+    let next = MysqlBackend::connect(knows_the_log).await?;
+    let published = first.transactions()[0].gtid;
+    let client = pair.target.client();
+    let publishing = tokio::task::spawn_blocking(move || {
+        let held_up =
+            "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User sleep'";
+        try_eventually("it is held up", Duration::from_secs(20), || {
+            Ok(client.value(held_up)? == "1")
+        })?;
+        client.sql(&format!("SET GLOBAL gtid_purged = '+{published}'"))
+    });
+    let executed = next.begin().await?;
+    publishing.await??;
+    for transaction in first.transactions() {
+        ensure!(executed.contains(&transaction.gtid), "{executed}");
+    }
+    ensure!(executed.difference(&log_has).is_empty(), "{executed}");
+    pair.tamper("DROP TRIGGER witness_applier.slow")?;
     pair.backend.begin().await?;
     pair.equal_after(Way::AsOne(2), &["d"]).await
 }

@@ -315,21 +315,6 @@ async fn what_a_target_has_lost_with_its_power_is_not_published_by_the_applier_t
     bail!("no row was lost")
 }
 
-/// It is published between the question what is not executed yet and the statement that says so, now and then.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_target_is_taken_over_while_what_was_committed_before_is_being_published() -> Result<()> {
-    let mut pair = prepared(&[], 0).await?;
-    for number in 1..=200 {
-        pair.write(&format!("INSERT INTO d.t VALUES ({number}, 0)"))?;
-        ensure!(pair.follow(Way::AsOne(1)).await?.is_ok());
-        let begun = (0..4).map(|_| pair.backend.begin());
-        futures::future::try_join_all(begun).await?;
-        // The last one to take over is the only one that writes.
-        pair.backend.begin().await?;
-    }
-    pair.equal_after(Way::AsOne(1), &["d"]).await
-}
-
 /// Why XA transactions go into the target's binlog even where others do not.
 #[tokio::test]
 async fn a_prepared_transaction_outlives_a_crash_of_a_mysqld_with_a_binlog() -> Result<()> {
