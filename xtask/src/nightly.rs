@@ -65,7 +65,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let programs = match options.only {
         Some(Program::Simulator) => None,
-        _ => Some((witness_binary(Profile::Dev)?, nemesis_binary(Profile::Dev)?)),
+        // Optimized, so that several rings fit onto a machine, and with the engine's assertions.
+        _ => Some((
+            witness_binary(Profile::Checked)?,
+            nemesis_binary(Profile::Checked)?,
+        )),
     };
     // Building takes none of it.
     let night = Night {
@@ -270,7 +274,7 @@ fn faults(witness: &Path, program: &Path, kind: Option<&str>, ring: usize) -> Re
             seed,
             words: error.trim().to_owned(),
             replay: format!(
-                "cargo xtask nemesis --seed {seed} --minutes {NEMESIS_MINUTES}{}",
+                "cargo xtask nemesis --build checked --seed {seed} --minutes {NEMESIS_MINUTES}{}",
                 kind.map(|kind| format!(" --only {kind}"))
                     .unwrap_or_default()
             ),

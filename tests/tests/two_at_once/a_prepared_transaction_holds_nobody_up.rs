@@ -111,3 +111,68 @@ fn an_end_at_a_follower_is_errant_and_says_so() {
     assert_eq!(set.primary(SOON).unwrap(), SECOND);
     set.client(SECOND).sql("XA COMMIT 'x'").unwrap();
 }
+
+/// In a table without a primary key mysqld looks at every row for one of the log, and comes to those that are prepared. It is named, no
+/// start is tried, and what the pages say for it helps.
+fn what_waits_for_its_end_is_named(set: &Cluster) {
+    set.follows(SECOND, SOON).unwrap();
+    set.client(FIRST)
+        .sql("CREATE TABLE acked.keyless (a INT, b INT); INSERT INTO acked.keyless VALUES (1, 1), (2, 2), (3, 3), (4, 4)")
+        .unwrap();
+    set.equal("acked", SOON).unwrap();
+    let process = set.server(SECOND).process();
+    // Here nobody waits: what is locked and does not match is passed over.
+    let by_commits = "SET SESSION transaction_isolation = 'READ-COMMITTED'";
+    set.client(FIRST)
+        .sql(&format!(
+            "{by_commits}; XA START 'k'; DELETE FROM acked.keyless WHERE a = 2; XA END 'k'; XA PREPARE 'k'"
+        ))
+        .unwrap();
+    set.client(FIRST)
+        .sql(&format!(
+            "{by_commits}; UPDATE acked.keyless SET b = 40 WHERE a = 4"
+        ))
+        .unwrap();
+    set.eventually("it is named", SOON, || {
+        let status = set.get(SECOND, "/status")?;
+        let named = status
+            .body
+            .contains("a transaction that XA has prepared has locked rows of acked.keyless");
+        anyhow::ensure!(
+            named && status.body.contains("What a log cannot say"),
+            "{status:?}"
+        );
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(set.server(SECOND).process(), process, "no start helps");
+
+    let executed = set.client(FIRST).gtid_executed().unwrap();
+    set.client(FIRST).sql("XA COMMIT 'k'").unwrap();
+    let end = set
+        .client(FIRST)
+        .value(&format!(
+            "SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{executed}')"
+        ))
+        .unwrap();
+    set.client(SECOND)
+        .sql(&format!(
+            "SET gtid_next = '{end}'; XA COMMIT 'k'; SET gtid_next = 'AUTOMATIC'"
+        ))
+        .unwrap();
+    set.equal("acked", SOON).unwrap();
+    assert_eq!(set.server(SECOND).process(), process);
+}
+
+#[test]
+fn what_a_table_without_a_primary_key_makes_an_applier_wait_for_is_named() {
+    let _turn = SCENES.take();
+    what_waits_for_its_end_is_named(&replicaset(2).unwrap());
+}
+
+#[test]
+fn what_a_table_without_a_primary_key_makes_replica_threads_wait_for_is_named() {
+    let _turn = SCENES.take();
+    let set = replicaset_with(2, |options| options.with_native(SECOND)).unwrap();
+    what_waits_for_its_end_is_named(&set);
+}

@@ -7,7 +7,8 @@
 //! A transaction that XA has prepared keeps all locks that its session took, and no session holds them once that has ended. The one
 //! that took them wrote at this server while it was the primary; the next primary knows of the changed rows alone, and what it writes
 //! into a gap, or to what was only read, waits here for an end that stands behind it in the log. A start of mysqld takes back the locks
-//! on changed rows and no others, so that is what ends such a wait (decision 125).
+//! on changed rows and no others, so that is what ends such a wait (decision 125). One that was prepared from the ring's log has no
+//! others: what waits for it, as where a table has no primary key, waits for its end, and is named.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -92,16 +93,18 @@ fn locked(holders: &Mutex<Holders>) -> MutexGuard<'_, Holders> {
 pub(super) struct HeldUp {
     /// All that does, in words.
     pub(super) by: Vec<String>,
-    /// Whether a transaction that XA has prepared does.
+    /// Whether a transaction that XA has prepared does, by locks that a start of mysqld ends.
     pub(super) by_prepared: bool,
 }
 
-/// Who waits for what, and whose it is: `waiting` and `holding` are threads, `holds` says what, `held` whether it is granted. Locks on
+/// Who waits for what, and whose it is: `waiting` and `holding` are threads, `holds` says what, `held` whether it is granted, and of rows
+/// `transaction` whose. Locks on
 /// tables and wider ones, as far as the modes do not get along (a plain reader is in the way only of what locks everybody out), and
 /// locks on rows.
 const WAITS: &str = "\
     (SELECT wanted.OWNER_THREAD_ID AS waiting, held.OWNER_THREAD_ID AS holding, \
-    CONCAT_WS(' ', LOWER(held.OBJECT_TYPE), NULLIF(CONCAT_WS('.', held.OBJECT_SCHEMA, held.OBJECT_NAME), '')) AS holds, held.LOCK_STATUS AS held \
+    CONCAT_WS(' ', LOWER(held.OBJECT_TYPE), NULLIF(CONCAT_WS('.', held.OBJECT_SCHEMA, held.OBJECT_NAME), '')) AS holds, held.LOCK_STATUS AS held, \
+    NULL AS transaction \
     FROM performance_schema.metadata_locks AS wanted \
     JOIN performance_schema.metadata_locks AS held ON held.OBJECT_TYPE = wanted.OBJECT_TYPE \
     AND held.OBJECT_SCHEMA <=> wanted.OBJECT_SCHEMA AND held.OBJECT_NAME <=> wanted.OBJECT_NAME \
@@ -109,9 +112,11 @@ const WAITS: &str = "\
     AND (wanted.LOCK_TYPE IN ('EXCLUSIVE', 'SHARED_NO_READ_WRITE') \
     OR held.LOCK_TYPE NOT IN ('SHARED_READ', 'SHARED_HIGH_PRIO', wanted.LOCK_TYPE)) \
     UNION ALL SELECT waits.REQUESTING_THREAD_ID, waits.BLOCKING_THREAD_ID, \
-    CONCAT('rows of ', held.OBJECT_SCHEMA, '.', held.OBJECT_NAME), held.LOCK_STATUS \
+    CONCAT('rows of ', held.OBJECT_SCHEMA, '.', held.OBJECT_NAME), held.LOCK_STATUS, waits.BLOCKING_ENGINE_TRANSACTION_ID \
     FROM performance_schema.data_lock_waits AS waits JOIN performance_schema.data_locks AS held \
     ON held.ENGINE_LOCK_ID = waits.BLOCKING_ENGINE_LOCK_ID AND held.ENGINE = waits.ENGINE) AS waits";
+/// Transactions without a session, which are prepared. What a crash has left and InnoDB is still rolling back has none either.
+const PREPARED: &str = "(SELECT trx_id FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = 0 AND trx_state = 'RUNNING')";
 const OF_REPLICATION: &str = "LIKE 'thread/sql/replica%'";
 const OF_REPLICATION_BEFORE: &str = "LIKE 'thread/sql/slave%'";
 
@@ -133,14 +138,18 @@ async fn look(connect: &ConnectOptions, own_after: Duration) -> Result<Vec<InThe
         "SELECT {COLUMNS}, waits.holds, COALESCE(waiter.PROCESSLIST_INFO, ''), t.PROCESSLIST_ID IN {OF_MEMBERS} FROM {WAITS} {of_ours} \
          JOIN performance_schema.threads AS t ON t.THREAD_ID = waits.holding \
          WHERE (t.PROCESSLIST_ID NOT IN {OF_MEMBERS} OR {own_for_long}) \
-         AND t.TYPE = 'FOREGROUND' AND t.PROCESSLIST_COMMAND <> 'Daemon' \
+         AND COALESCE(waits.transaction NOT IN {PREPARED}, TRUE) AND t.TYPE = 'FOREGROUND' AND t.PROCESSLIST_COMMAND <> 'Daemon' \
          AND t.NAME NOT {OF_REPLICATION} AND t.NAME NOT {OF_REPLICATION_BEFORE}"
     );
-    // Whoever took it has ended. What a crash has left, and InnoDB is still rolling back, has no session either.
+    // The session that prepared it may go on with something else. A metadata lock says nothing but whose it was. Our own sessions change
+    // rows alone; and one that was there when mysqld started has no session, and no other locks any more.
     let prepared = format!(
-        "SELECT waits.holding, waits.holds, COALESCE(waiter.PROCESSLIST_INFO, '') FROM {WAITS} {of_ours} \
-         WHERE waits.held = 'GRANTED' AND NOT EXISTS (SELECT 1 FROM performance_schema.threads AS t WHERE t.THREAD_ID = waits.holding) \
-         AND EXISTS (SELECT 1 FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = 0 AND trx_state = 'RUNNING')"
+        "SELECT COALESCE(waits.holding, 0), waits.holds, COALESCE(waiter.PROCESSLIST_INFO, ''), \
+         COALESCE(waits.holding, 0) = 0 OR COALESCE(t.PROCESSLIST_ID IN {OF_MEMBERS} OR t.NAME {OF_REPLICATION} \
+         OR t.NAME {OF_REPLICATION_BEFORE}, FALSE) \
+         FROM {WAITS} {of_ours} LEFT JOIN performance_schema.threads AS t ON t.THREAD_ID = waits.holding \
+         WHERE waits.held = 'GRANTED' \
+         AND COALESCE(waits.transaction IN {PREPARED}, t.THREAD_ID IS NULL AND EXISTS {PREPARED})"
     );
     let mut session = Connection::open_with_own_settings(connect).await?;
     let sessions = asked(&mut session, &sessions).await?;
@@ -152,6 +161,7 @@ async fn look(connect: &ConnectOptions, own_after: Duration) -> Result<Vec<InThe
             thread: row.text_at(0)?.parse().ok()?,
             holds: row.text_at(1)?.to_owned(),
             waiting: row.text_at(2)?.to_owned(),
+            of_rows: row.text_at(3)? == "1",
         })
     });
     Ok(sessions.chain(prepared).collect())
@@ -161,13 +171,16 @@ async fn look(connect: &ConnectOptions, own_after: Duration) -> Result<Vec<InThe
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum InTheWay {
     Session(BlockingSession),
-    /// A transaction that XA has prepared, whose session has ended.
+    /// A transaction that XA has prepared.
     Prepared {
-        /// That session's, as `performance_schema` numbers threads: it tells such transactions apart.
+        /// The thread of the session that did, as `performance_schema` numbers them: it tells such transactions apart. 0 behind a
+        /// start of mysqld.
         thread: u64,
         holds: String,
         /// The statement that waits.
         waiting: String,
+        /// Whether it has the locks of the rows that it changed and no others, which a start of mysqld does not end.
+        of_rows: bool,
     },
 }
 
@@ -237,7 +250,8 @@ impl Holders {
     /// Those that are to be named.
     fn held_up(&self, now: Instant) -> HeldUp {
         let named = self.seen.values().filter(|holder| holder.is_named(now));
-        let is_prepared = |holder: &Holder| matches!(holder.is, InTheWay::Prepared { .. });
+        let is_prepared =
+            |holder: &Holder| matches!(holder.is, InTheWay::Prepared { of_rows: false, .. });
         HeldUp {
             by_prepared: named.clone().any(is_prepared),
             by: named.map(|holder| holder.in_words(now)).collect(),
@@ -295,11 +309,21 @@ impl Holder {
                     format!("{ends} by KILL {id}"),
                 )
             }
-            InTheWay::Prepared { holds, waiting, .. } => (
+            InTheWay::Prepared {
+                holds,
+                waiting,
+                of_rows,
+                ..
+            } => (
                 "a transaction that XA has prepared".to_owned(),
                 holds,
                 waiting.as_str(),
-                "Its session has ended, and a start of mysqld ends these locks. Do not end the transaction at this server".to_owned(),
+                match of_rows {
+                    true => "Only its own end ends these locks, and that stands behind in the ring's log: \"What a log cannot say\" in \
+                             docs/applier.md tells what helps",
+                    false => "A start of mysqld ends these locks. Do not end the transaction at this server",
+                }
+                .to_owned(),
             ),
         };
         let holds = match holds.as_str() {
@@ -445,6 +469,7 @@ mod tests {
             thread: 41,
             holds: "rows of d.t".to_owned(),
             waiting: "BINLOG '…'".to_owned(),
+            of_rows: false,
         };
         let mut holders = Holders::default();
         holders.note(vec![prepared.clone(), in_the_way(41, "")], at(0));
@@ -460,5 +485,26 @@ mod tests {
         assert_eq!(holders.overdue(Duration::ZERO, at(1)).len(), 1);
         holders.note(vec![in_the_way(41, "")], at(4));
         assert!(!holders.held_up(at(4)).by_prepared);
+    }
+
+    #[test]
+    fn what_xa_has_prepared_from_the_log_is_named_and_no_reason_for_a_start() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let prepared = InTheWay::Prepared {
+            thread: 41,
+            holds: "rows of d.t".to_owned(),
+            waiting: "DELETE FROM d.t".to_owned(),
+            of_rows: true,
+        };
+        let mut holders = Holders::default();
+        holders.note(vec![prepared.clone()], at(0));
+        holders.note(vec![prepared], at(2));
+        let held_up = holders.held_up(at(2));
+        assert!(!held_up.by_prepared);
+        assert!(
+            held_up.by.join("").contains("What a log cannot say"),
+            "{held_up:?}"
+        );
     }
 }
