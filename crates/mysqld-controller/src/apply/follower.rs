@@ -121,9 +121,7 @@ pub(super) struct Follower {
     task: JoinHandle<Result<(), FollowError>>,
     pub(super) step: watch::Receiver<Step>,
     pub(super) progress: Arc<Progress>,
-    /// Of the server's own threads.
-    native: watch::Receiver<NativeProgress>,
-    arrivals: Arrivals,
+    lag: Lag,
     /// Whether the server is to be the primary once everything is applied.
     promoting: watch::Sender<bool>,
     held_up: watch::Receiver<HeldUp>,
@@ -147,10 +145,14 @@ impl Follower {
         let (threads, native) = watch::channel(NativeProgress::default());
         let (promoting, promoted) = watch::channel(false);
         let (tells, held_up) = watch::channel(HeldUp::default());
-        let lag = (Arc::clone(&progress), native.clone(), arrivals.clone());
+        let lag = Lag {
+            progress: Arc::clone(&progress),
+            native,
+            arrivals: arrivals.clone(),
+        };
         let by_threads = options.native.is_some();
         let known = Arc::clone(holders);
-        let known_arrivals = arrivals.clone();
+        let known_lag = lag.clone();
         let task = tokio::spawn(async move {
             if started.was_primary {
                 // What goes wrong costs clients nothing but an error at their next write.
@@ -160,14 +162,14 @@ impl Follower {
             }
             let following = async {
                 if by_threads {
-                    let (threads, arrivals) = (&threads, &known_arrivals);
-                    follow_natively(&*ring, &options, stop, arrivals, threads, steps).await
+                    let arrivals = &known_lag.arrivals;
+                    follow_natively(&*ring, &options, stop, arrivals, &threads, steps).await
                 } else {
                     follow(&*ring, &options, stop, shown, steps).await
                 }
             };
             // Before it has begun, the lag is not known, and its row may be locked already.
-            let behind = || lag_ms(&lag.0, &lag.1, &lag.2).is_none_or(lock_holders::is_far);
+            let behind = || known_lag.ms().is_none_or(lock_holders::is_far);
             let FollowOptions {
                 connect,
                 kill_after,
@@ -185,8 +187,7 @@ impl Follower {
             task,
             step,
             progress,
-            native,
-            arrivals: arrivals.clone(),
+            lag,
             promoting,
             held_up,
         }
@@ -202,7 +203,7 @@ impl Follower {
 
     /// Milliseconds that the server is behind what this member has of the ring's log, where that is known.
     pub(super) fn lag_ms(&self) -> Option<u64> {
-        lag_ms(&self.progress, &self.native, &self.arrivals)
+        self.lag.ms()
     }
 
     /// Whether clients wait for what is still to be applied: then nobody may hold that up for ever.
@@ -243,20 +244,29 @@ impl Follower {
     }
 }
 
-fn lag_ms(
-    progress: &Progress,
-    native: &watch::Receiver<NativeProgress>,
-    arrivals: &Arrivals,
-) -> Option<u64> {
-    let threads = native.borrow().lag_ms;
-    threads.or_else(|| match progress.behind(StageName::Committed) {
-        Behind::Nothing => Some(0),
-        Behind::Unknown => None,
-        Behind::From(first) => {
-            let age = arrivals.age(&first.gtid, first.age(CommitTimestamp::now()))?;
-            Some(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
-        }
-    })
+/// What says how far the server is behind the member's log.
+#[derive(Clone)]
+struct Lag {
+    /// Of the applier.
+    progress: Arc<Progress>,
+    /// Of the server's own threads.
+    native: watch::Receiver<NativeProgress>,
+    arrivals: Arrivals,
+}
+
+impl Lag {
+    fn ms(&self) -> Option<u64> {
+        let threads = self.native.borrow().lag_ms;
+        threads.or_else(|| match self.progress.behind(StageName::Committed) {
+            Behind::Nothing => Some(0),
+            Behind::Unknown => None,
+            Behind::From(first) => {
+                let by_timestamp = first.age(CommitTimestamp::now());
+                let age = self.arrivals.age(&first.gtid, by_timestamp)?;
+                Some(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
+            }
+        })
+    }
 }
 
 async fn follow<R: Ring + CommittedLog>(
