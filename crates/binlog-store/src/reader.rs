@@ -301,6 +301,9 @@ impl RaftLogReader<TypeConfig> for LogReader {
     ) -> Result<Vec<Entry>, io::Error> {
         let read = self.read(start, end, self.shared.read_batch_bytes).await;
         match read {
+            // Purged behind the engine's back, which takes the first entry for the one that it asked for. Without any it sends a
+            // heartbeat, and begins the member's log anew in its own time.
+            Ok(piece) if self.of_the_engine && !begins_at(&piece.entries, start) => Ok(Vec::new()),
             Ok(piece) => Ok(piece.entries),
             Err(error) if self.of_the_engine => {
                 // What the writer could not do stops the member, and it is the one to say so.
@@ -359,4 +362,10 @@ impl RaftLogReader<TypeConfig> for LogReader {
             _ => Ok([LogId::from(first)].into_iter().chain(log_ids).collect()),
         }
     }
+}
+
+fn begins_at(entries: &[Entry], start: u64) -> bool {
+    entries
+        .first()
+        .is_none_or(|first| first.log_id.index == start)
 }

@@ -9,6 +9,7 @@ use crate::workload::{append, log_dir, log_files, open_with, options, purge, sav
 use binlog_store::{BinlogStore, StoreOptions, WriterMode};
 use futures::executor::block_on;
 use futures::join;
+use openraft::RaftLogReader;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;
 use raft_types::{LogId, OpId, TypeConfig};
@@ -120,4 +121,22 @@ fn no_call_of_a_purge_may_fail_unnoticed() {
     for call in 1..=calls {
         assert_ne!(purged(Some(call)).1, None, "call {call} of {calls}");
     }
+}
+
+/// It takes the first entry that it gets for the one that it asked for, and would send it behind an earlier one.
+#[test]
+fn the_engine_gets_no_later_entries_in_the_place_of_those_that_were_purged() {
+    let disk = FaultyDisk::new();
+    let (mut store, _) = open_with(&disk, options()).unwrap();
+    fill(&mut store);
+    append(&mut store, vec![rotate(id(PURGED))]).unwrap();
+    let mut reader = block_on(store.get_log_reader());
+    let mut read = |start| {
+        let read = block_on(reader.limited_get_log_entries(start, PURGED + 1)).unwrap();
+        read.first().map(|first| first.log_id.index)
+    };
+    assert_eq!(read(2), Some(2));
+    purge(&mut store, id(PURGED - 1)).unwrap();
+    assert_eq!(read(2), None);
+    assert_eq!(read(PURGED), Some(PURGED));
 }
