@@ -126,6 +126,7 @@ pub(super) async fn take_over(
     }
     let question =
         format!("SELECT GTID_SUBTRACT(gtids, @@GLOBAL.gtid_executed) FROM {TABLE} WHERE id = 1");
+    let mut refused = None;
     loop {
         let answer = match connection.query(question.clone()).await {
             // Where nobody can write, that is said before the table is looked for.
@@ -143,8 +144,13 @@ pub(super) async fn take_over(
         }
         let set = format!("SET GLOBAL gtid_purged = '+{lacks}'");
         match connection.execute(set).await {
-            // What was committed before is still being published, and has come between: no more of it comes, so that this ends.
-            Err(LinkError::Server(error)) if error.code == code::ALREADY_EXECUTED => {}
+            // What was committed before is still being published, and has come between: less is missing now. The same again is
+            // refused for another reason.
+            Err(LinkError::Server(error))
+                if error.code == code::ALREADY_EXECUTED && refused.as_ref() != Some(&lacks) =>
+            {
+                refused = Some(lacks);
+            }
             done => {
                 done?;
                 tracing::info!(
