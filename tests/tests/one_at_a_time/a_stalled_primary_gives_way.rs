@@ -8,6 +8,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use tempfile::TempDir;
 use testkit::cluster::{Cluster, ClusterOptions};
 use testkit::real_disks::LoopDisk;
 use witness_tests::{Writers, client_session, replicaset_in, replicaset_with};
@@ -69,16 +70,7 @@ fn a_primary_that_answers_and_does_not_commit_gives_way() {
 #[test]
 fn a_primary_whose_members_log_alone_has_no_room_gives_way() {
     let _turn = SCENES.take();
-    let home = tempfile::tempdir().unwrap();
-    let first = home.path().join("db-1");
-    std::fs::create_dir(&first).unwrap();
-    let disk = LoopDisk::mount(&first, home.path(), DISK).unwrap();
-    let set = replicaset_with(2, |options| ClusterOptions {
-        folder: Some(home.path().to_owned()),
-        ..patient(options)
-    })
-    .unwrap();
-    set.begins_at_the_first(SOON).unwrap();
+    let (_home, disk, set) = with_a_disk_for_the_first_log();
     let writers = Writers::of(&set, 1, 0);
 
     let attached = || set.output(0).matches("attached to the primary").count();
@@ -100,16 +92,7 @@ fn a_primary_whose_members_log_alone_has_no_room_gives_way() {
 #[test]
 fn a_primary_whose_members_log_waits_for_its_disk_gives_way() {
     let _turn = SCENES.take();
-    let home = tempfile::tempdir().unwrap();
-    let first = home.path().join("db-1");
-    std::fs::create_dir(&first).unwrap();
-    let disk = LoopDisk::mount(&first, home.path(), DISK).unwrap();
-    let set = replicaset_with(2, |options| ClusterOptions {
-        folder: Some(home.path().to_owned()),
-        ..patient(options)
-    })
-    .unwrap();
-    set.begins_at_the_first(SOON).unwrap();
+    let (_home, disk, set) = with_a_disk_for_the_first_log();
     let writers = Writers::of(&set, 1, 0);
 
     gives_way(&set, &writers, "its log's disk frozen", 3, || {
@@ -154,6 +137,21 @@ fn a_primary_from_which_nothing_can_be_received_gives_way() {
     drop(lost);
     let written = writers.finish().unwrap();
     written.ensure_all_are_in(&set.client(3)).unwrap();
+}
+
+/// The first member's log has a disk of its own, below the folder.
+fn with_a_disk_for_the_first_log() -> (TempDir, LoopDisk, Cluster) {
+    let home = tempfile::tempdir().unwrap();
+    let first = home.path().join("db-1");
+    std::fs::create_dir(&first).unwrap();
+    let disk = LoopDisk::mount(&first, home.path(), DISK).unwrap();
+    let set = replicaset_with(2, |options| ClusterOptions {
+        folder: Some(home.path().to_owned()),
+        ..patient(options)
+    })
+    .unwrap();
+    set.begins_at_the_first(SOON).unwrap();
+    (home, disk, set)
 }
 
 /// Nobody is elected because the machine is busy, and a primary that stands still gives way soon.
