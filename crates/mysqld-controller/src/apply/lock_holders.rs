@@ -319,8 +319,8 @@ impl Holder {
                 holds,
                 waiting.as_str(),
                 match of_rows {
-                    true => "Only its own end ends these locks, and that stands behind in the ring's log: \"What a log cannot say\" in \
-                             docs/applier.md tells what helps",
+                    true => "These locks end with the transaction, whose end comes later in the ring's log: see \"What a log cannot say\" \
+                             in docs/applier.md",
                     false => "A start of mysqld ends these locks. Do not end the transaction at this server",
                 }
                 .to_owned(),
