@@ -76,7 +76,7 @@ impl Evidence {
         Self::in_folder(&testkit::checkout().join("docs"))
     }
 
-    fn in_folder(folder: &Path) -> Result<Self> {
+    pub(crate) fn in_folder(folder: &Path) -> Result<Self> {
         let path = folder.join("evidence.jsonl");
         let text = fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))?;
         let runs = text.lines().map(serde_json::from_str);

@@ -75,6 +75,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let night = Night {
         until: Instant::now() + Duration::from_secs_f64(options.minutes * 60.0),
         stop: &stop,
+        cannot_run: &AtomicBool::new(false),
         evidence: &evidence,
     };
     thread::scope(|scope| {
@@ -127,24 +128,25 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 struct Night<'a> {
     until: Instant,
     stop: &'a AtomicBool,
+    /// Something of it cannot be run at all: what is left of the night is not played by the rest alone.
+    cannot_run: &'a AtomicBool,
     evidence: &'a Mutex<Evidence>,
 }
 
 impl Night<'_> {
     /// One run behind the other, until it is morning or one could not be done.
     fn fill(&self, mut run: impl FnMut(usize) -> Result<Run>) -> Result<()> {
-        let is_over = || Instant::now() >= self.until || self.stop.load(Ordering::Relaxed);
-        for number in 0.. {
-            if is_over() {
-                break;
-            }
+        let is_over = || {
+            let ended = [self.stop, self.cannot_run];
+            Instant::now() >= self.until || ended.iter().any(|ended| ended.load(Ordering::Relaxed))
+        };
+        for number in (0..).take_while(|_| !is_over()) {
             let done = run(number);
             if self.stop.load(Ordering::Relaxed) {
                 // Ctrl-C reaches what runs as well: it has come to nothing.
                 break;
             }
-            // What is left of a night in which something cannot be run at all is not played by the rest alone.
-            let done = done.inspect_err(|_| self.stop.store(true, Ordering::Relaxed))?;
+            let done = done.inspect_err(|_| self.cannot_run.store(true, Ordering::Relaxed))?;
             println!("{}", told(&done));
             self.evidence().add(done)?;
         }
@@ -309,6 +311,39 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+
+    #[test]
+    fn what_was_under_way_counts_where_another_part_cannot_be_run() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("evidence.jsonl"), "").unwrap();
+        let page = folder.path().join("evidence.md");
+        fs::copy(testkit::checkout().join("docs/evidence.md"), page).unwrap();
+        let evidence = Mutex::new(Evidence::in_folder(folder.path()).unwrap());
+        let night = Night {
+            until: Instant::now() + Duration::from_secs(60),
+            stop: &AtomicBool::new(false),
+            cannot_run: &AtomicBool::new(false),
+            evidence: &evidence,
+        };
+        night
+            .fill(|_| {
+                night.fill(|_| bail!("no mysqld")).unwrap_err();
+                Ok(Run {
+                    date: today(),
+                    revision: None,
+                    program: Program::Simulator,
+                    played: MIXED.to_owned(),
+                    first_seed: 7,
+                    count: 3,
+                    acknowledged: 0,
+                    faults: 0,
+                    seconds: 1.0,
+                    failures: Vec::new(),
+                })
+            })
+            .unwrap();
+        assert_eq!(night.so_far(Program::Simulator, MIXED), 3);
+    }
 
     #[test]
     fn every_scenario_has_its_turn() {
