@@ -400,9 +400,12 @@ impl RowParts {
             EventType::TableMap => self.table_map(&event)?,
             EventType::Xid => self.has_ended = true,
             rows if is_rows(rows) => self.rows(&event)?,
-            EventType::Query if kind(&event)? == Some(StatementKind::Commit) => {
-                self.has_ended = true;
-            }
+            EventType::Query => match kind(&event)? {
+                Some(StatementKind::Commit) => self.has_ended = true,
+                // What was rolled back to it is not in the log; where that is, in a barrier, it is needed.
+                Some(StatementKind::Savepoint) => {}
+                _ => return Ok(Some(event)),
+            },
             _ => return Ok(Some(event)),
         }
         self.events.push(event);

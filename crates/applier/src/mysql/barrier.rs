@@ -490,9 +490,10 @@ fn is_xa(barrier: &Barrier) -> bool {
     statements(barrier).any(is_phase)
 }
 
-/// Whether a barrier has statements that change something by themselves, not only rows and the phases of XA transactions.
+/// Whether a barrier has statements that change something by themselves, not only rows, savepoints and the phases of XA
+/// transactions.
 pub(super) fn has_statements(barrier: &Barrier) -> bool {
-    statements(barrier).any(|statement| !is_phase(statement))
+    statements(barrier).any(|statement| !is_phase(statement) && !is_savepoint(statement))
 }
 
 /// Whether a statement is of an XA transaction itself.
@@ -502,6 +503,11 @@ fn is_phase(statement: &Statement) -> bool {
         let word = query.statement.get(..3);
         word.is_some_and(|word| word.eq_ignore_ascii_case(b"XA "))
     })
+}
+
+fn is_savepoint(statement: &Statement) -> bool {
+    let query = EventRef::new(&statement.query).and_then(Query::decode);
+    query.is_ok_and(|query| StatementKind::of(&query.statement) == StatementKind::Savepoint)
 }
 
 /// The id in an XA START statement.

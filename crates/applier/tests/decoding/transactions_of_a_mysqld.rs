@@ -98,7 +98,8 @@ const STATEMENTS: &str = "
     SET binlog_transaction_compression = 1; INSERT INTO t (a) VALUES (8), (9); SET binlog_transaction_compression = 0;
     INSERT INTO m VALUES (1);
     SET @x = 3, binlog_format = STATEMENT; INSERT INTO t (a) VALUES (RAND() + @x);
-    BEGIN; INSERT INTO t (a) VALUES (10); UPDATE u SET a = 2; COMMIT; SET binlog_format = ROW;
+    BEGIN; INSERT INTO t (a) VALUES (10); UPDATE u SET a = 2; COMMIT;
+    BEGIN; INSERT INTO t (a) VALUES (15); SAVEPOINT s; UPDATE u SET a = 3; COMMIT; SET binlog_format = ROW;
     CREATE TABLE copy (PRIMARY KEY (id)) AS SELECT id FROM t;
     XA START 'x'; INSERT INTO t (a) VALUES (11); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x';
     XA START 'y'; INSERT INTO t (a) VALUES (12); XA END 'y'; XA PREPARE 'y'; XA ROLLBACK 'y';
@@ -122,12 +123,13 @@ fn every_kind_of_transaction_is_rows_or_a_barrier() {
             "CREATE TABLE +0 -> ByItself (m)",
             "rows: 2 of t",
             "rows: 3 of t u",
-            "2 events, SAVEPOINT `s` +0, 2 events -> Commit",
+            "rows: 2 of t u",
             "rows: 1 of t",
             "rows: 2 of t",
             "rows: 1 of m",
             "INSERT INTO +3 -> Commit",
             "INSERT INTO +1, UPDATE u +0 -> Commit",
+            "INSERT INTO +1, SAVEPOINT `s` +0, UPDATE u +0 -> Commit",
             "CREATE TABLE +0, 2 events -> Commit (copy)",
             "XA START +0, 2 events, XA END +0 -> Xa(\"XA PREPARE X'78',X'',1\")",
             "XA COMMIT +0 -> ByItself",

@@ -190,6 +190,10 @@ async fn a_prepared_transaction_is_in_the_way_of_no_row_that_it_does_not_change(
             "DELETE FROM xu WHERE id = 2; INSERT INTO xu VALUES (5, 20)",
             "INSERT INTO d.xu VALUES (6, 15)",
         ),
+        (
+            "SAVEPOINT s; DELETE FROM xu WHERE id = 3; INSERT INTO xu VALUES (7, 30)",
+            "INSERT INTO d.xu VALUES (8, 25)",
+        ),
     ] {
         pair.write(&format!(
             "USE d; SET SESSION transaction_isolation = 'READ-COMMITTED'; XA START 'k'; {rows}; XA END 'k'; XA PREPARE 'k'"

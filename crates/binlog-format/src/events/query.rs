@@ -72,6 +72,8 @@ pub enum StatementKind {
     Rollback,
     /// XA ROLLBACK: stands alone, or ends what XA START began.
     XaRollback,
+    /// SAVEPOINT: changes nothing by itself. The server writes it in every format, and RELEASE SAVEPOINT in none.
+    Savepoint,
     /// Any other: alone it is a transaction, behind BEGIN a part of one.
     Other,
 }
@@ -90,6 +92,8 @@ impl StatementKind {
             Self::Rollback
         } else if begins_with(statement, b"XA ROLLBACK") {
             Self::XaRollback
+        } else if begins_with(statement, b"SAVEPOINT ") {
+            Self::Savepoint
         } else {
             Self::Other
         }

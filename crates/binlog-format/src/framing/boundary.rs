@@ -88,7 +88,7 @@ fn statement_role(statement: &[u8]) -> Role {
         StatementKind::Commit => Role::End(TransactionEnd::Commit),
         StatementKind::Rollback => Role::End(TransactionEnd::Rollback),
         StatementKind::XaRollback => Role::XaRollback,
-        StatementKind::Other => Role::Statement,
+        StatementKind::Savepoint | StatementKind::Other => Role::Statement,
     }
 }
 

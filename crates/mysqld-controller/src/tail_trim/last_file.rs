@@ -332,7 +332,7 @@ impl OpenTransaction {
                 };
                 match StatementKind::of(&query.statement) {
                     StatementKind::Begin | StatementKind::XaStart => self.inside = true,
-                    StatementKind::Other => self.ended = !self.inside,
+                    StatementKind::Savepoint | StatementKind::Other => self.ended = !self.inside,
                     StatementKind::Commit | StatementKind::Rollback | StatementKind::XaRollback => {
                         self.ended = true;
                     }
@@ -397,11 +397,11 @@ impl UndoCheck {
                 Err("it changes tables of an engine without transactions".to_owned())
             }
             StatementKind::Commit | StatementKind::Rollback | StatementKind::XaRollback => Ok(()),
-            StatementKind::Other if self.inside => {
+            StatementKind::Savepoint | StatementKind::Other if self.inside => {
                 self.changes = true;
                 Ok(())
             }
-            StatementKind::Other => alone(&query),
+            StatementKind::Savepoint | StatementKind::Other => alone(&query),
         }
     }
 }
