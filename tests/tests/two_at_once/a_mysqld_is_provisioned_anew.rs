@@ -158,6 +158,58 @@ fn a_mysqld_whose_gtids_were_reset_is_not_used_before_it_has_a_copy() {
     is_whole(&set, primary, &written);
 }
 
+/// What was prepared for clients is rolled back for the copy. Where that does not come, nobody lets them commit here.
+#[test]
+fn a_mysqld_whose_prepared_transactions_were_rolled_back_is_not_used_before_it_has_a_copy() {
+    let _turn = SCENES.take();
+    let mut set = replicaset(3).unwrap();
+    let (donor, recipient) = (3, 4);
+    for follower in [donor, recipient] {
+        set.follows(follower, SOON).unwrap();
+    }
+    let primary = set.primary(SOON).unwrap();
+    let prepare = "CREATE DATABASE x; CREATE TABLE x.t (id INT PRIMARY KEY); \
+                   XA START 'x'; INSERT INTO x.t VALUES (1); XA END 'x'; XA PREPARE 'x'";
+    set.client(primary).sql(prepare).unwrap();
+    let has_it = |set: &Cluster, member: usize| {
+        let recovered = set.client(member).sql("XA RECOVER");
+        recovered.is_ok_and(|recovered| !recovered.0.is_empty())
+    };
+    for follower in [donor, recipient] {
+        set.eventually("it is prepared", SOON, || {
+            has_it(&set, follower).then_some(())
+        })
+        .unwrap();
+    }
+
+    // A copy is refused with that, before it has removed anything.
+    let small = "SET GLOBAL max_allowed_packet = 1048576";
+    set.client(recipient).sql(small).unwrap();
+    let told = reprovision(&set, recipient, &["--from", "db-2", "--yes"]);
+    assert_eq!(told.status.code(), Some(1), "{}", told_by(&told));
+    assert!(
+        told_by(&told).contains("max_allowed_packet"),
+        "{}",
+        told_by(&told)
+    );
+    assert!(!has_it(&set, recipient));
+    println!(
+        "{}",
+        wait_for_trouble(&set, recipient, "reprovision --from")
+    );
+    set.kill_host(recipient).unwrap();
+    set.start(recipient).unwrap();
+    wait_for_trouble(&set, recipient, "reprovision --from");
+
+    let copied = reprovision(&set, recipient, &["--from", "db-2", "--yes"]);
+    assert!(copied.status.success(), "{}", told_by(&copied));
+    set.follows(recipient, SOON).unwrap();
+    set.client(primary).sql("XA COMMIT 'x'").unwrap();
+    set.equal("x", SOON).unwrap();
+    let row = set.client(recipient).value("SELECT COUNT(*) FROM x.t");
+    assert_eq!(row.unwrap(), "1");
+}
+
 #[test]
 fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
     let _turn = SCENES.take();

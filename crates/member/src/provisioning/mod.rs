@@ -18,7 +18,8 @@ use std::time::Duration;
 use binlog_format::gtid::GtidSet;
 use mysqld_controller::provision::{
     BeforeALook, CloneAccount, CloneOffer, CopyState, NoteStep, ProvisionError, ProvisionNote,
-    copy, executed, finish, log_place, look, make_ready, offer, schema_sizes,
+    copy, executed, finish, log_place, look, make_ready, offer, prepared_transactions,
+    roll_back_prepared, schema_sizes,
 };
 use mysqld_controller::status::{Hold, RoleState};
 use mysqld_controller::status::{WriteFenceState, WriteFenceStatus};
@@ -257,8 +258,8 @@ impl Provisioner {
                 account
             }
             note => {
-                let touched = matches!(&note, Some(note) if note.step != NoteStep::Starting);
-                let begun = self.begin(donor, touched, force, events).await;
+                let mut touched = matches!(&note, Some(note) if note.step != NoteStep::Starting);
+                let begun = self.begin(donor, &mut touched, force, events).await;
                 let (account, copying) = match begun {
                     Ok((now_kept, account, copying)) => {
                         kept = now_kept;
@@ -353,18 +354,19 @@ impl Provisioner {
         Ok(())
     }
 
-    /// Everything before the first byte is removed, and the statement that removes it.
+    /// Everything before the first byte is removed, and the statement that removes it. `touched` says whether this attempt or one
+    /// before has taken something from the server.
     async fn begin(
         &self,
         donor: &dyn Donor,
-        touched: bool,
+        touched: &mut bool,
         force: bool,
         events: &CommandProgress,
     ) -> Result<(Kept, CloneAccount, JoinHandle<Result<(), ProvisionError>>), Refusal> {
         self.may_begin()?;
         let what = format!("mysqld gets a copy of the data of `{}`", donor.name());
         events
-            .phase("prepare", self.take_hold(donor, touched, &what))
+            .phase("prepare", self.take_hold(donor, *touched, &what))
             .await?;
         let kept = events.phase("keep", self.keep_errant(force)).await?;
         let offer = events.phase("offer", donor.offer(self.own)).await?;
@@ -402,6 +404,19 @@ impl Provisioner {
         make_ready(&self.mysqld.connect, &host, &offer)
             .await
             .map_err(at_server)?;
+        let prepared = prepared_transactions(&self.mysqld.connect).await;
+        let prepared = prepared.map_err(at_server)?;
+        if !prepared.is_empty() {
+            // Those of clients are the ring's, and are to be committed yet.
+            let why = format!(
+                "prepared XA transactions were rolled back in mysqld for a copy of the data of `{}`, and it may lack them; {AGAIN}",
+                donor.name()
+            );
+            self.note(donor.name(), NoteStep::Needed { why })?;
+            *touched = true;
+            let rolled_back = roll_back_prepared(&self.mysqld.connect, &prepared).await;
+            rolled_back.map_err(at_server)?;
+        }
         self.note(
             donor.name(),
             NoteStep::Copying {

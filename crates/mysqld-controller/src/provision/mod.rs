@@ -22,3 +22,4 @@ pub use crate::provision::note::{NoteStep, ProvisionNote};
 pub use crate::provision::recipient::{
     BeforeALook, CopyState, copy, executed, finish, log_place, look, make_ready, schema_sizes,
 };
+pub use crate::provision::transactions::{prepared_transactions, roll_back_prepared};

@@ -13,7 +13,7 @@ use crate::provision::donor::{
 };
 use crate::provision::error::ProvisionError;
 use crate::provision::keyring::has_keyring;
-use crate::provision::transactions::end_transactions;
+use crate::provision::transactions::end_sessions;
 use crate::settings::{StopWaitingError, stop_waiting_for_acks};
 
 /// How often a copy is begun where somebody closes mysqld for writes.
@@ -96,7 +96,8 @@ pub async fn log_place(
 
 /// Makes a server that the member applies nothing to ready for its copy, which it has to be able to read: no replica threads that an earlier life of the member has
 /// left at work, the plugin, its door open to administrators alone, as the copy needs it, nothing that waits for the ring, no
-/// account by which others could copy it, and no transaction whose locks on a table would keep that from being removed.
+/// account by which others could copy it, and no session whose locks on a table would keep that from being removed. The locks of
+/// [prepared transactions](super::prepared_transactions) are not ended with it.
 ///
 /// # Errors
 /// [`ProvisionError`]; it may be left half ready, and is made ready again the next time.
@@ -127,7 +128,7 @@ pub async fn make_ready(
         // Whoever got an account for a copy of it would copy nothing from now on.
         connection.execute("SET SESSION sql_log_bin = 0").await?;
         drop_accounts(&mut connection, &CloneAccount::pattern(None)).await?;
-        end_transactions(&mut connection, &connect.user).await?;
+        end_sessions(&mut connection, &connect.user).await?;
         if !has_plugin(&mut connection).await? {
             install_plugin(&mut connection).await?;
         }

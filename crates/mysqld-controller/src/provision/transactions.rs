@@ -1,17 +1,16 @@
 //! Transactions of a server whose data are about to be removed. A copy drops each table first, and waits for whoever has used it in a
 //! transaction that is not over, for as long as `lock_wait_timeout` says, a year by default.
 
-use mysql_link::{Connection, LinkError, Row};
+use mysql_link::{ConnectOptions, Connection, LinkError, Row};
+
+use crate::provision::error::ProvisionError;
+use crate::provision::recipient::reach;
 
 /// Sessions that use no table of a client.
 const OF_THE_SERVER: [&str; 2] = ["system user", "event_scheduler"];
 
-/// Ends the sessions of all but `own`, the member's account, and rolls back what XA has prepared, which outlives its session and a
-/// restart. Nothing of that is written to the binlog where the session has it off.
-pub(super) async fn end_transactions(
-    connection: &mut Connection,
-    own: &str,
-) -> Result<(), LinkError> {
+/// Ends the sessions of all but `own`, the member's account. What XA has prepared outlives them, and a restart.
+pub(super) async fn end_sessions(connection: &mut Connection, own: &str) -> Result<(), LinkError> {
     let sessions = connection.query("SHOW PROCESSLIST").await?;
     for session in &sessions.rows {
         let text = |column: &str| session.text(column).unwrap_or_default();
@@ -22,20 +21,57 @@ pub(super) async fn end_transactions(
         let kill = format!("KILL {}", text("Id"));
         or_say(&kill, connection.execute(&kill).await)?;
     }
+    Ok(())
+}
+
+/// The XA transactions that a server has prepared, as `XA ROLLBACK` takes their names.
+///
+/// # Errors
+/// [`ProvisionError`].
+pub async fn prepared_transactions(
+    connect: &ConnectOptions,
+) -> Result<Vec<String>, ProvisionError> {
+    let mut connection = reach(connect).await?;
     let prepared = match connection.query("XA RECOVER CONVERT XID").await {
-        Ok(prepared) => prepared,
+        Ok(prepared) => prepared.rows.iter().filter_map(name_of).collect(),
         // It needs XA_RECOVER_ADMIN, which an account with few rights may not have.
         Err(LinkError::Server(error)) => {
             tracing::warn!(%error, "whether XA transactions are prepared is not known; where there are, the copy waits for them: end them with XA RECOVER CONVERT XID and XA ROLLBACK");
-            return Ok(());
+            Vec::new()
         }
-        Err(error) => return Err(error),
+        Err(error) => {
+            return Err(ProvisionError::at("which XA transactions are prepared")(
+                error,
+            ));
+        }
     };
-    for xid in prepared.rows.iter().filter_map(name_of) {
-        tracing::warn!(%xid, "a prepared XA transaction is rolled back: the data of this mysqld are replaced");
-        let rollback = format!("XA ROLLBACK {xid}");
-        or_say(&rollback, connection.execute(&rollback).await)?;
-    }
+    connection.close().await;
+    Ok(prepared)
+}
+
+/// Rolls [prepared transactions](prepared_transactions) back, and writes none of that to the binlog: from then on the server lacks
+/// what its `gtid_executed` says it has, and must not be used before it has a copy.
+///
+/// # Errors
+/// [`ProvisionError`]; some may be rolled back then.
+pub async fn roll_back_prepared(
+    connect: &ConnectOptions,
+    prepared: &[String],
+) -> Result<(), ProvisionError> {
+    let mut connection = reach(connect).await?;
+    let done = async {
+        connection.execute("SET SESSION sql_log_bin = 0").await?;
+        for xid in prepared {
+            tracing::warn!(%xid, "a prepared XA transaction is rolled back: the data of this mysqld are replaced");
+            let rollback = format!("XA ROLLBACK {xid}");
+            or_say(&rollback, connection.execute(&rollback).await)?;
+        }
+        Ok(())
+    };
+    done.await.map_err(ProvisionError::at(
+        "prepared XA transactions cannot be rolled back",
+    ))?;
+    connection.close().await;
     Ok(())
 }
 

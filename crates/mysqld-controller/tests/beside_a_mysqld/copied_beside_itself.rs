@@ -6,7 +6,8 @@ use anyhow::{Result, bail, ensure};
 use mysql_link::{ConnectOptions, Connection, Endpoint};
 use mysqld_controller::provision::{
     CloneAccount, CloneOffer, LocalCopy, copy, copy_under_way, end_copy, executed_and_applied,
-    executed_at_least, local_source, make_ready, offer, ready_for_copies,
+    executed_at_least, local_source, make_ready, offer, prepared_transactions, ready_for_copies,
+    roll_back_prepared,
 };
 use mysqld_controller::settings::native_grants;
 use raft_types::MemberId;
@@ -181,6 +182,10 @@ async fn no_transaction_keeps_a_copy_from_removing_a_table() -> Result<()> {
     let removal = "SET lock_wait_timeout = 1; SET sql_log_bin = 0; DROP TABLE shop.orders";
     ensure!(root.sql(removal).is_err(), "nothing keeps it");
     make_ready(&of("full", "f"), "localhost", &an_offer(false)).await?;
+    ensure!(root.sql(removal).is_err(), "something was rolled back");
+    let prepared = prepared_transactions(&of("full", "f")).await?;
+    ensure!(prepared.len() == 2, "{prepared:?}");
+    roll_back_prepared(&of("full", "f"), &prepared).await?;
     root.sql(removal)?;
     ensure!(root.value("XA RECOVER").is_err() || root.value("XA RECOVER")?.is_empty());
     ensure!(root.gtid_executed()? == before, "something was logged");
