@@ -17,6 +17,8 @@ const OF_A_CLONE: &str = "#clone";
 /// The mark by which mysqld makes the files of tables anew, when it starts for the first time, that a clone has in its dictionary
 /// only: those of other engines than InnoDB, as mysql.slow_log.
 const TO_BE_MADE_ANEW: &str = "#status_fix";
+/// What the names of tablespaces end with that a client has made, and named.
+const TABLESPACES: [&str; 2] = [".ibd", ".ibu"];
 /// What the names of keyring files begin with, as the components and plugins have them.
 const KEYRING: [&str; 2] = ["component_keyring", "keyring"];
 /// What names end with that are configuration, keys of TLS, logs for people, and what a process leaves while it runs.
@@ -53,6 +55,8 @@ fn is_left_out(name: &str, kind: EntryKind) -> bool {
     let is_of_one_server = OF_ONE_SERVER.contains(&name);
     match kind {
         EntryKind::Directory => is_of_one_server || MADE_ANEW.contains(&name),
+        // A client may have named it as he likes.
+        EntryKind::File if TABLESPACES.iter().any(|end| name.ends_with(end)) => false,
         EntryKind::File => {
             is_of_one_server
                 || LEFT_OUT.iter().any(|end| name.ends_with(end))
@@ -207,6 +211,9 @@ mod tests {
             "#innodb_redo/#ib_redo7",
             "ib_buffer_pool",
             "ibdata1",
+            "ibtmp_of_a_client.ibd",
+            "keyring_audit.ibd",
+            "keyring_undo.ibu",
             "mysql",
             "mysql/general_log_213.sdi",
             "mysql.ibd",
