@@ -99,7 +99,8 @@ pub(super) fn again(
     let mut set = format!(
         "SET {replica}=1,rbr_exec_mode=STRICT,autocommit=0,completion_type=0,transaction_isolation='READ-COMMITTED',\
          transaction_read_only=0,sql_mode='',foreign_key_checks=1,unique_checks=1,sql_auto_is_null=0,sql_safe_updates=0,\
-         sql_big_selects=1,sql_select_limit=18446744073709551615,max_execution_time=0,auto_increment_increment=1,auto_increment_offset=1,lc_time_names=0,\
+         sql_big_selects=1,sql_select_limit=18446744073709551615,max_execution_time=0,max_error_count=64,\
+         auto_increment_increment=1,auto_increment_offset=1,lc_time_names=0,\
          timestamp=DEFAULT,time_zone=DEFAULT,pseudo_thread_id={connection},\
          explicit_defaults_for_timestamp=DEFAULT,original_commit_timestamp=DEFAULT,\
          default_collation_for_utf8mb4=DEFAULT,collation_server=DEFAULT,innodb_strict_mode=0,\
