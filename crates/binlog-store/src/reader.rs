@@ -301,9 +301,9 @@ impl RaftLogReader<TypeConfig> for LogReader {
     ) -> Result<Vec<Entry>, io::Error> {
         let read = self.read(start, end, self.shared.read_batch_bytes).await;
         match read {
-            // Purged behind the engine's back, which takes the first entry for the one that it asked for. Without any it sends a
-            // heartbeat, and begins the member's log anew in its own time.
-            Ok(piece) if self.of_the_engine && !begins_at(&piece.entries, start) => Ok(Vec::new()),
+            // Purged behind the reader's back, who takes the first entry for the one that he asked for. Without any the engine
+            // sends a heartbeat, and begins the member's log anew in its own time.
+            Ok(piece) if !begins_at(&piece.entries, start) => Ok(Vec::new()),
             Ok(piece) => Ok(piece.entries),
             Err(error) if self.of_the_engine => {
                 // What the writer could not do stops the member, and it is the one to say so.
