@@ -27,6 +27,13 @@ pub struct HistoryEntry {
     pub event: HistoryEvent,
 }
 
+impl HistoryEntry {
+    /// Where it stands among the others: see [`append`].
+    fn place(&self) -> (Term, u64) {
+        (self.term, self.at_ms)
+    }
+}
+
 /// A member as it was called when something happened to it: it may have gone since.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {

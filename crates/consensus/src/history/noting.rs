@@ -37,10 +37,15 @@ impl Notes {
         self.noted.notify_one();
     }
 
-    /// Those that wait, without those that the log has.
+    /// Those that wait, without those that the log has, and without those that are older than all that it has kept: it would drop
+    /// them again.
     fn not_in(&self, logged: &[HistoryEntry]) -> Vec<HistoryEntry> {
+        let oldest = logged.first().filter(|_| logged.len() >= KEPT);
         let mut waiting = self.waiting();
-        waiting.retain(|entry| !logged.contains(entry));
+        waiting.retain(|entry| {
+            let is_kept = oldest.is_none_or(|oldest| entry.place() >= oldest.place());
+            is_kept && !logged.contains(entry)
+        });
         waiting.clone()
     }
 
@@ -115,5 +120,30 @@ pub(crate) async fn hand_on(
         other => Err(format!(
             "member {leader} gave an unexpected answer: {other:?}"
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::leadership::Term;
+
+    /// The leader wrote it each time anew, in a membership that was what it had been before.
+    #[test]
+    fn what_is_older_than_all_that_is_kept_waits_no_longer() {
+        let of = |term, at_ms| HistoryEntry {
+            at_ms,
+            term: Term(term),
+            by: String::new(),
+            event: HistoryEvent::Resumed,
+        };
+        let mut logged: Vec<_> = (0..KEPT as u64).map(|at_ms| of(5, at_ms)).collect();
+        let notes = Notes::default();
+        notes.take(vec![of(4, 100), of(5, 0), of(5, 100)]);
+        let full = logged.pop().unwrap();
+        assert_eq!(notes.not_in(&logged), [of(4, 100), of(5, 100)]);
+        logged.push(full);
+        assert_eq!(notes.not_in(&logged), [of(5, 100)]);
+        assert_eq!(notes.not_in(&[]), [of(5, 100)]);
     }
 }
