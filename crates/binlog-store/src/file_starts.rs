@@ -8,6 +8,7 @@ use raft_types::{DoubtedTail, FilePart, FileStart, FileStartAnswer, FileStarts, 
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
+use crate::file_handles::ReadFault;
 use crate::format::{FileHeader, FileNumber};
 use crate::handle::LogHandle;
 use crate::options::WriterMode;
@@ -67,13 +68,23 @@ impl LogHandle {
                     return Ok(None);
                 };
                 match log.read_start(&wanted) {
-                    Ok(start) => return Ok(Some(start)),
-                    Err(error) => failure = Some((wanted.number, error)),
+                    Ok(start) => {
+                        let first = wanted.before.index + 1;
+                        log.shared.read_faults.succeeded(wanted.number, first);
+                        return Ok(Some(start));
+                    }
+                    Err(error) => failure = Some((wanted, error)),
                 }
             }
-            let (number, error) =
-                failure.unwrap_or((FileNumber::FIRST, io::ErrorKind::NotFound.into()));
-            Err(StoreError::io(format!("reading the begin of {number}"), &error).into())
+            let Some((wanted, error)) = failure else {
+                return Ok(None);
+            };
+            let doing = format!("reading the begin of {}", wanted.number);
+            let error = StoreError::io(doing, &error);
+            let first = wanted.before.index + 1;
+            let fault = ReadFault::new(wanted.number, first, &error);
+            log.shared.read_faults.failed(fault);
+            Err(error.into())
         };
         match runtime {
             Some(runtime) => runtime

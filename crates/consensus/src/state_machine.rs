@@ -102,7 +102,8 @@ impl CommitStateMachine {
         }
     }
 
-    /// The first start that the log has behind what is purged or about to be, if it is committed.
+    /// The first start that the log has behind what is purged or about to be, if it is committed. The engine must not be told of an
+    /// error: it would stop the member for good, for what concerns a member that begins its log anew, or a purge.
     async fn first_start(&self) -> Result<Option<FileStart>, io::Error> {
         let start = self.starts.first_start(self.goal.get()).await?;
         let applied = self.floor.last_applied.map(|applied| applied.index);
@@ -112,18 +113,23 @@ impl CommitStateMachine {
     /// The snapshot that allows the purge which is wanted; without one, the mark alone.
     async fn builder(&mut self) -> MarkBuilder {
         let snapshot = match self.first_start().await {
-            Ok(Some(start)) => Ok(start.snapshot()),
+            Ok(Some(start)) => start.snapshot(),
             Ok(None) => {
-                let meta = SnapshotMeta {
-                    last_log_id: self.floor.last_applied,
-                    last_membership: self.floor.membership.clone(),
-                };
+                let meta = self.mark_here();
                 self.marked = Some(meta.clone());
-                Ok(mark_alone(meta))
+                mark_alone(meta)
             }
-            Err(error) => Err(error),
+            // It allows no purge, which is tried again.
+            Err(_) => mark_alone(self.marked.clone().unwrap_or_default()),
         };
         MarkBuilder { snapshot }
+    }
+
+    fn mark_here(&self) -> SnapshotMetaOf<TypeConfig> {
+        SnapshotMeta {
+            last_log_id: self.floor.last_applied,
+            last_membership: self.floor.membership.clone(),
+        }
     }
 }
 
@@ -197,31 +203,71 @@ impl RaftStateMachine<TypeConfig> for CommitStateMachine {
     async fn get_current_snapshot(
         &mut self,
     ) -> Result<Option<SnapshotOf<TypeConfig, OfferedStart>>, io::Error> {
-        let start = self.first_start().await?.map(FileStart::snapshot);
-        Ok(start.or_else(|| self.marked.clone().map(mark_alone)))
+        Ok(match self.first_start().await {
+            Ok(Some(start)) => Some(start.snapshot()),
+            Ok(None) => self.marked.clone().map(mark_alone),
+            // Nobody can be sent that, and it is tried again.
+            Err(error) => {
+                tracing::warn!(%error, "no member's log can begin with a file of this one yet");
+                Some(mark_alone(self.mark_here()))
+            }
+        })
     }
 }
 
 /// A snapshot that is ready, for the engine that wants to build one.
 #[derive(Debug)]
 pub struct MarkBuilder {
-    snapshot: Result<SnapshotOf<TypeConfig, OfferedStart>, io::Error>,
+    snapshot: SnapshotOf<TypeConfig, OfferedStart>,
 }
 
 impl RaftSnapshotBuilder<TypeConfig> for MarkBuilder {
     type SnapshotData = OfferedStart;
 
     async fn build_snapshot(&mut self) -> Result<SnapshotOf<TypeConfig, OfferedStart>, io::Error> {
-        match &self.snapshot {
-            Ok(snapshot) => Ok(snapshot.clone()),
-            Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
-        }
+        Ok(self.snapshot.clone())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use raft_types::FileStartAnswer;
+
     use super::*;
+
+    /// A log none of whose files can be read.
+    struct Unreadable;
+
+    impl FileStarts for Unreadable {
+        fn first_start(&self, _: Option<OpId>) -> FileStartAnswer<'_, Option<FileStart>> {
+            Box::pin(async { Err(io::Error::other("a bad sector")) })
+        }
+
+        fn check_start(&self, _: &FileStart) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn begin_at(&self, _: FileStart) -> FileStartAnswer<'_, ()> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    /// The engine would stop for good, and with it a primary's member: for a member that begins its log anew, or a purge.
+    #[tokio::test]
+    async fn the_engine_is_told_of_no_file_that_cannot_be_read() {
+        let (mark, goal) = (CommitMark::new(None), PurgeGoal::default());
+        let floor = AppliedFloor {
+            last_applied: Some(LogId::from(OpId::new(2, 9))),
+            membership: StoredMembership::default(),
+        };
+        let mut machine = CommitStateMachine::new(floor, mark, Arc::new(Unreadable), goal);
+        let offered = machine.get_current_snapshot().await.unwrap().unwrap();
+        assert!(offered.snapshot.is_none());
+        assert_eq!(offered.meta.last_log_id.map(|last| last.index), Some(9));
+        let mut builder = machine.get_snapshot_builder().await;
+        let built = builder.build_snapshot().await.unwrap();
+        assert_eq!(built.meta.last_log_id, None, "no purge is allowed");
+    }
 
     #[test]
     fn the_mark_only_moves_up() {

@@ -12,9 +12,10 @@ use crate::workload::{
     append, open, open_with, options, purge, read_all, save_committed, save_vote, script, summary,
 };
 use binlog_store::{StoreError, StoreOptions};
+use futures::executor::block_on;
 use openraft::RaftLogReader;
 use openraft::storage::RaftLogStorage;
-use raft_types::{LogIntake, LogRoom, OpId};
+use raft_types::{FileStarts, LogIntake, LogRoom, OpId};
 use testkit::disk::{CallFault, FaultyDisk, Survival};
 use testkit::log_entries::{blank, membership, rotate, transaction};
 
@@ -274,6 +275,29 @@ fn a_file_that_cannot_be_read_is_an_alarm_and_no_end() {
     append(&mut store, vec![transaction(id(0, 7), 10)]).unwrap();
     let read = runtime.block_on(engines.limited_get_log_entries(1, 4));
     assert_eq!(summary(&read.unwrap()), "3 entries 0.1..=0.3");
+    assert_eq!(store.read_faults(), []);
+}
+
+/// A member whose log is to begin with it waits, and the page says what is wrong with the disk.
+#[test]
+fn a_file_whose_begin_cannot_be_read_is_told_of() {
+    let (disk, mut store) = begun(options());
+    append(
+        &mut store,
+        vec![rotate(id(0, 5)), transaction(id(0, 6), 10)],
+    )
+    .unwrap();
+    for call in 1..=100 {
+        disk.fail_call(disk.calls() + call, CallFault::Io);
+    }
+    let start = || block_on(store.handle().first_start(Some(id(0, 5))));
+    assert!(start().is_err());
+    let faults = store.read_faults();
+    assert_eq!((faults.len(), faults[0].index), (1, Some(6)), "{faults:?}");
+    assert!(faults[0].why.contains("reading the begin of"), "{faults:?}");
+    assert_eq!(store.failure(), None);
+    disk.forget_faults();
+    assert_eq!(start().unwrap().unwrap().before, id(0, 5));
     assert_eq!(store.read_faults(), []);
 }
 
