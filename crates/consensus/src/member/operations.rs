@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use openraft::metrics::WaitError;
 use raft_types::{FilePart, FormatRange, MemberId, MemberRecord, Membership, OpId, TypeConfig};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -38,6 +39,9 @@ use crate::repair::plan::{MemberEvidence, RepairPlan, RepairRefusal};
 use crate::transfer::leadership_transfer::{TransferError, TransferOutcome};
 use crate::transfer::mysqld::{Database, Writer};
 use crate::transfer::{fitness, leadership_transfer, target};
+
+/// The engine builds one mark at a time, and passes over an order for another one meanwhile: it is given again after this.
+const MARK_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Member {
     /// Gives the leadership to a voter and waits for the outcome, four leases at most.
@@ -449,13 +453,19 @@ impl Member {
         }
         self.0.purge_goal.raise(upto);
         let trigger = self.raft().trigger();
-        trigger.snapshot().await.map_err(Fault::from)?;
-        let marked = self.raft().wait(None);
         let reached = |seen: &openraft::RaftMetrics<TypeConfig>| {
             seen.snapshot.is_some_and(|at| at.index >= upto.index)
         };
-        let reached = marked.metrics(reached, "the mark up to which the log may be purged");
-        reached.await.map_err(|_| Fault::Stopped)?;
+        loop {
+            trigger.snapshot().await.map_err(Fault::from)?;
+            let marked = self.raft().wait(Some(MARK_PATIENCE));
+            let marked = marked.metrics(reached, "the mark up to which the log may be purged");
+            match marked.await {
+                Ok(_) => break,
+                Err(WaitError::Timeout(..)) => {}
+                Err(WaitError::ShuttingDown) => return Err(Fault::Stopped.into()),
+            }
+        }
         trigger.purge_log(upto.index).await.map_err(Fault::from)?;
         Ok(())
     }
