@@ -1,8 +1,10 @@
 //! The writer's thread, and what it does when nothing waits for it: it forgets entries, removes purged files and stores
 //! hints.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use std::{io, panic};
 
 use bytes::Bytes;
 use raft_types::OpId;
@@ -66,37 +68,48 @@ const INLINE_HINTS_EVERY: u64 = 8;
 
 /// Serves a queue until it is closed and empty: the writer's thread. The writer is locked only while
 /// it works, so that others may use it while it has nothing to do.
+///
+/// Where it panics, what it was at is half done, and nobody knows which half: nothing is written any more, and who waits is told, as
+/// behind a failure of the disk. A thread that had ended would let everybody wait for ever.
 pub(crate) fn serve(writer: &Mutex<LogWriter>, queue: &CommandQueue) {
     loop {
         let patience = lock(writer).patience();
         match queue.take(patience) {
             Taken::Commands(commands) => {
                 let bytes = commands.iter().map(crate::writer::Command::memory).sum();
-                let mut writer = lock(writer);
-                writer.run(commands);
+                at_work(writer, |writer| writer.run(commands));
                 queue.release(bytes);
-                writer.clear_a_leftover_that_is_due();
-                if writer.last_hints.elapsed() >= HINTS_AT_LEAST_EVERY {
-                    writer.tidy(LogWriter::save_hints);
-                }
+                at_work(writer, |writer| {
+                    writer.clear_a_leftover_that_is_due();
+                    if writer.last_hints.elapsed() >= HINTS_AT_LEAST_EVERY {
+                        writer.tidy(LogWriter::save_hints);
+                    }
+                });
             }
-            Taken::Nudged => {
-                let mut writer = lock(writer);
+            Taken::Nudged => at_work(writer, |writer| {
                 writer.tidy(|writer| writer.purger.drop_files());
                 writer.clear_a_leftover_that_is_due();
-            }
-            Taken::Idle => {
-                let mut writer = lock(writer);
+            }),
+            Taken::Idle => at_work(writer, |writer| {
                 writer.tidy(LogWriter::clear_one_leftover);
                 if writer.last_hints.elapsed() >= HINTS_EVERY {
                     writer.tidy(LogWriter::save_hints);
                 }
-            }
+            }),
             Taken::Closed => {
                 lock(writer).close();
                 return;
             }
         }
+    }
+}
+
+fn at_work(writer: &Mutex<LogWriter>, work: impl FnOnce(&mut LogWriter)) {
+    let mut writer = lock(writer);
+    let done = panic::catch_unwind(AssertUnwindSafe(|| work(&mut writer)));
+    if done.is_err() {
+        let error = io::Error::other("its writer has panicked");
+        writer.fail(StoreError::io("writing the log", &error));
     }
 }
 

@@ -53,6 +53,35 @@ impl StoreObserver for Samples {
     }
 }
 
+struct Panics;
+
+impl StoreObserver for Panics {
+    fn flushed(&self, _: &FlushSample) {
+        panic!("on purpose");
+    }
+}
+
+/// Everybody would wait for it for ever, and nobody be told why.
+#[test]
+fn a_writer_that_panics_fails_the_log_and_lets_nobody_wait() {
+    let observer: Arc<dyn StoreObserver> = Arc::new(Panics);
+    let options = StoreOptions {
+        observer: Some(observer),
+        ..threaded()
+    };
+    let disk = FaultyDisk::new();
+    let (mut store, _) = open_with(&disk, options).unwrap();
+    let flushed = block_on(begin(&mut store, vec![transaction(id(0), 50)])).unwrap();
+    assert!(block_on(flushed).is_err());
+    let failure = store.failure().unwrap().to_string();
+    assert!(failure.contains("its writer has panicked"), "{failure}");
+    let next = block_on(begin(&mut store, vec![transaction(id(1), 50)]));
+    assert!(next.is_err() || block_on(next.unwrap()).is_err());
+    assert!(store.close().is_err());
+    let (store, _) = open(&disk).unwrap();
+    assert!(read_all(&store).unwrap().len() <= 1);
+}
+
 #[test]
 fn what_waits_shares_one_sync() {
     let disk = FaultyDisk::new();
