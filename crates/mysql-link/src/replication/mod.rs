@@ -56,8 +56,10 @@ impl DumpRefusal {
     fn advice(self) -> &'static str {
         match self {
             Self::PurgedGtids => {
-                "The ring's log ends before the source's oldest binlog: it cannot be continued from this source. Make a source the primary that still has them, or begin a new ring from a backup; and keep binlogs longer \
-                 (binlog_expire_logs_seconds)"
+                "A source that cannot read one of its own binlog files says this too: look into its error log first. If its \
+                 @@GLOBAL.gtid_purged has transactions that the ring lacks, they are purged: the ring's log ends before the source's \
+                 oldest binlog, and cannot be continued from this source. Then make a source the primary that still has them, or \
+                 begin a new ring from a backup; and keep binlogs longer (binlog_expire_logs_seconds)"
             }
             Self::SourceBehind => {
                 "The ring holds transactions that this source lacks: it was restored from a backup, or lost its disk. \

@@ -1,7 +1,7 @@
 //! Starting programs: the server, its initialisation, and the question for its version; and what its
 //! error log says when that fails.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -76,10 +76,15 @@ impl ServerCommand {
         Err(format!("{why}, and was killed"))
     }
 
-    /// What the end of the error log says of a failure, for a message.
-    pub(super) fn last_errors(&self) -> String {
+    /// The bytes that the error log has.
+    pub(super) fn error_log_len(&self) -> u64 {
+        fs::metadata(self.error_log_file()).map_or(0, |log| log.len())
+    }
+
+    /// What the end of the error log says of a failure, for a message; `before` bytes of it are of earlier runs.
+    pub(super) fn last_errors(&self, before: u64) -> String {
         let file = self.error_log_file();
-        let log = end_of(&file).unwrap_or_default();
+        let log = end_of(&file, before).unwrap_or_default();
         let errors = errors_in(&String::from_utf8_lossy(&log)).join(" / ");
         match errors.is_empty() {
             true => format!("; see {}", file.display()),
@@ -136,12 +141,13 @@ pub(super) async fn output_of(words: &[String], limit: Duration) -> Result<Strin
     ))
 }
 
-/// The last 64 KiB of a file.
-fn end_of(path: &Path) -> io::Result<Vec<u8>> {
+/// The last 64 KiB of a file behind its first `before` bytes; of one that is shorter now, which somebody has rotated, of all of it.
+fn end_of(path: &Path, before: u64) -> io::Result<Vec<u8>> {
     const SHOWN: u64 = 64 << 10;
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(SHOWN)))?;
+    let before = if before <= length { before } else { 0 };
+    file.seek(SeekFrom::Start(length.saturating_sub(SHOWN).max(before)))?;
     let mut end = Vec::new();
     file.take(SHOWN).read_to_end(&mut end)?;
     Ok(end)
@@ -155,6 +161,18 @@ pub(super) fn ended_with(status: ExitStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// It named errors of an earlier run, which had long been cured.
+    #[test]
+    fn what_an_earlier_run_said_is_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("mysqld.err");
+        let said = |before| String::from_utf8(end_of(&log, before).unwrap()).unwrap();
+        fs::write(&log, "first\nsecond\n").unwrap();
+        assert_eq!(said(6), "second\n");
+        assert_eq!(said(0), "first\nsecond\n");
+        assert_eq!(said(100), "first\nsecond\n", "it was rotated");
+    }
 
     #[test]
     fn an_error_log_says_why_a_server_did_not_start() {

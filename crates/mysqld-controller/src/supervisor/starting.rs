@@ -138,6 +138,7 @@ impl Supervisor {
             None => self.options.server.ask_version().await?,
         };
         self.version = Some(version);
+        self.log_before = self.options.server.error_log_len();
         let child = self
             .options
             .server

@@ -41,6 +41,8 @@ pub struct Supervisor {
     pub(super) not_before: Option<Instant>,
     pub(super) stopping: Option<Stopping>,
     pub(super) killed: Option<ProcessId>,
+    /// Bytes of its error log before the last start.
+    pub(super) log_before: u64,
 }
 
 #[derive(Debug)]
@@ -89,6 +91,7 @@ impl Supervisor {
             not_before: None,
             stopping: None,
             killed: None,
+            log_before: 0,
         };
         (
             supervisor,
@@ -207,7 +210,7 @@ impl Supervisor {
     fn last_errors(&self) -> String {
         match self.options.external {
             Some(_) => "; see its error log".to_owned(),
-            None => self.options.server.last_errors(),
+            None => self.options.server.last_errors(self.log_before),
         }
     }
 
@@ -272,6 +275,7 @@ impl Supervisor {
             .server
             .initialise_words(has_account.then(|| statements.to_string_lossy()).as_deref());
         let unwanted = self.unwanted();
+        self.log_before = self.options.server.error_log_len();
         let limit = self.options.initialise_limit;
         let ended = self
             .options
