@@ -1,6 +1,7 @@
 //! The task: waits for the leadership, attaches, and attaches again after every failure, for as long
 //! as the leadership lasts.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ use crate::ingest::session::{LOOK_LASTS, Prospect, Session};
 use crate::ingest::status::{Failure, IngestFigures, IngestState, IngestStatus};
 use crate::ring::{LeaderTerm, Ring, Ticket};
 use crate::status::Readiness;
+
+/// How often it is looked whether an attachment behind failures acknowledges.
+const ACK_LOOK: Duration = Duration::from_millis(100);
 
 /// Takes the primary's transactions in.
 #[derive(Debug)]
@@ -133,16 +137,19 @@ impl<R: Ring> Ingest<R> {
                     self.go(IngestState::CatchingUp);
                     let began = Instant::now();
                     let caught_up = || self.go(IngestState::Attached);
-                    let (error, tickets) = session
-                        .run(
-                            &*self.ring,
-                            term,
-                            &self.options,
-                            &self.figures,
-                            caught_up,
-                            reserve,
-                        )
-                        .await;
+                    let run = session.run(
+                        &*self.ring,
+                        term,
+                        &self.options,
+                        &self.figures,
+                        caught_up,
+                        reserve,
+                    );
+                    let (error, tickets) = tokio::select! {
+                        biased;
+                        ended = run => ended,
+                        never = self.note_first_ack(acks) => match never {},
+                    };
                     undecided = tickets;
                     // A log without room refuses what is proposed at once, and refuses it again.
                     backoff.ended_after(began.elapsed());
@@ -197,6 +204,18 @@ impl<R: Ring> Ingest<R> {
         }
         self.status
             .send_modify(|status| status.fail(failure, Instant::now()));
+    }
+
+    /// Whoever looks how long attempts fail must not wait for the end of this one.
+    async fn note_first_ack(&self, acks: u64) -> Infallible {
+        let fails = self.status.borrow().failing.is_some();
+        if fails {
+            while self.figures.acks() == acks {
+                tokio::time::sleep(ACK_LOOK).await;
+            }
+            self.status.send_if_modified(IngestStatus::acknowledges);
+        }
+        std::future::pending().await
     }
 
     fn go(&self, state: IngestState) {

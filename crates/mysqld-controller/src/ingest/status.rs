@@ -45,7 +45,7 @@ pub struct IngestStatus {
     pub since: Instant,
     /// Why the attachment before this one ended.
     pub last_failure: Option<String>,
-    failing: Option<Failing>,
+    pub(crate) failing: Option<Failing>,
 }
 
 /// Attempts to take the primary's transactions in that fail one after the other, without an ACK in between.
@@ -118,6 +118,11 @@ impl IngestStatus {
 
     fn has_lasted(&self, now: Instant) -> bool {
         self.takes_in() && now.saturating_duration_since(self.since) >= LASTING
+    }
+
+    /// Notes that something is acknowledged: what failed before is over. Whether that is news.
+    pub(crate) fn acknowledges(&mut self) -> bool {
+        self.failing.take().is_some()
     }
 
     /// Notes that an attempt has failed.
@@ -338,6 +343,12 @@ mod tests {
             status.fail(failure(false, false), at(second));
             assert_eq!(fails_since(&status, second), Some(60));
         }
+        // One that acknowledges is none of them, from that moment on: its primary was given up all the same.
+        let mut acknowledging = status.clone();
+        acknowledging.go(IngestState::Attached, at(90));
+        assert_eq!(fails_since(&acknowledging, 91), Some(60));
+        assert!(acknowledging.acknowledges() && !acknowledging.acknowledges());
+        assert_eq!(fails_since(&acknowledging, 91), None);
         // One that lasts is none of them, nor is one that acknowledges.
         status.go(IngestState::Attached, at(90));
         assert_eq!(fails_since(&status, 99), Some(60));
