@@ -191,7 +191,7 @@ async fn a_prepared_transaction_is_in_the_way_of_no_row_that_it_does_not_change(
             "INSERT INTO d.xu VALUES (6, 15)",
         ),
         (
-            "SAVEPOINT s; DELETE FROM xu WHERE id = 3; INSERT INTO xu VALUES (7, 30)",
+            "DELETE FROM xu WHERE id = 3; SAVEPOINT s; INSERT INTO xu VALUES (7, 30)",
             "INSERT INTO d.xu VALUES (8, 25)",
         ),
     ] {
