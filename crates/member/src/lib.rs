@@ -8,6 +8,7 @@
 //!   mysqld                           what it does to the mysqld beside it
 //!   binlog_serving   hooks           consumers of its log; the operator's own programs
 //!   credentials   reload             certificates and passwords; what is taken anew while it runs
+//!   own_certificate   own_host       whether the others talk to it, and reach it
 //!   state   commands                 where it stands; orders are carried out
 //!   leaving                          its end in good order
 //!   ring_history                     what it notes of what happens to the ring
@@ -28,6 +29,7 @@ mod leaving;
 mod log_keeping;
 mod mysqld;
 mod other_members;
+mod own_certificate;
 mod own_host;
 mod phases;
 pub mod protocol;

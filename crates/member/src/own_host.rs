@@ -48,7 +48,7 @@ fn heard_here_alone<'a>(
     })
 }
 
-fn host(address: &str) -> &str {
+pub(crate) fn host(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_matches(['[', ']'])
 }

@@ -22,13 +22,17 @@ pub struct Renewed {
 }
 
 impl Renewed {
-    /// Reads every file, and checks it.
+    /// Reads every file, and checks it; the member's own certificate as the other members will.
     ///
     /// # Errors
     /// Which one cannot be used, and why.
     pub fn read(settings: &Settings) -> Result<Self, MemberError> {
+        let credentials = Credentials::read(settings)?;
+        if let Some(tls) = &credentials.tls {
+            settings.check_shown(tls)?;
+        }
         Ok(Self {
-            credentials: Credentials::read(settings)?,
+            credentials,
             hooks: settings.hooks.clone(),
         })
     }

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
 use consensus::Timers;
 use name_lookup::LOOKUP_LIMIT;
 use raft_types::{MAX_MESSAGE_BYTES, REPLICATION_WINDOW_BYTES};
-use rustls::client::Resumption;
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 use crate::callers::{Holder, NamedRoles};
+use crate::own_certificate::{OwnCertificate, ValidFor};
 
 // TLS between members: one certificate and key for both roles, and the authority that signed everybody's. Each side verifies
 // the other's certificate against it, the caller also the name. Files are checked when they are loaded, so that a mistake names
@@ -50,8 +51,7 @@ pub struct TlsMaterial(Arc<watch::Sender<Arc<Ends>>>);
 struct Ends {
     accepting: TlsAcceptor,
     calling: TlsConnector,
-    peer_name: Option<String>,
-    roles: NamedRoles,
+    own: OwnCertificate,
 }
 
 /// What is wrong with one of the files.
@@ -95,6 +95,16 @@ pub enum TlsError {
         /// Path of the certificate's file.
         certificate: PathBuf,
     },
+    /// It can be read, and whoever is shown it hangs up.
+    #[error("the TLS certificate `{}` {what}: the other members do not talk to a member that shows it; {advice}", .certificate.display())]
+    NobodyTalks {
+        /// Path of the certificate's file.
+        certificate: PathBuf,
+        /// What is wrong with it.
+        what: String,
+        /// What to do.
+        advice: &'static str,
+    },
 }
 
 const CERTIFICATE: &str = "the TLS certificate";
@@ -121,7 +131,8 @@ impl TlsMaterial {
     ) -> Result<Self, TlsError> {
         let provider = Arc::new(ring::default_provider());
         let (certificate, key) = ((&*files.certificate, certificate), (&*files.key, key));
-        let own = certificate_and_key(certificate, key)?;
+        let shown = certificate_and_key(certificate, key)?;
+        let own = Arc::new(SingleCertAndKey::from(shown.clone()));
         let mut roots = RootCertStore::empty();
         for root in certificates(AUTHORITY, &files.authority, authority)? {
             roots.add(root).map_err(|error| TlsError::Damaged {
@@ -140,15 +151,17 @@ impl TlsMaterial {
         let callers =
             WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
         let callers = callers.map_err(|error| unusable(&error))?;
+        let called = WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
+        let called = called.map_err(|error| unusable(&error))?;
         let mut accepting = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|error| unusable(&error))?
-            .with_client_cert_verifier(callers)
+            .with_client_cert_verifier(callers.clone())
             .with_cert_resolver(own.clone());
         let mut calling = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| unusable(&error))?
-            .with_root_certificates(roots)
+            .with_webpki_verifier(called.clone())
             .with_client_cert_resolver(own);
         // A session that is taken up again would not be asked whether its certificate is still valid, on neither side.
         accepting.session_storage = Arc::new(NoServerSessionStorage {});
@@ -159,14 +172,36 @@ impl TlsMaterial {
         Ok(Self(Arc::new(watch::Sender::new(Arc::new(Ends {
             accepting: Arc::new(accepting).into(),
             calling: Arc::new(calling).into(),
-            peer_name: files.peer_name.clone(),
-            roles: files.roles.clone(),
+            own: OwnCertificate {
+                shown,
+                called,
+                callers,
+                files: files.clone(),
+            },
         })))))
     }
 
     /// Takes another one's place, for all clones.
     pub fn renew(&self, newer: &Self) {
         self.0.send_replace(newer.now());
+    }
+
+    /// Ends when they are renewed after this call.
+    pub fn renewed(&self) -> impl Future<Output = ()> + use<> {
+        let mut seen = self.0.subscribe();
+        async move {
+            // Without anybody who could renew them it ends as well.
+            let _ = seen.changed().await;
+        }
+    }
+
+    /// For how long the other members will talk to a member that shows this certificate, and that they call at `host` unless all carry
+    /// one `peer_name`. What they judge it by is what it judges theirs by.
+    ///
+    /// # Errors
+    /// Why they do not: [`TlsError::NobodyTalks`].
+    pub fn check(&self, host: &str, now: SystemTime) -> Result<ValidFor, TlsError> {
+        self.now().own.check(host, now)
     }
 
     /// The accepting end of a connection.
@@ -184,7 +219,7 @@ impl TlsMaterial {
         stream: S,
     ) -> io::Result<client::TlsStream<S>> {
         let now = self.now();
-        let name = now.peer_name.as_deref();
+        let name = now.own.files.peer_name.as_deref();
         // An IPv6 address stands in brackets there.
         let name = name.unwrap_or_else(|| host.trim_matches(['[', ']']));
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
@@ -193,7 +228,7 @@ impl TlsMaterial {
 
     /// Whom a caller's certificate is of, in DER.
     pub(crate) fn holder(&self, certificate: &[u8]) -> Holder {
-        Holder::of(certificate, &self.now().roles)
+        Holder::of(certificate, &self.now().own.files.roles)
     }
 
     fn now(&self) -> Arc<Ends> {
@@ -207,7 +242,7 @@ const HTTP2: &[u8] = b"h2";
 impl std::fmt::Debug for TlsMaterial {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TlsMaterial")
-            .field("peer_name", &self.now().peer_name)
+            .field("peer_name", &self.now().own.files.peer_name)
             .finish_non_exhaustive()
     }
 }
@@ -259,7 +294,7 @@ fn private_key(path: &Path, mut pem: &[u8]) -> Result<PrivateKeyDer<'static>, Tl
 fn certificate_and_key(
     (certificate, certificate_pem): (&Path, &[u8]),
     (key, key_pem): (&Path, &[u8]),
-) -> Result<Arc<SingleCertAndKey>, TlsError> {
+) -> Result<Arc<CertifiedKey>, TlsError> {
     let chain = certificates(CERTIFICATE, certificate, certificate_pem)?;
     let signing = ring::sign::any_supported_type(&private_key(key, key_pem)?);
     let signing = signing.map_err(|error| TlsError::Damaged {
@@ -269,7 +304,7 @@ fn certificate_and_key(
     })?;
     let pair = CertifiedKey::new(chain, signing);
     match pair.keys_match() {
-        Ok(()) => Ok(Arc::new(pair.into())),
+        Ok(()) => Ok(Arc::new(pair)),
         Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
             Err(TlsError::NotAPair {
                 key: key.to_owned(),
@@ -302,12 +337,14 @@ pub(crate) fn https_server_of(
     certificate: (&Path, &[u8]),
     key: (&Path, &[u8]),
 ) -> Result<ServerConfig, TlsError> {
-    let own = certificate_and_key(certificate, key)?;
+    let own = SingleCertAndKey::from(certificate_and_key(certificate, key)?);
     let (certificate, _) = certificate;
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| damaged(certificate, &error))?;
-    let mut config = config.with_no_client_auth().with_cert_resolver(own);
+    let mut config = config
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(own));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -37,6 +37,9 @@ impl Reload for Reloading {
             ));
         };
         let needs_restart = self.started_with.needs_restart(&config);
+        // Until it is started again, the others call it where it was started.
+        let started_as = &self.started_with.member.own;
+        config.member.own.clone_from(started_as);
         // As long as the members' own TLS waits for a restart, HTTP stays as it is, too.
         let tls = |config: &Config| config.member.tls.is_some();
         if tls(&config) != tls(&self.started_with)

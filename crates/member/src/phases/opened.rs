@@ -15,6 +15,7 @@ use crate::commands::Commands;
 use crate::credentials::Credentials;
 use crate::data_directory::{Claim, DirectoryLock, open_identity};
 use crate::error::MemberError;
+use crate::own_certificate;
 use crate::reload::Renewed;
 use crate::settings::Settings;
 use crate::state::{BootstrapOrder, MemberState};
@@ -57,7 +58,10 @@ impl Opened {
         let state = Arc::new(state);
         let local = Arc::new(LocalMember::new(book.clone(), state.clone()));
         local.hold_large_payloads_in(spill.clone());
-        let tasks = Tasks::default();
+        let mut tasks = Tasks::default();
+        if let Some(tls) = state.credentials.tls.clone() {
+            tasks.spawn(own_certificate::watch(tls, settings.clone()));
+        }
         let stop = tasks.stop.clone();
         let commands = Commands::new(state.clone(), transport, stop);
         local.take_commands(Arc::new(commands.clone()));

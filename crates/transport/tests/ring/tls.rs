@@ -303,3 +303,81 @@ fn every_mistake_in_a_file_names_the_file() {
         assert!(error.to_string().contains(words), "{error}");
     }
 }
+
+/// A certificate with which nobody would talk to the member is known as such before it is taken.
+#[test]
+fn what_others_would_not_talk_to_says_why() {
+    let authority = Authority::new();
+    let stranger = Authority::new();
+    let now = SystemTime::now();
+    let day = Duration::from_secs(86_400);
+    let host = "127.0.0.1";
+    let check = |files: &TlsFiles, host| {
+        let checked = load(files).check(host, now);
+        checked.map_err(|error| error.to_string())
+    };
+
+    let own = |name, role| authority.sign_with_role(name, &[host], role);
+    for role in [None, Some("member")] {
+        let left = check(&own("db-1", role), host).unwrap().left;
+        assert!(left > day * 365, "{left:?}");
+    }
+    let soon = authority.sign_until("soon", &[host], now + day * 3);
+    assert!((day * 2..=day * 3).contains(&check(&soon, host).unwrap().left));
+    let shared = TlsFiles {
+        peer_name: Some("ring.example".to_owned()),
+        ..authority.sign("shared", &["ring.example"])
+    };
+    check(&shared, host).unwrap();
+
+    let listed = |members: &[&str]| TlsFiles {
+        roles: NamedRoles {
+            members: members.iter().map(|&name| name.to_owned()).collect(),
+            ..NamedRoles::default()
+        },
+        ..own("db-1", None)
+    };
+    check(&listed(&["db-1"]), host).unwrap();
+    let half = TlsFiles {
+        authority: authority.path("authority.pem"),
+        ..stranger.sign("half", &[host])
+    };
+    for (files, words) in [
+        (
+            authority.sign_expired("old", &[host]),
+            "old.pem` expired on 20",
+        ),
+        (
+            authority.sign_from("early", &[host], now + day),
+            "early.pem` is not valid before 20",
+        ),
+        (half, "half.pem` is not signed by an authority of `"),
+        (
+            authority.sign_with_role("db-2", &["10.0.0.2"], Some("member")),
+            "db-2.pem` is not for `127.0.0.1`, which the others look for",
+        ),
+        (
+            TlsFiles {
+                peer_name: Some("ring.example".to_owned()),
+                ..own("unnamed", None)
+            },
+            "is not for `ring.example`",
+        ),
+        (
+            own("eve", Some("reader")),
+            "the certificate of `eve` is a reader's",
+        ),
+        (
+            own("ana", Some("operator")),
+            "the certificate of `ana` is an operator's",
+        ),
+        (listed(&["db-2"]), "the certificate of `db-1` says no role"),
+    ] {
+        let error = check(&files, host).unwrap_err();
+        assert!(error.contains(words), "`{words}`: {error}");
+        assert!(
+            error.contains("do not talk to a member that shows it; "),
+            "{error}"
+        );
+    }
+}

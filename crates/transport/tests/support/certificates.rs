@@ -51,6 +51,13 @@ impl Authority {
         self.sign_params(file, params)
     }
 
+    /// The same, and valid from a moment on.
+    pub(crate) fn sign_from(&self, file: &str, names: &[&str], begin: SystemTime) -> TlsFiles {
+        let mut params = params(names);
+        params.not_before = begin.into();
+        self.sign_params(file, params)
+    }
+
     /// The same with a URI that says a role.
     pub(crate) fn sign_with_role(
         &self,

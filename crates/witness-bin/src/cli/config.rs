@@ -47,7 +47,7 @@ impl From<CheckArgs> for ConfigCommand {
 /// What `witness config check --output json` prints.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
-    /// Whether a member would start with it.
+    /// Whether a member would start with it, and the others talk to it.
     valid: bool,
     problems: Vec<&'a Problem>,
 }
@@ -70,20 +70,26 @@ fn check(config: &ConfigArgs, format: Format) -> Result<(), Failure> {
         .file
         .as_ref()
         .map_or("the configuration", |(name, _)| name.as_str());
-    let (config, mut problems) = read(&sources);
+    let (mut config, mut problems) = read(&sources);
+    let place = sources
+        .file
+        .as_ref()
+        .map_or(Place::Default, |(file, _)| Place::File {
+            file: file.clone(),
+            line: 0,
+            column: 0,
+        });
     if let Some(alone) = config
         .as_ref()
         .and_then(|read| heard_here_alone(&read.member))
     {
-        let place = sources
-            .file
-            .as_ref()
-            .map_or(Place::Default, |(file, _)| Place::File {
-                file: file.clone(),
-                line: 0,
-                column: 0,
-            });
         problems.warning(&place, "members.address", alone.what, alone.advice);
+    }
+    // A start does not ask for this: it would fail on the night on which a certificate expires.
+    let certificate = config.as_ref().map(|read| read.member.check_certificate());
+    if let Some(Err(error)) = certificate {
+        problems.error(&place, "tls.certificate_file", error.to_string(), "");
+        config = None;
     }
     match format {
         Format::Json => print_json(&Report {

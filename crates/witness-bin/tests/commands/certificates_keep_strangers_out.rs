@@ -68,6 +68,15 @@ impl TlsRing {
         run
     }
 
+    /// Gives n-3 somebody's files, in a directory of its own.
+    fn put(&self, directory: &str, name: &str) {
+        for end in ["crt", "key"] {
+            let from = self.directory(directory).join(format!("{name}.{end}"));
+            let to = self.directory("own").join(format!("n-3.{end}"));
+            fs::copy(from, to).expect("a copy");
+        }
+    }
+
     fn start(&mut self, at: usize, directory: &str, further: &[&str]) {
         let flags = flags(&self.directory(directory), self.cluster.name(at));
         let words: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -218,6 +227,83 @@ fn members_with_certificates_are_a_ring_and_strangers_are_not_in_it() {
     ring.cluster.kill(1).expect("a running process");
     ring.start(1, "tls", &[]);
     ring.wait_for_answer("n-2", true);
+}
+
+#[test]
+fn a_certificate_with_which_nobody_would_talk_to_the_member_is_not_taken() {
+    let mut ring = TlsRing::prepare();
+    ring.init("--directory tls --operator ana --reader eve --days 13");
+    fs::create_dir(ring.directory("own")).expect("a directory");
+    let authority = ring.directory("tls").join("ca.crt");
+    fs::copy(authority, ring.directory("own").join("ca.crt")).expect("a copy");
+    ring.put("tls", "n-3");
+    ring.start(2, "own", &[]);
+    ring.start(1, "tls", &[]);
+    ring.start(0, "tls", &["--bootstrap"]);
+    ring.wait("the leader", || {
+        let run = ring.run("status --output json");
+        run.code == 0 && run.json()["leader"] == 1
+    });
+
+    ring.init("--directory strangers");
+    for (from, name, words) in [
+        (
+            "tls",
+            "reader-eve",
+            "the certificate of `eve` is a reader's",
+        ),
+        ("strangers", "n-3", "is not signed by an authority of"),
+    ] {
+        ring.put(from, name);
+        let refused = ring.run("reload n-3");
+        assert_eq!(refused.code, 4, "{refused}");
+        for words in [words, "n-3.crt` is", "nothing was changed"] {
+            assert!(refused.stderr.contains(words), "`{words}`: {refused}");
+        }
+    }
+    // It goes on with the one that it has, which does not last long; a start with the other one is told of.
+    assert_eq!(ring.error_of("n-3"), None);
+    let output = ring.cluster.output(2);
+    assert!(output.contains("n-3.crt` expires in 12 days"), "{output}");
+    ring.cluster.kill(2).expect("a running process");
+    ring.start(2, "own", &[]);
+    ring.wait("the start says what is wrong", || {
+        ring.cluster
+            .output(2)
+            .contains("is not signed by an authority of")
+    });
+    ring.wait_for_answer("n-3", false);
+    ring.put("tls", "n-3");
+    ring.cluster.kill(2).expect("a running process");
+    ring.start(2, "own", &[]);
+    ring.wait_for_answer("n-3", true);
+}
+
+#[test]
+fn a_configuration_whose_certificate_nobody_would_take_has_a_mistake() {
+    let scratch = Scratch::new();
+    let own = CONFIGURATION.replace("/not/on/this/host-ca.crt", "tls/ca.crt");
+    scratch.write("witness.toml", &own);
+    assert_eq!(init(&scratch, "--reader eve").code, 0);
+    let check = |name: &str| {
+        let text = own.replace("/not/on/this/host", &format!("tls/{name}"));
+        scratch.write("witness.toml", &text);
+        witness(&scratch).args(["config", "check"]).run()
+    };
+    let good = check("db-1");
+    assert_eq!(good.code, 0, "{good}");
+    for (name, words) in [
+        ("reader-eve", "the certificate of `eve` is a reader's"),
+        (
+            "w-1",
+            "tls/w-1.crt` is not for `10.0.0.1`, which the others look for",
+        ),
+    ] {
+        let bad = check(name);
+        assert_eq!(bad.code, 2, "{bad}");
+        assert!(bad.stdout.contains(words), "{bad}");
+        assert!(bad.stdout.contains("has one mistake"), "{bad}");
+    }
 }
 
 const CONFIGURATION: &str = r#"

@@ -447,8 +447,13 @@ fn edges_lead_from_a_member_to_a_member_and_not_in_a_circle() {
 #[test]
 fn an_operators_certificate_needs_its_key_and_neither_has_to_be_the_members_to_read() {
     let scratch = Scratch::new();
+    scratch.write("witness.toml", ON_LOOPBACK);
+    let made = witness(&scratch)
+        .args(["tls", "init", "--directory", "tls"])
+        .run();
+    assert_eq!(made.code, 0, "{made}");
     let check = |keys: &str| {
-        let files = "certificate_file = \"witness.toml\", key_file = \"witness.toml\", ca_file = \"witness.toml\"";
+        let files = "certificate_file = \"tls/w-1.crt\", key_file = \"tls/w-1.key\", ca_file = \"tls/ca.crt\"";
         let text = format!("tls = {{ {files}, {keys} }}\n{ON_LOOPBACK}");
         scratch.write("witness.toml", &text);
         witness(&scratch).args(["config", "check"]).run()
@@ -477,8 +482,6 @@ members = [
 #[test]
 fn beyond_loopback_a_member_has_tls_or_a_word_that_it_does_without() {
     let scratch = Scratch::new();
-    let file = |name: &str| scratch.write(name, "");
-    ["a.crt", "a.key", "ca.crt"].into_iter().for_each(file);
     let run = |command: &str, text: &str| {
         scratch.write("witness.toml", text);
         let words = command.split_whitespace().collect::<Vec<_>>();
@@ -526,13 +529,12 @@ fn beyond_loopback_a_member_has_tls_or_a_word_that_it_does_without() {
         // Whoever makes the certificates has none yet.
         let made = run("tls init --directory tls", &text);
         assert_eq!(made.code, 0, "{made}");
-        std::fs::remove_dir_all(scratch.join("tls")).expect("a directory");
 
         let plain = run("config check", &format!("tls.plaintext = true\n{text}"));
         assert_eq!(plain.code, 0, "{plain}");
-        let certified =
-            "tls = { certificate_file = \"a.crt\", key_file = \"a.key\", ca_file = \"ca.crt\" }";
+        let certified = "tls = { certificate_file = \"tls/w-1.crt\", key_file = \"tls/w-1.key\", ca_file = \"tls/ca.crt\" }";
         let certified = run("config check", &format!("{certified}\n{text}"));
         assert_eq!(certified.code, 0, "{certified}");
+        std::fs::remove_dir_all(scratch.join("tls")).expect("a directory");
     }
 }

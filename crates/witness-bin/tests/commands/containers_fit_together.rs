@@ -54,10 +54,20 @@ fn members(configuration: &str) -> Vec<Member> {
             text.replace(place, &here)
         });
     scratch.write("witness.toml", &configuration);
-    for file in ["member.crt", "member.key", "ca.crt"] {
-        scratch.write(file, "");
-    }
+    let made = witness(&scratch)
+        .env("WITNESS_MEMBER_ID", &members[0].id.to_string())
+        .args(["tls", "init", "--directory", "made"])
+        .run();
+    assert_eq!(made.code, 0, "{made}");
+    let put = |file: &str, here: &str| {
+        let made = scratch.join(&format!("made/{file}"));
+        fs::copy(made, scratch.join(here)).unwrap();
+    };
+    put("ca.crt", "ca.crt");
     for member in &members {
+        for end in ["crt", "key"] {
+            put(&format!("{}.{end}", member.name), &format!("member.{end}"));
+        }
         let run = witness(&scratch)
             .env("WITNESS_MEMBER_ID", &member.id.to_string())
             .args(["config", "check"])

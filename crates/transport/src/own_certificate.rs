@@ -1,0 +1,144 @@
+//! Whether others would talk to whoever shows a certificate: judged by what the ends of a connection judge each other by, before it is
+//! shown to anybody.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::pki_types::{ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, Error};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+use x509_parser::time::ASN1Time;
+
+use crate::callers::{Holder, Right};
+use crate::config::{TlsError, TlsFiles};
+
+/// How long a certificate is valid from now on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValidFor {
+    /// Its file.
+    pub certificate: PathBuf,
+    /// Until the first certificate in the file expires.
+    pub left: Duration,
+}
+
+/// A member's own certificate, and what judges those of the others.
+pub(crate) struct OwnCertificate {
+    pub(crate) shown: Arc<CertifiedKey>,
+    /// Judges whoever was called.
+    pub(crate) called: Arc<WebPkiServerVerifier>,
+    /// Judges whoever calls.
+    pub(crate) callers: Arc<dyn ClientCertVerifier>,
+    pub(crate) files: TlsFiles,
+}
+
+impl OwnCertificate {
+    /// For how long the other members will talk to a member that they call at `host`.
+    ///
+    /// # Errors
+    /// Why they do not.
+    pub(crate) fn check(&self, host: &str, now: SystemTime) -> Result<ValidFor, TlsError> {
+        let now = now.duration_since(SystemTime::UNIX_EPOCH);
+        let now = UnixTime::since_unix_epoch(now.unwrap_or_default());
+        let name = self.files.peer_name.as_deref().unwrap_or(host);
+        self.judge(name, now)
+            .map_err(|(what, advice)| TlsError::NobodyTalks {
+                certificate: self.files.certificate.clone(),
+                what,
+                advice,
+            })?;
+        let end = self
+            .shown
+            .cert
+            .iter()
+            .filter_map(|der| not_after(der))
+            .min();
+        let left = end.unwrap_or(u64::MAX).saturating_sub(now.as_secs());
+        Ok(ValidFor {
+            certificate: self.files.certificate.clone(),
+            left: Duration::from_secs(left),
+        })
+    }
+
+    fn judge(&self, name: &str, now: UnixTime) -> Result<(), (String, &'static str)> {
+        let [own, between @ ..] = self.shown.cert.as_slice() else {
+            return Ok(());
+        };
+        // First: a reader's is for no host and no server either, which says less.
+        let holder = Holder::of(own, &self.files.roles);
+        let may = holder.may(Right::SpeakAsMember);
+        may.map_err(|refusal| (format!("is of the wrong role ({refusal})"), ANOTHER))?;
+        let named = ServerName::try_from(name).map_err(|_| {
+            let what = format!("cannot carry `{name}`, at which the others call this member");
+            (
+                what,
+                "give the member an address whose host is a name or an IP address",
+            )
+        })?;
+        let called = self
+            .called
+            .verify_server_cert(own, between, &named, &[], now);
+        let calls = || self.callers.verify_client_cert(own, between, now);
+        let judged = called.map(drop).and_then(|()| calls().map(drop));
+        judged.map_err(|error| self.words(&error, name))
+    }
+
+    /// What is wrong, and what to do.
+    fn words(&self, error: &Error, name: &str) -> (String, &'static str) {
+        use CertificateError as Is;
+        let Error::InvalidCertificate(error) = error else {
+            return (format!("is refused: {error}"), ANOTHER);
+        };
+        match error {
+            Is::ExpiredContext { not_after, .. } => {
+                let what = format!("expired on {}", day(*not_after));
+                (
+                    what,
+                    "put a new one there, and look whether this host's clock is right",
+                )
+            }
+            Is::NotValidYetContext { not_before, .. } => {
+                let what = format!("is not valid before {}", day(*not_before));
+                (
+                    what,
+                    "put one there that is valid now, and look whether this host's clock is right",
+                )
+            }
+            Is::UnknownIssuer | Is::BadSignature => {
+                let authority = self.files.authority.display();
+                let what = format!("is not signed by an authority of `{authority}`");
+                (
+                    what,
+                    "check `tls.certificate_file` and `tls.ca_file`; another authority comes into every member's `tls.ca_file` first",
+                )
+            }
+            Is::NotValidForName | Is::NotValidForNameContext { .. } => {
+                let what = format!(
+                    "is not for `{name}`, which the others look for when they call this member"
+                );
+                (what, ANOTHER)
+            }
+            other => (format!("is refused: {other}"), ANOTHER),
+        }
+    }
+}
+
+const ANOTHER: &str = "put this member's own there: `witness tls init` makes one for each member, and `witness tls show` says what is in one";
+
+fn not_after(der: &[u8]) -> Option<u64> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    certificate.validity().not_after.timestamp().try_into().ok()
+}
+
+fn day(time: UnixTime) -> String {
+    let seconds = time.as_secs().try_into().unwrap_or(i64::MAX);
+    ASN1Time::from_timestamp(seconds).map_or_else(
+        |_| format!("second {seconds} since 1970"),
+        |time| time.to_datetime().date().to_string(),
+    )
+}
