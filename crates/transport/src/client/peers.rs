@@ -118,24 +118,33 @@ impl Peers {
         Some(self.where_it_answers(&mut known, peer))
     }
 
-    /// The same member, at its other address where it has one and this one has come to nothing for a while.
+    /// The same member, at its other address where it has one and this one has come to nothing for a while; over other connections where
+    /// it refuses the certificate that these have shown.
     fn where_it_answers(
         &self,
         known: &mut BTreeMap<MemberId, Arc<Peer>>,
         peer: Arc<Peer>,
     ) -> Arc<Peer> {
-        let id = peer.id();
+        let (id, now) = (peer.id(), Instant::now());
         let other = match self.configured_elsewhere(id, &peer.record) {
-            Some(configured) if peer.address == peer.record.address => configured,
-            Some(_) => &peer.record.address,
+            Some(configured) if peer.address == peer.record.address => Some(configured),
+            Some(_) => Some(&peer.record.address),
             // Its name may have led to another member, and lead to this one by now. The connection would stay.
-            None if self.streams.is_none() && peer.is_taken_for_another() => &peer.address,
+            None if self.streams.is_none() && peer.is_taken_for_another() => Some(&peer.address),
+            None => None,
+        };
+        let connect = |address| self.connect(id, &peer.record, address, peer.troubles.clone());
+        let next = match other.filter(|_| peer.is_given_up(now)) {
+            Some(other) => connect(other),
+            // These would be used for ever, and a reload is for new ones.
+            None if peer.is_refused_for_its_certificate(now) => {
+                let next = connect(&peer.address);
+                *next.fails_since() = *peer.fails_since();
+                next
+            }
             None => return peer,
         };
-        if !peer.is_given_up(Instant::now()) {
-            return peer;
-        }
-        let next = Arc::new(self.connect(id, &peer.record, other, peer.troubles.clone()));
+        let next = Arc::new(next);
         known.insert(id, next.clone());
         next
     }
@@ -181,6 +190,8 @@ impl Peers {
             counters: self.counters().entry(id).or_default().clone(),
             proxy_line: ProxyLine::default(),
             fails_since: Mutex::default(),
+            since: Instant::now(),
+            is_not_allowed: AtomicBool::new(false),
             troubles,
         }
     }
@@ -262,6 +273,10 @@ pub(crate) struct Peer {
     pub(crate) proxy_line: ProxyLine,
     /// Since when no call at this address was answered.
     fails_since: Mutex<Option<Instant>>,
+    /// Since when it is called over these connections.
+    since: Instant,
+    /// Whether it has refused a call over them for the certificate that was shown when they came up.
+    is_not_allowed: AtomicBool,
     /// At whichever address.
     troubles: Arc<Troubles>,
 }
@@ -376,6 +391,12 @@ impl Peer {
         fails_since.is_some_and(|since| now.saturating_duration_since(since) >= GIVEN_UP_AFTER)
     }
 
+    /// Whether other connections are worth a try, because it refuses what these have shown.
+    fn is_refused_for_its_certificate(&self, now: Instant) -> bool {
+        self.is_not_allowed.load(Ordering::Relaxed)
+            && now.saturating_duration_since(self.since) >= GIVEN_UP_AFTER
+    }
+
     fn fails_since(&self) -> MutexGuard<'_, Option<Instant>> {
         self.fails_since
             .lock()
@@ -395,6 +416,9 @@ impl Peer {
     /// Notes what a failed call says, and returns it in words.
     pub(crate) fn failed(&self, status: &Status) -> String {
         let message = words(status);
+        if status.code() == Code::PermissionDenied {
+            self.is_not_allowed.store(true, Ordering::Relaxed);
+        }
         self.troubled(envelope::refusal_code(status), &message);
         message
     }

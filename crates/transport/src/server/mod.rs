@@ -5,12 +5,13 @@ pub(crate) mod connections;
 mod incoming;
 mod proxy_sessions;
 mod raft_service;
+mod refused;
 mod stripes;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::stream::BoxStream;
@@ -33,6 +34,7 @@ use crate::server::admin_service::AdminService;
 use crate::server::connections::CalledOver;
 use crate::server::incoming::Caller;
 use crate::server::raft_service::RaftService;
+use crate::server::refused::Refused;
 use crate::server::stripes::Expected;
 use crate::streams::Listening;
 
@@ -115,7 +117,10 @@ fn serve_callers(
     config: &TransportConfig,
 ) -> RunningServer {
     let shutdown = CancellationToken::new();
-    let callers = Callers(tls.cloned());
+    let callers = Callers {
+        tls: tls.cloned(),
+        refused: Arc::default(),
+    };
     let raft = RaftServer::new(RaftService {
         local: local.clone(),
         callers: callers.clone(),
@@ -158,18 +163,25 @@ fn serve_callers(
 
 /// Decides who may call what: with TLS by their certificates, without by nothing.
 #[derive(Clone)]
-struct Callers(Option<TlsMaterial>);
+struct Callers {
+    tls: Option<TlsMaterial>,
+    refused: Arc<Refused>,
+}
 
 impl Callers {
     fn allow<T>(&self, request: &Request<T>, right: Right) -> Result<(), Status> {
-        let Some(tls) = &self.0 else { return Ok(()) };
+        let Some(tls) = &self.tls else { return Ok(()) };
         let over = called_over(request);
         let first = over.and_then(|over| over.certificates.first());
         let holder = tls.holder(first.map_or(&[], |certificate| certificate.as_ref()));
         holder.may(right).map_err(|refusal| {
             let caller = over.map(|over| over.address);
-            tracing::warn!(target: "audit", ?caller, %refusal, "a call is refused");
-            Status::permission_denied(refusal.to_string())
+            let words = refusal.to_string();
+            let host = caller.map(|caller| caller.ip());
+            if self.refused.is_news(host, &words, Instant::now()) {
+                tracing::warn!(target: "audit", ?caller, refusal = %words, "a call is refused");
+            }
+            Status::permission_denied(words)
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
@@ -380,4 +380,45 @@ fn what_others_would_not_talk_to_says_why() {
             "{error}"
         );
     }
+}
+
+/// The connection over which a member was refused would be used for ever, with the certificate that it began with.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_was_refused_for_its_certificate_is_heard_once_it_has_another() {
+    let authority = Authority::new();
+    let ring_own = load(&authority.sign_with_role("n-1", &["127.0.0.1"], Some("member")));
+    let ring = GrpcRing::with(&[Database; 3], TIMERS, Some(ring_own)).await;
+    let last = ring.commit(transaction("one")).await;
+    ring.committed_everywhere(last).await;
+
+    let second = MemberId(2);
+    let record = ring.records[&second].clone();
+    let wrong = authority.sign_with_role("db-1", &["127.0.0.1"], Some("reader"));
+    let tls = load(&wrong);
+    let book = ring.book(MemberId(1));
+    let mut factory = GrpcNetworkFactory::new(book, Some(tls.clone()), ring.config);
+    let mut caller = factory.new_client(second, &record).await;
+    let mut asked = async || {
+        let request = VoteRequest::new(Vote::new(0, MemberId(1)), None);
+        RaftNetworkV2::pre_vote(&mut caller, request, RPCOption::new(PATIENCE)).await
+    };
+    for _ in 0..20 {
+        let words = asked().await.unwrap_err().to_string();
+        assert!(
+            words.contains("the certificate of `db-1` is a reader's"),
+            "{words}"
+        );
+    }
+    let trouble = factory.troubles().remove(&second).unwrap();
+    assert!(trouble.message.contains("is a reader's"), "{trouble:?}");
+
+    // The right files in the place of the wrong ones, and a reload.
+    authority.sign_with_role("db-1", &["127.0.0.1"], Some("member"));
+    tls.renew(&load(&wrong));
+    let begin = Instant::now();
+    while let Err(error) = asked().await {
+        assert!(begin.elapsed() < PATIENCE, "{error}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(factory.troubles().is_empty(), "{:?}", factory.troubles());
 }
