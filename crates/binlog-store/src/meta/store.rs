@@ -92,7 +92,8 @@ impl SledMeta {
             .cache_capacity(CACHE_BYTES)
             .mode(sled::Mode::LowSpace)
             .flush_every_ms(None)
-            .open()?;
+            .open()
+            .map_err(plain)?;
         let file = File::options()
             .read(true)
             .write(true)
@@ -132,9 +133,19 @@ fn remove_unfinished_snapshots(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The error itself: of what the disk refused, sled hands out copies whose words are those of `Debug`.
+fn plain(error: sled::Error) -> io::Error {
+    let error = io::Error::from(error);
+    let words = error.to_string();
+    let code = words.split_once("Os { code: ");
+    let code = code.and_then(|(_, rest)| rest.split_once(',')?.0.parse().ok());
+    code.map_or(error, io::Error::from_raw_os_error)
+}
+
 impl MetaStore for SledMeta {
     fn get(&self, key: &str) -> io::Result<Option<Vec<u8>>> {
-        Ok(self.db.get(key)?.map(|value| value.to_vec()))
+        let value = self.db.get(key).map_err(plain)?;
+        Ok(value.map(|value| value.to_vec()))
     }
 
     fn reserve(&self) -> io::Result<()> {
@@ -156,17 +167,17 @@ impl MetaStore for SledMeta {
     }
 
     fn put(&self, key: &str, value: &[u8]) -> io::Result<()> {
-        self.db.insert(key, value)?;
+        self.db.insert(key, value).map_err(plain)?;
         Ok(())
     }
 
     fn remove(&self, key: &str) -> io::Result<()> {
-        self.db.remove(key)?;
+        self.db.remove(key).map_err(plain)?;
         Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.db.flush()?;
+        self.db.flush().map_err(plain)?;
         self.file.sync_data()
     }
 }
@@ -198,6 +209,23 @@ mod tests {
         let meta = eventually("the lock is free", Duration::from_secs(5), open).unwrap();
         assert_eq!(meta.get("vote").unwrap(), Some(b"two".to_vec()));
         assert_eq!(meta.get("floor").unwrap(), None);
+    }
+
+    #[test]
+    fn what_the_disk_refused_is_told_in_its_own_words() {
+        let refused = || io::Error::from_raw_os_error(5);
+        let words = refused().to_string();
+        let error = sled::Error::Io(refused());
+        let copied = error.clone();
+        for error in [copied.clone(), copied, error] {
+            let told = plain(error);
+            assert_eq!(
+                (told.kind(), told.to_string()),
+                (refused().kind(), words.clone())
+            );
+        }
+        let other = plain(sled::Error::Io(io::Error::other("no")));
+        assert_eq!(other.to_string(), "no");
     }
 
     /// What is in the file as another process finds it, which the first one's memory does not fill up. Whether the disk has it
