@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,8 +62,10 @@ impl FileHandles {
 pub struct ReadFault {
     /// Number of the file that cannot be read.
     pub file: FileNumber,
-    /// The first entry that was wanted of it; none where all of it was read back.
+    /// The first entry that was wanted of it; none where its bytes were wanted, or all of it was read back.
     pub index: Option<u64>,
+    /// The bytes that were wanted of it, as far as they were not read since; none where it was something else.
+    pub(crate) bytes: Option<Range<u64>>,
     /// What is wrong, in words.
     pub why: String,
 }
@@ -78,6 +81,25 @@ impl ReadFault {
         Self {
             file,
             index: Some(index),
+            bytes: None,
+            why,
+        }
+    }
+
+    /// Bytes of a file that the disk does not give.
+    pub(crate) fn of_bytes(file: FileNumber, bytes: Range<u64>, error: &io::Error) -> Self {
+        Self {
+            bytes: Some(bytes),
+            ..Self::damaged(file, format!("reading {file} failed: {error}"))
+        }
+    }
+
+    /// A file that was read, and is not what it was.
+    pub(crate) fn damaged(file: FileNumber, why: String) -> Self {
+        Self {
+            file,
+            index: None,
+            bytes: None,
             why,
         }
     }
@@ -100,8 +122,8 @@ impl ReadFaults {
                 file = %fault.file.name(),
                 entry = fault.index,
                 why = fault.why,
-                "a file of the log is damaged or cannot be read: look at this machine's disk. A member that lacks its entries \
-                 waits, nobody else does; the file is replaced by another member's as soon as one has it"
+                "a file of the log is damaged or cannot be read: look at this machine's disk. Who lacks its entries waits, nobody \
+                 else does; once it is closed, the file is replaced by another member's as soon as one has it"
             );
         }
     }
@@ -114,6 +136,21 @@ impl ReadFaults {
             .get(&file)
             .is_some_and(|fault| fault.index == Some(index))
         {
+            now.remove(&file);
+            tracing::info!(file = %file.name(), "what could not be read of the log can be read again");
+        }
+    }
+
+    /// These bytes of a file could be read. What failed may be read in pieces.
+    pub(crate) fn read(&self, file: FileNumber, bytes: &Range<u64>) {
+        let mut now = self.lock();
+        let Some(unread) = now.get_mut(&file).and_then(|fault| fault.bytes.as_mut()) else {
+            return;
+        };
+        if bytes.contains(&unread.start) {
+            unread.start = bytes.end;
+        }
+        if unread.is_empty() {
             now.remove(&file);
             tracing::info!(file = %file.name(), "what could not be read of the log can be read again");
         }
@@ -167,5 +204,25 @@ mod tests {
         faults.failed(fault);
         faults.forget(file);
         assert_eq!((faults.count(), faults.now()), (3, vec![]));
+    }
+
+    #[test]
+    fn bytes_that_failed_count_as_read_once_all_of_them_were_in_whatever_pieces() {
+        let faults = ReadFaults::default();
+        let file = FileNumber::FIRST;
+        let error = io::Error::other("no");
+        faults.failed(ReadFault::of_bytes(file, 100..200, &error));
+        for elsewhere in [0..100, 150..300] {
+            faults.read(file, &elsewhere);
+        }
+        assert_eq!(faults.now()[0].why, "reading binlog.000001 failed: no");
+        faults.read(file, &(50..160));
+        assert!(faults.has(file));
+        faults.read(file, &(160..200));
+        assert_eq!(faults.now(), []);
+        // What was read, and is damaged, is not mended by being read.
+        faults.failed(ReadFault::damaged(file, "a bit has turned".to_owned()));
+        faults.read(file, &(0..u64::MAX));
+        assert!(faults.has(file));
     }
 }

@@ -159,14 +159,23 @@ impl LogHandle {
         self.shared.view.lock().failure.clone()
     }
 
-    /// The files that could not be read when another member was to be sent what is in them. It waits until they can be read
-    /// again; nobody else does.
+    /// The files that could not be read, or are damaged, when somebody was to be sent what is in them. It waits until they can
+    /// be read again; nobody else does.
     #[must_use]
     pub fn read_faults(&self) -> Vec<ReadFault> {
         let view = self.shared.view.lock();
         let mut faults = self.shared.read_faults.now();
         faults.retain(|fault| view.files.files().any(|file| file.number() == fault.file));
         faults
+    }
+
+    /// Notes that somebody found what it read of a file damaged. A closed file is read back for that, and replaced if it is so;
+    /// one that is not of this log any more is nobody's concern.
+    pub fn found_damaged(&self, file: FileNumber, why: &str) {
+        if self.has_file(file) {
+            let fault = ReadFault::damaged(file, why.to_owned());
+            self.shared.read_faults.failed(fault);
+        }
     }
 
     /// A reader of its own.
@@ -401,10 +410,16 @@ impl LogHandle {
         there.then_some(hold)
     }
 
+    /// Whether the log has a file that is not purged.
+    pub(crate) fn has_file(&self, number: FileNumber) -> bool {
+        let view = self.shared.view.lock();
+        view.unpurged_files().any(|file| file.number() == number)
+    }
+
     /// At most `at_most` bytes of a file from an offset on; fewer at its end. Reads off the async threads.
     ///
     /// # Errors
-    /// `NotFound` when the file is gone; what the disk reports.
+    /// `NotFound` when the file was purged; what the disk reports, which is a [`ReadFault`] until the disk gives these bytes.
     pub async fn read_file(&self, place: LogPlace, at_most: usize) -> io::Result<Bytes> {
         let log = self.clone();
         let read = move || {
@@ -425,9 +440,21 @@ impl LogHandle {
                 .map_err(io::Error::other)?,
             None => read(),
         };
-        done.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => error,
-            _ => StoreError::io(format!("reading {}", place.file), &error).into(),
-        })
+        let wanted = place.offset..place.offset.saturating_add(at_most as u64);
+        match done {
+            Ok(read) => {
+                self.shared.read_faults.read(place.file, &wanted);
+                Ok(read)
+            }
+            Err(error) if self.has_file(place.file) => {
+                // Another file may have got its name.
+                self.shared.handles.forget(place.file);
+                let fault = ReadFault::of_bytes(place.file, wanted, &error);
+                let told = io::Error::other(fault.why.clone());
+                self.shared.read_faults.failed(fault);
+                Err(told)
+            }
+            Err(error) => Err(error),
+        }
     }
 }

@@ -12,7 +12,6 @@ use crate::directory::VerifiedClosed;
 use crate::file_handles::ReadFault;
 use crate::format::FileNumber;
 use crate::handle::LogHandle;
-use crate::log::LogFile;
 pub use crate::scrub::file_repair::FileRepair;
 pub(crate) use crate::scrub::file_repair::UNFINISHED;
 pub(crate) use crate::scrub::record::ClosedFile;
@@ -56,9 +55,7 @@ impl LogHandle {
                 self.verify_closed(file, u64::MAX)
             }
             None => {
-                let is_there = |file: &LogFile| file.number() == number;
-                let view = self.shared.view.lock();
-                if !view.unpurged_files().any(is_there) {
+                if !self.has_file(number) {
                     self.shared.read_faults.forget(number);
                 }
                 ScrubStep::Interrupted
@@ -147,11 +144,8 @@ impl LogHandle {
             return ScrubStep::Interrupted;
         }
         scrub.damaged.fetch_add(1, Ordering::Relaxed);
-        self.shared.read_faults.failed(ReadFault {
-            file: number,
-            index: None,
-            why,
-        });
+        let fault = ReadFault::damaged(number, why);
+        self.shared.read_faults.failed(fault);
         ScrubStep::Damaged(number)
     }
 }

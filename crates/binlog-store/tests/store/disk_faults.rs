@@ -12,6 +12,7 @@ use crate::workload::{
     append, open, open_with, options, purge, read_all, save_committed, save_vote, script, summary,
 };
 use binlog_store::{StoreError, StoreOptions};
+use binlog_store::{FileNumber, LogPlace, StoreError, StoreOptions};
 use futures::executor::block_on;
 use openraft::RaftLogReader;
 use openraft::storage::RaftLogStorage;
@@ -298,6 +299,35 @@ fn a_file_whose_begin_cannot_be_read_is_told_of() {
     assert_eq!(store.failure(), None);
     disk.forget_faults();
     assert_eq!(start().unwrap().unwrap().before, id(0, 5));
+/// What a consumer of the files wants. It comes again, and nobody need have closed the file.
+#[test]
+fn bytes_of_a_file_that_cannot_be_read_are_an_alarm_until_they_can_be() {
+    let (disk, store) = begun(options());
+    let file = store.current_file().number;
+    let place = |offset| LogPlace { file, offset };
+    disk.fail_call(disk.calls() + 1, CallFault::Io);
+    let refused = block_on(store.read_file(place(4), 60)).unwrap_err();
+    let told = "reading binlog.000001 failed: input/output error";
+    assert!(refused.to_string().starts_with(told), "{refused}");
+    assert!(!refused.to_string().contains("stops"), "{refused}");
+    let faults = store.read_faults();
+    assert_eq!(faults.len(), 1);
+    assert_eq!((faults[0].file, faults[0].index), (file, None));
+    assert_eq!(faults[0].why, refused.to_string());
+    assert_eq!((store.failure(), store.stats().read_failures), (None, 1));
+
+    for (offset, bytes, left) in [(64, 60, 1), (0, 20, 1), (20, 100, 0)] {
+        block_on(store.read_file(place(offset), bytes)).unwrap();
+        assert_eq!(store.read_faults().len(), left, "{offset}");
+    }
+    // What was purged is nobody's fault.
+    let gone = LogPlace {
+        file: FileNumber::new(7).unwrap(),
+        offset: 4,
+    };
+    let refused = block_on(store.read_file(gone, 4)).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::NotFound);
+    store.found_damaged(gone.file, "a bit has turned");
     assert_eq!(store.read_faults(), []);
 }
 

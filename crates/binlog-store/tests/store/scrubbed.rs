@@ -11,7 +11,9 @@ use crate::workload;
 use crate::workload::{
     append, log_dir, log_files, open, open_with, options, purge, save_committed, save_vote,
 };
-use binlog_store::{BinlogStore, FileNumber, LogHandle, ScrubStep, StoreOptions, VerifyAtStart};
+use binlog_store::{
+    BinlogStore, FileNumber, LogHandle, LogPlace, ScrubStep, StoreOptions, VerifyAtStart,
+};
 use futures::executor::block_on;
 use raft_types::{FilePart, OpId};
 use testkit::disk::{CallFault, FaultyDisk, Survival};
@@ -323,6 +325,36 @@ fn what_rots_is_found_and_replaced_by_another_members_bytes() {
     drop(store);
     disk.restart_process();
     open(&disk).unwrap();
+}
+
+/// A consumer is sent what the scrub has read long ago, and will not read again for as long.
+#[test]
+fn what_a_reader_of_the_files_found_is_read_back_and_replaced() {
+    let disk = log();
+    let (other, _) = open_with(&disk.fork(), new()).unwrap();
+    let (store, _) = open_with(&disk, new()).unwrap();
+    let whole = FileNumber::FIRST;
+    store.found_damaged(whole, "a reader was wrong");
+    assert_eq!(store.verify_again(whole), ScrubStep::Good(whole));
+    assert_eq!(store.read_faults(), []);
+
+    let damaged = rot(&disk);
+    store.found_damaged(damaged, "a bit has turned");
+    assert_eq!(store.read_faults()[0].why, "a bit has turned");
+    assert_eq!(store.verify_again(damaged), ScrubStep::Damaged(damaged));
+    repair(&store, damaged, |part| block_on(other.part_of_file(part))).unwrap();
+    assert_eq!(store.read_faults(), []);
+
+    // Likewise where the disk gives nothing of it, until the disk does.
+    let place = LogPlace {
+        file: damaged,
+        offset: 4,
+    };
+    disk.fail_call(disk.calls() + 1, CallFault::Io);
+    block_on(store.read_file(place, 100)).unwrap_err();
+    assert_eq!(store.read_faults()[0].file, damaged);
+    assert_eq!(store.verify_again(damaged), ScrubStep::Good(damaged));
+    assert_eq!(store.read_faults(), []);
 }
 
 /// The end of a file is held against the next one's header. Where that is damaged, the file before it is not.
