@@ -38,6 +38,8 @@ pub(crate) struct EventPackets {
     sequence: u8,
     /// Bytes of the packet that are still to come.
     left: u64,
+    /// Where the bytes of the last packet begin, and its number, while none of them was taken.
+    begun: Option<(usize, u8)>,
     /// Bytes of the chunk that are still to come.
     chunk_left: usize,
     /// Whether the chunk is of the largest size, so that another one follows.
@@ -51,6 +53,7 @@ impl EventPackets {
             bytes: BytesMut::new(),
             sequence,
             left: 0,
+            begun: None,
             chunk_left: 0,
             chunk_full: false,
         }
@@ -66,12 +69,28 @@ impl EventPackets {
     }
 
     pub(crate) fn take(&mut self) -> BytesMut {
+        self.begun = None;
         self.bytes.split()
+    }
+
+    /// Takes back a packet that is not complete; false where some of it was taken already, so that only its rest may follow.
+    pub(crate) fn take_back(&mut self) -> bool {
+        if self.left == 0 {
+            return true;
+        }
+        let Some((begin, sequence)) = self.begun else {
+            return false;
+        };
+        self.bytes.truncate(begin);
+        self.sequence = sequence;
+        (self.left, self.chunk_left, self.chunk_full) = (0, 0, false);
+        true
     }
 
     /// Begins the packet of an event of `length` bytes.
     pub(crate) fn begin(&mut self, length: u64) {
         self.left = length + 1;
+        self.begun = Some((self.bytes.len(), self.sequence));
         self.chunk();
         self.put(&[0]);
     }
@@ -373,6 +392,30 @@ mod tests {
             assert_eq!(next.first_sequence, first.last_sequence.wrapping_add(1));
             assert!(decoder.is_empty());
         }
+    }
+
+    #[test]
+    fn a_packet_is_taken_back_as_long_as_none_of_it_is_out() {
+        let mut packets = EventPackets::from(7);
+        packets.event(b"first");
+        packets.begin(MAX_CHUNK as u64);
+        packets.put(b"half of it");
+        assert!(packets.take_back());
+        packets.event(b"next");
+        assert!(packets.take_back(), "nothing is under way");
+        let mut decoder = PacketDecoder::new(1 << 20);
+        decoder.buffer_mut().extend_from_slice(&packets.take());
+        for (sequence, event) in [(7, "\0first"), (8, "\0next")] {
+            let packet = decoder.next_packet().unwrap().unwrap();
+            let expected = (sequence, event.as_bytes());
+            assert_eq!((packet.first_sequence, &packet.payload[..]), expected);
+        }
+        assert!(decoder.is_empty());
+
+        packets.begin(10);
+        packets.put(b"half");
+        packets.take();
+        assert!(!packets.take_back());
     }
 }
 

@@ -100,6 +100,9 @@ pub trait CommittedFiles: Send + Sync + 'static {
     /// [`ReadError`].
     async fn read(&self, from: Position, at_most: usize) -> Result<Bytes, ReadError>;
 
+    /// Hears that what was read of a file cannot be what was written, so that the file is mended. A fetched one is no concern of it.
+    fn damaged(&self, file: FileNumber, why: &str);
+
     // Older files: those that were purged here and can be had from elsewhere. A log without them has what stands here.
 
     /// The files that [`Self::fetch`] can get, oldest first, and without a gap up to the first one of [`Self::files`]; as far as that

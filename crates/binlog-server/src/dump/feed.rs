@@ -13,6 +13,9 @@ use crate::answers::EventPackets;
 /// The largest event that is looked into; real ones have at most some kilobytes.
 const MAX_WHOLE: u64 = 1 << 20;
 
+/// The CRC32 of whatever ends with its own CRC32, as events do.
+const WHOLE: u32 = 0x2144_df1c;
+
 /// A file that is not what it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum BadFile {
@@ -22,6 +25,20 @@ pub(super) enum BadFile {
     Misplaced { offset: u64, said: u32 },
     #[error("the event at offset {offset} has {size} bytes, too many for its type")]
     TooLarge { offset: u64, size: u64 },
+    #[error("the CRC32 of the event at offset {offset} is not that of its bytes")]
+    Checksum { offset: u64 },
+}
+
+impl BadFile {
+    /// Where the event begins that is not what it should be.
+    pub(super) fn offset(&self) -> u64 {
+        match self {
+            Self::NoEvent { offset, .. }
+            | Self::Misplaced { offset, .. }
+            | Self::TooLarge { offset, .. }
+            | Self::Checksum { offset } => *offset,
+        }
+    }
 }
 
 /// Which events a consumer gets.
@@ -58,6 +75,9 @@ pub(super) struct Feed {
     offset: u64,
     /// Bytes of the event under way that are still to be passed on.
     passing: u64,
+    /// Where that event begins, and the CRC32 of what was passed on of it.
+    begun: u64,
+    crc: u32,
     /// Whether the transaction at hand is known to the consumer.
     known: bool,
     /// The end of events that the consumer knew, and has not been told of.
@@ -70,6 +90,8 @@ impl Feed {
         Self {
             offset,
             passing: 0,
+            begun: offset,
+            crc: 0,
             known: false,
             skipped_to: None,
         }
@@ -106,6 +128,13 @@ impl Feed {
                 let fits = room.saturating_sub(out.len());
                 let now = left.min(bytes.len()).min(fits);
                 let (pass, rest) = bytes.split_at(now);
+                let mut crc = crc32fast::Hasher::new_with_initial(self.crc);
+                crc.update(pass);
+                self.crc = crc.finalize();
+                if now as u64 == self.passing && self.crc != WHOLE {
+                    // Its end stays here, and with that the consumer has no event.
+                    return Err(BadFile::Checksum { offset: self.begun });
+                }
                 out.put(pass);
                 self.moved(now as u64);
                 self.passing -= now as u64;
@@ -141,7 +170,7 @@ impl Feed {
                         out.event(&around.heartbeat(skipped));
                     }
                     out.begin(size);
-                    self.passing = size;
+                    (self.passing, self.begun, self.crc) = (size, self.offset, 0);
                     continue;
                 }
                 Fate::Becomes(event) => out.event(&event),

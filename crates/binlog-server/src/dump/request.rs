@@ -485,6 +485,8 @@ mod beginning_tests {
             Err(ReadError::Gone)
         }
 
+        fn damaged(&self, _file: FileNumber, _why: &str) {}
+
         fn server_version(&self) -> String {
             String::new()
         }

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use binlog_format::checksum::ChecksumAlgorithm;
-use binlog_format::event::{EventHeader, HEADER_LEN};
+use binlog_format::event::{EventHeader, EventRef, HEADER_LEN};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::answers::{ErrorAnswer, EventPackets, eof_packet};
+use crate::answers::{ErrorAnswer, EventPackets, code, eof_packet};
 use crate::committed_files::{CommittedFiles, KeptFile, Position, ReadError};
 use crate::consumers::{Attached, Attaching, DumpKind};
 use crate::dump::feed::{Feed, Rule};
@@ -20,6 +20,8 @@ use crate::session::{Client, Ended};
 const READ_BYTES: usize = 128 << 10;
 /// The largest format description that is sent.
 const MAX_DESCRIPTION: usize = 4 << 10;
+/// Before a consumer hears of what may pass: a replica comes again the moment that it does, for as long as it does.
+const BEFORE_ANOTHER_TRY: Duration = Duration::from_secs(1);
 
 enum Stop {
     Error(ErrorAnswer),
@@ -58,11 +60,28 @@ pub(crate) async fn run(client: &mut Client<'_>, request: Request, sequence: u8)
         Ok(mut dump) => dump.send_all().await,
         Err(stop) => stop,
     };
-    let (last, words) = match stop {
+    // What is out of an event that cannot be sent to its end is all that the consumer gets.
+    let cut = !out.take_back();
+    let (last, words, comes_again) = match stop {
         Stop::Ended(ended) => return ended,
-        Stop::EndOfLog => (eof_packet(), "it has everything".to_owned()),
-        Stop::Error(error) => (error.packet(), error.message),
+        Stop::EndOfLog => (eof_packet(), "it has everything".to_owned(), false),
+        Stop::Error(error) => {
+            let comes_again = cut || error.code == code::UNKNOWN;
+            (error.packet(), error.message, comes_again)
+        }
     };
+    if comes_again {
+        let stop = client.shared.stop.clone();
+        tokio::select! {
+            () = tokio::time::sleep(BEFORE_ANOTHER_TRY) => {}
+            () = attached.replaced.cancelled() => {}
+            () = stop.cancelled() => return Ended::Stopping,
+            ended = client.stirs() => return ended,
+        }
+    }
+    if cut {
+        return Ended::DumpOver(words);
+    }
     let mut bytes = out.take().to_vec();
     mysql_link::wire::encode_packet(out.sequence(), &last, &mut bytes);
     match client.send(&bytes).await {
@@ -78,6 +97,8 @@ struct Dump<'a, 'c> {
     committed: watch::Receiver<Position>,
     rule: Rule,
     at: Position,
+    /// Where in the file the consumer asked to begin, if it did: whether an event begins there is its own affair.
+    asked: Option<u64>,
     /// None of a file that has to be fetched.
     kept: Option<KeptFile>,
     name: String,
@@ -150,6 +171,7 @@ async fn begin<'a, 'c>(
         out,
         rule: found.rule,
         at: found.at,
+        asked: None,
         kept: found.kept,
         name: String::new(),
         last_sent: Instant::now(),
@@ -192,6 +214,7 @@ impl Dump<'_, '_> {
         }
         let behind_description = self.send_description().await?;
         let begin = self.at.offset.max(behind_description);
+        self.asked = Some(begin).filter(|begin| *begin > behind_description);
         let mut feed = Feed::at(begin);
         // How many bytes the feed has to be given at least.
         let mut need = 1;
@@ -213,7 +236,8 @@ impl Dump<'_, '_> {
             }
             // What is committed, and what a closed file has, ends where an event does.
             if chunk.len() < need {
-                return Err(self.bad("it ends in the middle of an event").into());
+                let why = "it ends in the middle of an event";
+                return Err(self.bad(feed.offset(), why).into());
             }
             need = self.pass_on(&mut feed, &chunk).await?;
         }
@@ -235,7 +259,7 @@ impl Dump<'_, '_> {
                 server_id: self.client.shared.options.identity.server_id,
             };
             let need = feed.take(rest, &self.rule, &around, self.out, room);
-            let need = need.map_err(|error| self.bad(&error.to_string()))?;
+            let need = need.map_err(|error| self.bad(error.offset(), &error.to_string()))?;
             self.attached.progress.queued(self.out.len());
             if self.out.len() < room {
                 self.tell_of_skipping(feed).await?;
@@ -255,8 +279,13 @@ impl Dump<'_, '_> {
             .get(..HEADER_LEN)
             .and_then(|head| EventHeader::parse(head).ok());
         let size = header.map_or(0, |header| header.event_size as usize);
-        let Some(stored) = head.get(..size).filter(|stored| !stored.is_empty()) else {
-            return Err(self.bad("its format description cannot be read").into());
+        let is_whole = |stored: &&[u8]| {
+            let event = EventRef::new(stored);
+            event.is_ok_and(|event| event.verified(ChecksumAlgorithm::Crc32).is_ok())
+        };
+        let Some(stored) = head.get(..size).filter(is_whole) else {
+            let why = "its format description cannot be read";
+            return Err(self.bad(FIRST_EVENT, why).into());
         };
         let by_place = matches!(self.rule, Rule::All { .. });
         if by_place && self.at.offset > FIRST_EVENT {
@@ -375,17 +404,18 @@ impl Dump<'_, '_> {
         Ok(sent?)
     }
 
-    fn bad(&self, why: &str) -> ErrorAnswer {
+    fn bad(&self, offset: u64, why: &str) -> ErrorAnswer {
+        let name = &self.name;
         tracing::error!(
-            file = self.name,
-            offset = self.at.offset,
+            file = name,
+            offset,
             why,
             "a file of the log cannot be served"
         );
-        ErrorAnswer::fatal(format!(
-            "{} cannot be read at {}: {why}",
-            self.name, self.at.offset
-        ))
+        if self.asked != Some(offset) {
+            self.log().damaged(self.at.file, why);
+        }
+        ErrorAnswer::fatal(format!("{name} cannot be read at {offset}: {why}"))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Dumps as a replica gets them: whole transactions that it lacks, committed ones only, live, over files; and what is
 //! refused, with MySQL's number.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::memory_log::{MemoryLog, Served, options, set};
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -228,13 +228,92 @@ async fn a_damaged_file_ends_the_dump_with_its_place() {
         log.bytes_of(1)[*at..*at + 4] == end
     });
     log.damage(1, place.unwrap() - 4);
-    let served = Served::start(log, options()).await;
+    let served = Served::start(log.clone(), options()).await;
     let (code, message) = refusal(&served, &GtidSet::new()).await;
     assert_eq!(code, 1236);
     assert!(
         message.contains("binlog.000001") && message.contains("ends at"),
         "{message}"
     );
+    let damages = log.damages();
+    assert_eq!(damages.len(), 1);
+    assert!(damages[0].0 == 1 && damages[0].1.contains("ends at"));
+}
+
+/// A replica would stop with what it cannot write down, and nobody else would know.
+#[tokio::test]
+async fn an_event_with_a_bit_that_has_turned_is_sent_to_nobody_and_told_of() {
+    let log = MemoryLog::new();
+    for number in 1..=3 {
+        log.transaction(number, 1_000);
+    }
+    log.commit();
+    // In the statement of the last transaction.
+    let length = log.bytes_of(1).len();
+    log.damage(1, length - 500);
+    let served = Served::start(log.clone(), options()).await;
+    let (code, message) = refusal(&served, &GtidSet::new()).await;
+    assert_eq!(code, 1236);
+    assert!(message.contains("CRC32"), "{message}");
+    let told = log.damages();
+    assert_eq!(told.len(), 1);
+    assert!(told[0].0 == 1 && message.ends_with(&told[0].1), "{told:?}");
+    // Who has that transaction is not concerned.
+    dump(&served, &set("1-3")).await.unwrap();
+    assert_eq!(log.damages().len(), 1);
+}
+
+/// Of a large one the begin is out when its end shows that it is damaged: nothing but the rest may follow, which nobody gets.
+#[tokio::test]
+async fn a_large_event_with_a_bit_that_has_turned_is_never_whole() {
+    let log = MemoryLog::new();
+    log.transaction(1, 2 << 20);
+    log.commit();
+    let length = log.bytes_of(1).len();
+    log.damage(1, length - 500);
+    let options = binlog_server::ServerOptions {
+        queue_bytes: binlog_server::ServerOptions::MIN_QUEUE_BYTES,
+        ..options()
+    };
+    let served = Served::start(log.clone(), options).await;
+    let begun = Instant::now();
+    let mut stream = dump(&served, &GtidSet::new()).await.unwrap();
+    let ended = loop {
+        match stream.next().await {
+            Ok(event) => assert_ne!(event.event.event_type(), EventType::Query),
+            Err(error) => break error,
+        }
+    };
+    assert!(!matches!(ended, DumpError::Refused { .. }), "{ended}");
+    assert_eq!(log.damages().len(), 1);
+    assert!(
+        begun.elapsed() >= Duration::from_secs(1),
+        "it comes again at once"
+    );
+}
+
+/// A replica comes again the moment that it is answered: the answer is what can wait.
+#[tokio::test]
+async fn who_hears_that_the_log_cannot_be_read_has_waited_a_while() {
+    let log = MemoryLog::new();
+    log.transaction(1, 10);
+    log.commit();
+    log.refuse_reads(1);
+    let served = Served::start(log.clone(), options()).await;
+    let begun = Instant::now();
+    let (code, message) = refusal(&served, &GtidSet::new()).await;
+    assert_eq!(
+        (code, begun.elapsed() >= Duration::from_secs(1)),
+        (1105, true)
+    );
+    assert!(message.contains("input/output error"), "{message}");
+    assert_eq!(
+        log.damages(),
+        [],
+        "what cannot be read is noted where it is read"
+    );
+    let mut stream = dump(&served, &GtidSet::new()).await.unwrap();
+    assert_eq!(seen_until(&mut stream, 1).await.0, [1]);
 }
 
 #[tokio::test]

@@ -69,6 +69,10 @@ pub(crate) struct MemoryLog {
     /// The GTIDs before each file, and all.
     gtids: Mutex<(BTreeMap<u64, GtidSet>, GtidSet)>,
     committed_gtids: Mutex<GtidSet>,
+    /// What it heard of damage.
+    damages: Mutex<Vec<(u64, String)>>,
+    /// How many more reads the disk refuses.
+    refused: Mutex<usize>,
     committed: watch::Sender<Position>,
     /// What the ring is said to have beyond what is committed here.
     pub(crate) elsewhere: Mutex<Option<u64>>,
@@ -96,6 +100,8 @@ impl MemoryLog {
             kept: Kept::default(),
             gtids: Mutex::default(),
             committed_gtids: Mutex::default(),
+            damages: Mutex::default(),
+            refused: Mutex::default(),
             committed: watch::Sender::new(Position {
                 file: FileNumber(1),
                 offset: 4,
@@ -237,6 +243,16 @@ impl MemoryLog {
     pub(crate) fn damage(&self, file: u64, offset: usize) {
         self.files.lock().unwrap().get_mut(&file).unwrap()[offset] ^= 1;
     }
+
+    /// The files it was told are damaged, and why.
+    pub(crate) fn damages(&self) -> Vec<(u64, String)> {
+        self.damages.lock().unwrap().clone()
+    }
+
+    /// The disk refuses the next reads.
+    pub(crate) fn refuse_reads(&self, reads: usize) {
+        *self.refused.lock().unwrap() = reads;
+    }
 }
 
 #[async_trait]
@@ -289,6 +305,11 @@ impl CommittedFiles for MemoryLog {
     }
 
     async fn read(&self, from: Position, at_most: usize) -> Result<Bytes, ReadError> {
+        let mut refused = self.refused.lock().unwrap();
+        if let Some(left) = refused.checked_sub(1) {
+            *refused = left;
+            return Err(ReadError::Failed("input/output error".to_owned()));
+        }
         let (files, older) = (self.files.lock().unwrap(), self.older.lock().unwrap());
         let kept = self.kept.lock().unwrap().contains_key(&from.file.0);
         let fetched = || older.get(&from.file.0).filter(|_| kept);
@@ -297,6 +318,11 @@ impl CommittedFiles for MemoryLog {
         let begin = (from.offset as usize).min(bytes.len());
         let end = (begin + at_most).min(bytes.len());
         Ok(Bytes::copy_from_slice(&bytes[begin..end]))
+    }
+
+    fn damaged(&self, file: FileNumber, why: &str) {
+        let mut damages = self.damages.lock().unwrap();
+        damages.push((file.0, why.to_owned()));
     }
 
     fn older_files(&self) -> Vec<LogFile> {

@@ -204,6 +204,10 @@ impl CommittedFiles for ServedLog {
         })
     }
 
+    fn damaged(&self, file: FileNumber, why: &str) {
+        self.ring.log.found_damaged(number(file), why);
+    }
+
     fn older_files(&self) -> Vec<LogFile> {
         self.older.as_ref().map_or_else(Vec::new, OlderLog::files)
     }

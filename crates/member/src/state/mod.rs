@@ -240,7 +240,7 @@ fn scrub_view(progress: ScrubProgress) -> ScrubView {
 fn unreadable(fault: &ReadFault) -> String {
     let from = fault.index.map(|index| format!(" from entry {index} on"));
     format!(
-        "{} is damaged or cannot be read{}; a member that lacks its entries waits until another one's file has replaced it: {}",
+        "{} is damaged or cannot be read{}; who lacks its entries waits until another member's file has replaced it: {}",
         fault.file,
         from.unwrap_or_default(),
         fault.why
