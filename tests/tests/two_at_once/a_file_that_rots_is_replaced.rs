@@ -1,4 +1,5 @@
-//! A closed file of a running member's log rots: the scrub finds it, another member's takes its place, and no restart is needed.
+//! A closed file of a running member's log rots: the scrub or a consumer finds it, another member's takes its place, and no
+//! restart is needed.
 
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::Mysqld;
 
 use crate::SCENES;
+use crate::stock_clients_read_a_member::remote;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -86,4 +88,63 @@ fn the_scrub_finds_what_rots_and_another_members_file_takes_its_place() {
     std::fs::copy(ring.directory(0).join("log/binlog.000002"), &path).unwrap();
     ring.start(1).unwrap();
     ring.wait_until_equal(SOON).unwrap();
+}
+
+/// Nothing is read for its own sake here, as behind a scrub that comes again in a month: a copy of the log is what finds it.
+#[test]
+fn what_a_consumer_finds_is_replaced_by_another_members_file() {
+    let _turn = SCENES.take();
+    let server = Mysqld::launch(&MysqlTree::require()).expect("the scene of a test");
+    let options = ClusterOptions::around(&server)
+        .with_binlog_servers()
+        .with("log", "max_file_bytes = \"64KiB\"")
+        .with("log", "scrub_rate = 0");
+    let mut ring = Cluster::launch(&witness_binary(Profile::Dev).unwrap(), options).unwrap();
+    let client = server.client();
+    client
+        .sql("CREATE DATABASE rot; CREATE TABLE rot.t (id INT PRIMARY KEY, b LONGBLOB)")
+        .unwrap();
+    for id in 0..4 {
+        client
+            .sql(&format!(
+                "INSERT INTO rot.t VALUES ({id}, REPEAT('a', 100000))"
+            ))
+            .unwrap();
+    }
+    ring.wait_until_equal(SOON).unwrap();
+    let name = "binlog.000002";
+    let copies = tempfile::tempdir().unwrap();
+    let result = format!("--result-file={}/", copies.path().display());
+    let log = |ring: &Cluster| ring.get(1, "/status").unwrap().json().unwrap()["log"].clone();
+
+    // An offset in the middle of an event is the consumer's own mistake.
+    let raw = ["--read-from-remote-server", "--raw", &result];
+    let asked = remote(
+        &ring,
+        1,
+        &[&raw[..], &["--start-position=50000"]].concat(),
+        name,
+    );
+    let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+    assert!(said.contains("cannot be read at 50000"), "{said}");
+    assert_eq!(log(&ring)["unreadable"], serde_json::json!([]));
+
+    let path = ring.directory(1).join("log").join(name);
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(b"rot", 50_000).unwrap();
+    let refused = remote(&ring, 1, &raw, name);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("CRC32"), "{said}");
+    let told = log(&ring)["unreadable"].to_string();
+    assert!(told.contains(name) && told.contains("CRC32"), "{told}");
+    ring.wait_until("the file is replaced", SOON, |ring| {
+        let log = log(ring);
+        Ok(log["scrub"]["repaired_total"] == 1 && log["unreadable"] == serde_json::json!([]))
+    })
+    .unwrap();
+    ring.wait_until_equal(SOON).unwrap();
+    let done = remote(&ring, 1, &raw, name);
+    done.into_text("mysqlbinlog").unwrap();
+    let copied = std::fs::read(copies.path().join(name)).unwrap();
+    assert!(copied == std::fs::read(&path).unwrap());
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use testkit::bounded_run::Finished;
-use testkit::cluster::{BINLOG_PASSWORD, BINLOG_USER};
+use testkit::cluster::{BINLOG_PASSWORD, BINLOG_USER, Cluster};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::MysqlClient;
 use testkit::mysqld::client::mysqlbinlog;
@@ -20,8 +20,8 @@ use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(30);
 
-fn remote(scene: &Scene, member: usize, more: &[&str], file: &str) -> Finished {
-    let address = scene.ring.binlog_server(member);
+pub(super) fn remote(ring: &Cluster, member: usize, more: &[&str], file: &str) -> Finished {
+    let address = ring.binlog_server(member);
     let login = [
         format!("--host={}", address.ip()),
         format!("--port={}", address.port()),
@@ -71,7 +71,7 @@ fn mysqlbinlog_copies_and_people_look() {
         "--to-last-log",
         &result,
     ];
-    let done = remote(&scene, 1, &raw, &names[0]);
+    let done = remote(&scene.ring, 1, &raw, &names[0]);
     assert!(
         done.status.success(),
         "{}",
@@ -95,7 +95,7 @@ fn mysqlbinlog_copies_and_people_look() {
         "--to-last-log",
         &result,
     ];
-    let done = remote(&scene, 2, &raw, &names[0]);
+    let done = remote(&scene.ring, 2, &raw, &names[0]);
     assert!(
         done.status.success(),
         "{}",
@@ -135,10 +135,10 @@ fn mysqlbinlog_copies_and_people_look() {
         "--read-from-remote-source=BINLOG-DUMP-GTIDS",
     ] {
         let only = format!("--include-gtids={source}:3-5:7");
-        let done = remote(&scene, 0, &[how, "--to-last-log", &only], &names[0]);
+        let done = remote(&scene.ring, 0, &[how, "--to-last-log", &only], &names[0]);
         assert_eq!(seen(done), ["3", "4", "5", "7"], "{how}");
         let all_but = format!("--exclude-gtids={source}:1-5:7-100000");
-        let done = remote(&scene, 0, &[how, "--to-last-log", &all_but], &names[0]);
+        let done = remote(&scene.ring, 0, &[how, "--to-last-log", &all_but], &names[0]);
         assert_eq!(seen(done), ["6"], "{how}");
     }
 
