@@ -94,6 +94,11 @@ impl ReadFault {
         }
     }
 
+    /// Whether all of the file has to be read back before it counts as good.
+    fn is_whole(&self) -> bool {
+        self.index.is_none() && self.bytes.is_none()
+    }
+
     /// A file that was read, and is not what it was.
     pub(crate) fn damaged(file: FileNumber, why: String) -> Self {
         Self {
@@ -116,7 +121,13 @@ impl ReadFaults {
     /// Notes that a read failed, and logs it unless the same fault was logged before.
     pub(crate) fn failed(&self, fault: ReadFault) {
         self.failed.fetch_add(1, Ordering::Relaxed);
-        let before = self.lock().insert(fault.file, fault.clone());
+        let mut now = self.lock();
+        let before = now.get(&fault.file).cloned();
+        if before.as_ref().is_some_and(ReadFault::is_whole) && !fault.is_whole() {
+            return;
+        }
+        now.insert(fault.file, fault.clone());
+        drop(now);
         if before.is_none_or(|before| before.why != fault.why) {
             tracing::error!(
                 file = %fault.file.name(),
@@ -220,9 +231,10 @@ mod tests {
         assert!(faults.has(file));
         faults.read(file, &(160..200));
         assert_eq!(faults.now(), []);
-        // What was read, and is damaged, is not mended by being read.
+        // What was read, and is damaged, is not mended by being read, whatever fails besides.
         faults.failed(ReadFault::damaged(file, "a bit has turned".to_owned()));
+        faults.failed(ReadFault::of_bytes(file, 100..200, &error));
         faults.read(file, &(0..u64::MAX));
-        assert!(faults.has(file));
+        assert_eq!(faults.now()[0].why, "a bit has turned");
     }
 }
