@@ -2,7 +2,7 @@
 //! restart is needed.
 
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use testkit::cluster::{Cluster, ClusterOptions, Profile, witness_binary};
 use testkit::mysql_tree::MysqlTree;
@@ -116,6 +116,11 @@ fn what_a_consumer_finds_is_replaced_by_another_members_file() {
     let copies = tempfile::tempdir().unwrap();
     let result = format!("--result-file={}/", copies.path().display());
     let log = |ring: &Cluster| ring.get(1, "/status").unwrap().json().unwrap()["log"].clone();
+    let is_mended = |ring: &Cluster, repaired: u64| {
+        let log = log(ring);
+        let none = serde_json::json!([]);
+        Ok(log["scrub"]["repaired_total"] == repaired && log["unreadable"] == none)
+    };
 
     // An offset in the middle of an event is the consumer's own mistake.
     let raw = ["--read-from-remote-server", "--raw", &result];
@@ -129,6 +134,18 @@ fn what_a_consumer_finds_is_replaced_by_another_members_file() {
     assert!(said.contains("cannot be read at 50000"), "{said}");
     assert_eq!(log(&ring)["unreadable"], serde_json::json!([]));
 
+    // A file that gives no bytes. The answer waits: a replica comes again the moment that it is there.
+    let gone = "binlog.000003";
+    std::fs::remove_file(ring.directory(1).join("log").join(gone)).unwrap();
+    let asked = Instant::now();
+    let refused = remote(&ring, 1, &raw, gone);
+    assert!(asked.elapsed() >= Duration::from_secs(1));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("reading binlog.000003 failed"), "{said}");
+    assert!(!said.contains("stops"), "{said}");
+    ring.wait_until("the file is there again", SOON, |ring| is_mended(ring, 1))
+        .unwrap();
+
     let path = ring.directory(1).join("log").join(name);
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all_at(b"rot", 50_000).unwrap();
@@ -137,11 +154,8 @@ fn what_a_consumer_finds_is_replaced_by_another_members_file() {
     assert!(said.contains("CRC32"), "{said}");
     let told = log(&ring)["unreadable"].to_string();
     assert!(told.contains(name) && told.contains("CRC32"), "{told}");
-    ring.wait_until("the file is replaced", SOON, |ring| {
-        let log = log(ring);
-        Ok(log["scrub"]["repaired_total"] == 1 && log["unreadable"] == serde_json::json!([]))
-    })
-    .unwrap();
+    ring.wait_until("the file is replaced", SOON, |ring| is_mended(ring, 2))
+        .unwrap();
     ring.wait_until_equal(SOON).unwrap();
     let done = remote(&ring, 1, &raw, name);
     done.into_text("mysqlbinlog").unwrap();
