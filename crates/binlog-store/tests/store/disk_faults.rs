@@ -11,7 +11,6 @@ use crate::workload::exploration::{Disturbance, Exploration};
 use crate::workload::{
     append, open, open_with, options, purge, read_all, save_committed, save_vote, script, summary,
 };
-use binlog_store::{StoreError, StoreOptions};
 use binlog_store::{FileNumber, LogPlace, StoreError, StoreOptions};
 use futures::executor::block_on;
 use openraft::RaftLogReader;
@@ -299,6 +298,9 @@ fn a_file_whose_begin_cannot_be_read_is_told_of() {
     assert_eq!(store.failure(), None);
     disk.forget_faults();
     assert_eq!(start().unwrap().unwrap().before, id(0, 5));
+    assert_eq!(store.read_faults(), []);
+}
+
 /// What a consumer of the files wants. It comes again, and nobody need have closed the file.
 #[test]
 fn bytes_of_a_file_that_cannot_be_read_are_an_alarm_until_they_can_be() {
