@@ -91,9 +91,8 @@ async fn what_is_slow_is_not_dead_and_many_slow_ways_are_a_fast_one() {
         "connections that carried entries: {carried:?}"
     );
     // Those that carry entries, all of which but the first came up now; and the one over which the other follower greets it.
-    // On a busy machine one or two come up too late for who wanted them.
     let more = wire.connections() - before as u64;
-    assert!(more <= 8, "connections were given up: {more} more");
+    assert!(more <= 6, "connections were given up: {more} more");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
