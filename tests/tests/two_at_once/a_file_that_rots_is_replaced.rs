@@ -13,25 +13,31 @@ use crate::stock_clients_read_a_member::remote;
 
 const SOON: Duration = Duration::from_secs(60);
 
-#[test]
-fn the_scrub_finds_what_rots_and_another_members_file_takes_its_place() {
-    let _turn = SCENES.take();
-    let server = Mysqld::launch(&MysqlTree::require()).expect("the scene of a test");
-    let options = ClusterOptions::around(&server)
+/// A ring that scrubs nothing, around a server that has written so many rows, each into a file of the log of its own.
+fn ring_of_small_files(server: &Mysqld, options: ClusterOptions, rows: u64) -> Cluster {
+    let options = options
         .with("log", "max_file_bytes = \"64KiB\"")
         .with("log", "scrub_rate = 0");
-    let mut ring = Cluster::launch(&witness_binary(Profile::Dev).unwrap(), options).unwrap();
+    let ring = Cluster::launch(&witness_binary(Profile::Dev).unwrap(), options).unwrap();
     let client = server.client();
     client
         .sql("CREATE DATABASE rot; CREATE TABLE rot.t (id INT PRIMARY KEY, b LONGBLOB)")
         .unwrap();
-    for id in 0..8 {
+    for id in 0..rows {
         client
             .sql(&format!(
                 "INSERT INTO rot.t VALUES ({id}, REPEAT('a', 100000))"
             ))
             .unwrap();
     }
+    ring
+}
+
+#[test]
+fn the_scrub_finds_what_rots_and_another_members_file_takes_its_place() {
+    let _turn = SCENES.take();
+    let server = Mysqld::launch(&MysqlTree::require()).expect("the scene of a test");
+    let mut ring = ring_of_small_files(&server, ClusterOptions::around(&server), 8);
     let whole = ring.wait_until_equal(SOON).unwrap();
     assert!(ring.stop(1).unwrap().success());
     let path = ring.directory(1).join("log/binlog.000002");
@@ -95,22 +101,8 @@ fn the_scrub_finds_what_rots_and_another_members_file_takes_its_place() {
 fn what_a_consumer_finds_is_replaced_by_another_members_file() {
     let _turn = SCENES.take();
     let server = Mysqld::launch(&MysqlTree::require()).expect("the scene of a test");
-    let options = ClusterOptions::around(&server)
-        .with_binlog_servers()
-        .with("log", "max_file_bytes = \"64KiB\"")
-        .with("log", "scrub_rate = 0");
-    let mut ring = Cluster::launch(&witness_binary(Profile::Dev).unwrap(), options).unwrap();
-    let client = server.client();
-    client
-        .sql("CREATE DATABASE rot; CREATE TABLE rot.t (id INT PRIMARY KEY, b LONGBLOB)")
-        .unwrap();
-    for id in 0..4 {
-        client
-            .sql(&format!(
-                "INSERT INTO rot.t VALUES ({id}, REPEAT('a', 100000))"
-            ))
-            .unwrap();
-    }
+    let options = ClusterOptions::around(&server).with_binlog_servers();
+    let mut ring = ring_of_small_files(&server, options, 4);
     ring.wait_until_equal(SOON).unwrap();
     let name = "binlog.000002";
     let copies = tempfile::tempdir().unwrap();

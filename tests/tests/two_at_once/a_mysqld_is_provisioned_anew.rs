@@ -140,8 +140,8 @@ fn a_mysqld_whose_gtids_were_reset_is_not_used_before_it_has_a_copy() {
     );
     set.follows(follower, SOON).unwrap();
 
-    // Where commits go on beside it, mysqld itself lets some through: what it knows to be acknowledged is forgotten behind the moment from
-    // which they have small positions.
+    // No commit goes on beside it: mysqld lets them in again before semi-sync forgets which position was acknowledged last, and one of
+    // that moment does not wait.
     let before = clients.finish().unwrap();
     let primary = set.primary(SOON).unwrap();
     set.client(primary).sql(RESET).unwrap();
