@@ -1,6 +1,8 @@
 //! A closed file of a running member's log rots: the scrub or a consumer finds it, another member's takes its place, and no
 //! restart is needed.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
