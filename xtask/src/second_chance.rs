@@ -74,6 +74,20 @@ pub(crate) fn second_chances<'a>(
     (accidents && !all.is_empty() && all.len() <= MOST).then_some(all)
 }
 
+/// A line for each failure, whichever program it is of: what a reader of the last lines alone has to know.
+pub(crate) fn summary<'a>(printed: impl IntoIterator<Item = &'a str>) -> String {
+    let mut lines = Vec::new();
+    for printed in printed {
+        let Some(failures) = failures(printed) else {
+            lines.push("  a program ended, or was not built, and names no test".to_owned());
+            continue;
+        };
+        let line = |failure: &Failure| format!("  {}: {}", failure.name, failure.first_words());
+        lines.extend(failures.iter().map(line));
+    }
+    lines.join("\n")
+}
+
 /// What failed; `None` where a program ended without saying which of its tests did.
 fn failures(printed: &str) -> Option<Vec<Failure>> {
     let mut failures = Vec::new();
@@ -165,6 +179,11 @@ mod tests {
         assert_eq!(given[0].first_words(), "it took too long");
         let again = "test --workspace --test whole -- --exact a_scene::two";
         assert_eq!(given[0].once_more().join(" "), again);
+        let told = summary([&*printed("it took too long"), "error: could not compile"]);
+        assert!(
+            told.starts_with("  a_scene::two: it took too long\n"),
+            "{told}"
+        );
         assert_eq!(chances("test result: ok. 1 passed"), None);
         let logged =
             "it took too long\n2026-11-21T02:34:42.345097Z  WARN worker: a session is lost";

@@ -29,6 +29,7 @@ pub mod other_clock;
 mod owner;
 pub mod ports;
 pub mod real_disks;
+mod signals;
 pub mod statistics;
 pub mod wait;
 

@@ -126,8 +126,9 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
         Ok(written.acknowledged().into_iter().collect())
     };
 
-    // The base backup is taken while clients write.
+    // The base backup is taken while clients write. The follower's mysqld begins as a copy, which ends with its restart.
     let before = write(0)?;
+    set.follows(follower, SOON)?;
     let writers = Writers::of(&set, 2, 1_000_000);
     writers.wait_for_more(50, SOON)?;
     let config = set.config(follower).display().to_string();

@@ -12,7 +12,7 @@ use testkit::mysql_tree::QUICK_VARIABLE;
 use super::cargo;
 use super::checking_compiler::CheckingCompiler;
 use super::scratch_folder::ScratchFolder;
-use crate::second_chance::{Failure, second_chances};
+use crate::second_chance::{Failure, second_chances, summary};
 
 /// The program of the whole-system tests that get along with whatever else runs: what they wait for has tens of seconds. With another
 /// one, so that all others together take as long.
@@ -105,9 +105,9 @@ fn judged(runs: &[(ExitStatus, String)], again: bool) -> Result<Vec<Failure>> {
     if failed.is_empty() {
         return Ok(Vec::new());
     }
-    let printed = failed.iter().map(|(_, printed)| printed.as_str());
-    let Some(failures) = again.then(|| second_chances(printed)).flatten() else {
-        bail!("tests failed");
+    let printed = || failed.iter().map(|(_, printed)| printed.as_str());
+    let Some(failures) = again.then(|| second_chances(printed())).flatten() else {
+        bail!("tests failed\n{}", summary(printed()));
     };
     for failure in &failures {
         eprintln!("── once more, by itself: {} ──", failure.name);

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 
 use crate::mysql_tree::MysqlTree;
 use crate::mysqld::{MysqlClient, Mysqld, MysqldOptions};
+use crate::signals;
 
 const ROOT: &str = "root";
 /// Small enough that three servers and what runs beside them fit into the memory of a small machine.
@@ -164,12 +165,9 @@ impl ChildServer {
         let Some(pid) = self.process() else {
             return Ok(false);
         };
-        match kill_process(pid, signal) {
-            Err(Errno::SRCH) => Ok(false),
-            other => {
-                other.context("cannot signal mysqld")?;
-                Ok(true)
-            }
+        match signals::send(pid, signal) {
+            Err(error) if error.downcast_ref() == Some(&Errno::SRCH) => Ok(false),
+            other => other.context("cannot signal mysqld").map(|()| true),
         }
     }
 

@@ -6,9 +6,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 
 use crate::bounded_run::wait_within;
+use crate::signals;
 
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 const SHOWN_LINES: usize = 15;
@@ -94,7 +95,7 @@ impl MemberProcess {
     pub(super) fn signal(&self, signal: Signal) -> Result<()> {
         let child = self.child.as_ref();
         let child = child.with_context(|| format!("member {} does not run", self.name))?;
-        Ok(kill_process(Pid::from_child(child), signal)?)
+        signals::send(Pid::from_child(child), signal)
     }
 
     pub(super) fn wait_for_exit(&mut self, limit: Duration) -> Result<ExitStatus> {

@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
 use crate::bounded_run;
@@ -27,6 +27,7 @@ use crate::mysql_tree::MysqlTree;
 pub use crate::mysqld::client::{MysqlClient, PendingSql, Rows, TableChecksums};
 pub use crate::mysqld::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use crate::ports::free_address;
+use crate::signals;
 use crate::wait::try_eventually;
 
 /// A server that does not answer by then will not come. Generous, because a loaded machine runs recovery slowly.
@@ -210,7 +211,7 @@ impl Mysqld {
         self.start()
     }
 
-    /// Freezes the server (SIGSTOP): its connections stay open, and nothing answers.
+    /// Freezes the server (SIGSTOP): its connections stay open, and nothing answers from the return of this on.
     ///
     /// # Errors
     /// When it does not run.
@@ -302,7 +303,7 @@ impl Mysqld {
 
     fn signal(&self, signal: Signal) -> Result<()> {
         let child = self.child.as_ref().context("this mysqld does not run")?;
-        kill_process(Pid::from_child(child), signal).context("cannot signal mysqld")
+        signals::send(Pid::from_child(child), signal).context("cannot signal mysqld")
     }
 }
 

@@ -160,6 +160,10 @@ async fn mysqld_lets_nobody_in_while_an_account_waits() -> Result<()> {
         let grants = stage.log_in("witness").await?;
         let status = stage.log_in("witness").await?;
         let set = stage.log_in("witness").await?;
+        // A login takes the lock once more behind its OK.
+        for session in [&mut reserve, &mut member, &mut root] {
+            ensure!(session.ping().await);
+        }
         let creates = stage.log_in("root").await?;
         let mut waiting = creates.begin("CREATE USER 'x'@'%' IDENTIFIED BY 'y'");
         waiting.waits().await?;

@@ -50,13 +50,10 @@ async fn mysqld_makes_one_group_of_what_queues_behind_a_waiting_commit() -> Resu
         ensure!(wanted, "what queues is in the log, and wants its ACK");
         let mut third = stage.log_in("client").await?.begin(&append(3, 3));
         let (three, _) = replica.transaction().await?;
-        let mut looks = stage.log_in("root").await?;
-        let processes = looks.run("SHOW PROCESSLIST").await.unwrap();
-        let behind = processes
-            .iter()
-            .filter(|row| row[6] == "waiting for handler commit");
-        ensure!(behind.count() == 2, "{processes:?}");
-        // In the log it is before it is in the queue: one moment more.
+        // In the log it is before it is in the queue.
+        stage
+            .until_processes("waiting for handler commit", 2)
+            .await?;
         third.waits().await?;
         replica.ack(&one).await?;
         first.succeeds().await?;

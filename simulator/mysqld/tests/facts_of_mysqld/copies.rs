@@ -60,15 +60,21 @@ async fn make_ready(donor: &Stage, recipient: &Stage) -> Result<()> {
         session.run("SET sql_log_bin = 0").await.unwrap();
         session.run(statement).await.unwrap();
     }
+    recipient.log_in("root").await?.run(INSTALL).await.unwrap();
+    may_copy(donor, recipient).await
+}
+
+/// The recipient may copy from the donor until it starts again, and takes its time: others look in the middle.
+async fn may_copy(donor: &Stage, recipient: &Stage) -> Result<()> {
     let mut session = recipient.log_in("root").await?;
-    session.run(INSTALL).await.unwrap();
     session.run(&list(&[donor.port()])).await.unwrap();
-    // About as many MiB in a second: others look in the middle.
-    session
-        .run("SET GLOBAL clone_max_data_bandwidth = 30")
-        .await
-        .unwrap();
+    // About as many MiB in a second.
+    session.run(&bandwidth(10)).await.unwrap();
     Ok(())
+}
+
+fn bandwidth(limit: u32) -> String {
+    format!("SET GLOBAL clone_max_data_bandwidth = {limit}")
 }
 
 /// Waits until the files are being copied.
@@ -225,6 +231,7 @@ async fn a_mysqld_that_was_copied_has_all_data_of_its_donor_and_its_own_identity
             .run(&append(1, 3))
             .await
             .unwrap();
+        session.run(&bandwidth(0)).await.unwrap();
         let told = copying.finish().await?;
         ensure!(matches!(told, Err(3707 | 0)), "{told:?}");
         recipient.ends().await?;
@@ -316,7 +323,7 @@ async fn a_mysqld_whose_copy_was_interrupted_has_neither_rows_nor_gtids() -> Res
         ensure!(count(&mut session, "witness_clone_3_a").await? == "0");
         ensure!(recipient.binlog_files()?.len() == 2);
         // Its donor is killed, and comes back: until then a real recipient tries again, for minutes.
-        session.run(&list(&[donor.port()])).await.unwrap();
+        may_copy(&donor, &recipient).await?;
         let copying = recipient.log_in("root").await?;
         let copying = copying.begin(&copy_from(donor.port(), "Aa1-p"));
         in_the_middle(&recipient).await?;

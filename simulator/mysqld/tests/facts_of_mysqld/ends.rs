@@ -11,7 +11,10 @@ use binlog_format::event::{EventFlags, RawEvent};
 use binlog_format::events::FormatDescription;
 use binlog_format::gtid::GtidSet;
 
-use crate::stage::{PLAIN, Stage, WAITING, append, on_both};
+use crate::stage::{LIMIT, PLAIN, Stage, WAITING, append, on_both};
+
+/// A server that stops waits longer than this for its semi-sync replicas, ten seconds by its source, and not so long for anybody else.
+const OF_DUMPS: Duration = Duration::from_secs(8);
 
 /// Whether a file says that it was not closed, and when it says that it was made.
 fn description(file: &Path) -> Result<(bool, u32)> {
@@ -94,11 +97,7 @@ async fn a_mysqld_that_gets_sigterm_lets_waiting_commits_through() -> Result<()>
         stage.terminate()?;
         waiting.succeeds().await?;
         stage.ends().await?;
-        ensure!(
-            began.elapsed() < Duration::from_secs(5),
-            "{:?}",
-            began.elapsed()
-        );
+        ensure!(began.elapsed() < OF_DUMPS, "{:?}", began.elapsed());
         ensure!(!description(&file)?.0);
         stage.start()?;
         ensure!(stage.list(1).await? == ["1"]);
@@ -124,7 +123,7 @@ async fn a_mysqld_with_a_semi_sync_replica_stops_after_ten_seconds() -> Result<(
         let reading = tokio::spawn(async move { replica.end().await });
         waiting.succeeds().await?;
         let told = began.elapsed();
-        ensure!((7..13).contains(&told.as_secs()), "{told:?}");
+        ensure!((OF_DUMPS..LIMIT).contains(&told), "{told:?}");
         stage.ends().await?;
         reading.await?;
         Ok(())
@@ -153,8 +152,8 @@ async fn a_mysqld_that_stops_ends_a_session_behind_its_next_statement() -> Resul
             (&mut open, "COMMIT".to_owned(), 3100),
             (&mut writing, append(3, 3), 1053),
         ] {
-            let told = tokio::time::timeout(Duration::from_secs(2), session.run(&statement)).await;
-            ensure!(told == Ok(Err(code)), "{statement}: {told:?}");
+            let told = session.run(&statement).await;
+            ensure!(told == Err(code), "{statement}: {told:?}");
             ensure!(session.run("SELECT 1").await == Err(0), "{statement}");
         }
         waiting.succeeds().await?;
@@ -179,7 +178,10 @@ async fn a_mysqld_without_dumps_waits_two_seconds_for_idle_sessions_when_it_stop
         stage.ends().await?;
         let told = began.elapsed();
         drop(idle);
-        ensure!((2..6).contains(&told.as_secs()), "{told:?}");
+        ensure!(
+            (Duration::from_secs(2)..OF_DUMPS).contains(&told),
+            "{told:?}"
+        );
         Ok(())
     })
     .await
@@ -231,10 +233,12 @@ async fn mysqld_counts_its_time_from_its_start() -> Result<()> {
         let mut session = stage.log_in("root").await?;
         let up: u64 = session.value(UPTIME).await?.parse()?;
         ensure!(up >= 2 && up.abs_diff(second / 1000) <= 2, "{up} {second}");
+        let again = Instant::now();
         stage.kill()?;
         stage.start()?;
         let third = milliseconds(&stage).await?;
-        ensure!(third < second, "{third}");
+        let passed = u64::try_from(again.elapsed().as_millis())?;
+        ensure!(third <= passed + 50, "{third} {passed}");
         Ok(())
     })
     .await

@@ -25,7 +25,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use uuid::Uuid;
 
 /// Longer than anything that does not wait takes.
-const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 /// What has not come by then waits.
 const A_WHILE: Duration = Duration::from_millis(400);
 
@@ -363,6 +363,24 @@ impl Stage {
         until(async || self.status(name).await, name, value).await
     }
 
+    /// Waits until so many sessions are in a state.
+    pub(crate) async fn until_processes(&self, state: &str, count: usize) -> Result<()> {
+        let mut looks = self.log_in("root").await?;
+        let began = Instant::now();
+        loop {
+            let processes = looks.run("SHOW PROCESSLIST").await;
+            let processes = processes.map_err(|code| anyhow!("SHOW PROCESSLIST: {code}"))?;
+            if processes.iter().filter(|row| row[6] == state).count() == count {
+                return Ok(());
+            }
+            ensure!(
+                began.elapsed() < LIMIT,
+                "not {count} with {state:?}: {processes:?}"
+            );
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// An append that waits for its ACK.
     pub(crate) async fn waiting_append(&self, list: u64, value: u64) -> Result<Pending<Told>> {
         let waiting = self.log_in("client").await?.begin(&append(list, value));
@@ -401,6 +419,13 @@ pub(crate) fn read(list: u64) -> String {
 /// Rows, or the number of an error: 0 where the connection was lost.
 pub(crate) type Told = Result<Vec<Vec<String>>, u16>;
 
+fn text_of(value: &Option<bytes::Bytes>) -> String {
+    match value {
+        None => "NULL".to_owned(),
+        Some(value) => String::from_utf8_lossy(value).into_owned(),
+    }
+}
+
 /// A session of the scene.
 pub(crate) struct Player(Connection);
 
@@ -411,13 +436,9 @@ impl Player {
 
     pub(crate) async fn run(&mut self, statement: &str) -> Told {
         let told = self.0.query_within(statement, LIMIT).await;
-        let text = |value: &Option<bytes::Bytes>| match value {
-            None => "NULL".to_owned(),
-            Some(value) => String::from_utf8_lossy(value).into_owned(),
-        };
         match told {
             Ok(answer) => {
-                let row = |row: &mysql_link::Row| row.values().iter().map(text).collect();
+                let row = |row: &mysql_link::Row| row.values().iter().map(text_of).collect();
                 Ok(answer.rows.iter().map(row).collect())
             }
             Err(LinkError::Server(error)) => Err(error.code),
@@ -449,10 +470,12 @@ impl Player {
     }
 
     async fn at(&mut self, statement: &str, column: usize) -> Result<String> {
-        let rows = self.run(statement).await;
-        let rows = rows.map_err(|code| anyhow!("{statement}: {code}"))?;
-        let value = rows.first().and_then(|row| row.get(column)).cloned();
-        value.with_context(|| format!("{statement}: no rows"))
+        let answer = self.0.query_within(statement, LIMIT).await;
+        let answer = answer.with_context(|| statement.to_owned())?;
+        let row = answer.rows.first();
+        let value = row.and_then(|row| row.values().get(column));
+        let value = value.with_context(|| format!("{statement}: no rows"))?;
+        Ok(text_of(value))
     }
 
     /// Runs a statement beside the scene.

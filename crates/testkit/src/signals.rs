@@ -1,0 +1,40 @@
+//! Signals to processes that a test started, itself or through a member.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::wait::eventually;
+
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// Sends a signal. Each thread of a process that is stopped goes on until it hears of it, which is waited for.
+///
+/// # Errors
+/// When the process may not be signalled, is gone, or does not stop.
+pub(crate) fn send(process: Pid, signal: Signal) -> Result<()> {
+    kill_process(process, signal)?;
+    if signal == Signal::STOP {
+        let threads = format!("/proc/{}/task", process.as_raw_nonzero());
+        eventually("a process stops", STOP_LIMIT, || stand_still(&threads))?;
+    }
+    Ok(())
+}
+
+fn stand_still(threads: &str) -> bool {
+    let threads = fs::read_dir(threads).into_iter().flatten().flatten();
+    threads
+        .into_iter()
+        .all(|thread| stands_still(&thread.path()))
+}
+
+/// A thread that is gone does, and one that waits for a disk: it stops before it comes back from there.
+fn stands_still(thread: &Path) -> bool {
+    let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
+    // The name in brackets may hold anything.
+    let state = stat.rsplit_once(") ").map_or("X", |(_, state)| state);
+    state.starts_with(['T', 't', 'D', 'Z', 'X'])
+}
