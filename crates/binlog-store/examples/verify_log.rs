@@ -28,7 +28,7 @@ fn main() -> Result<()> {
         "{} entries in {} files are whole",
         report.entries, report.files
     );
-    match report.damage {
+    match report.damaged.first() {
         Some(damage) => bail!("{damage}"),
         None => Ok(()),
     }

@@ -38,6 +38,18 @@ pub enum StoreError {
         /// The text of the operating system's error.
         message: String,
     },
+    /// The disk does not give what was asked of it back. The log goes on writing.
+    #[error(
+        "{doing} failed: {message}. Look at the machine's disk; the other members have what cannot be read here"
+    )]
+    Unreadable {
+        /// What the store was doing.
+        doing: String,
+        /// The kind of the operating system's error.
+        kind: io::ErrorKind,
+        /// The text of the operating system's error.
+        message: String,
+    },
     /// Bytes that were fine are damaged now.
     #[error("{0}. Do not purge the other members; restore this member from a copy or replace it")]
     Corrupt(Corruption),
@@ -66,7 +78,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// An error of the disk or of the hard state.
+    /// An error of the disk or of the hard state that the writer met.
     pub(crate) fn io(doing: impl Into<String>, error: &io::Error) -> Self {
         let doing = doing.into();
         if is_full(error) {
@@ -74,6 +86,15 @@ impl StoreError {
         }
         Self::Io {
             doing,
+            kind: error.kind(),
+            message: error.to_string(),
+        }
+    }
+
+    /// An error of the disk that a reader met.
+    pub(crate) fn unreadable(doing: impl Into<String>, error: &io::Error) -> Self {
+        Self::Unreadable {
+            doing: doing.into(),
             kind: error.kind(),
             message: error.to_string(),
         }
@@ -97,7 +118,7 @@ impl From<StoreError> for io::Error {
             StoreError::DiskFull { .. } => io::ErrorKind::StorageFull,
             StoreError::Corrupt(_) => io::ErrorKind::InvalidData,
             StoreError::Closed => io::ErrorKind::BrokenPipe,
-            StoreError::Io { kind, .. } => *kind,
+            StoreError::Io { kind, .. } | StoreError::Unreadable { kind, .. } => *kind,
         };
         Self::new(kind, error)
     }
@@ -144,7 +165,8 @@ pub enum OpenError {
     },
     /// A file is damaged where it must not be.
     #[error(
-        "{} is damaged: {corruption}. This is not a torn write at the log's end, so it is not cut off",
+        "{} is damaged: {corruption}. This is not a torn write at the log's end, so it is not cut off. If it is not the newest file, \
+         put another member's file of that name in its place: closed files are the same on every member. {REPLACE}",
         path.display()
     )]
     Corrupt {

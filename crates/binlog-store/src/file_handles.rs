@@ -72,10 +72,10 @@ pub struct ReadFault {
 
 impl ReadFault {
     pub(crate) fn new(file: FileNumber, index: u64, error: &StoreError) -> Self {
-        // What is said of a log whose writer failed is not so of one that cannot be read.
+        // What to do about it says whoever shows the fault.
         let why = match error {
             StoreError::Corrupt(corruption) => corruption.to_string(),
-            StoreError::Io { doing, message, .. } => format!("{doing} failed: {message}"),
+            StoreError::Unreadable { doing, message, .. } => format!("{doing} failed: {message}"),
             other => other.to_string(),
         };
         Self {
@@ -203,7 +203,7 @@ mod tests {
     fn a_fault_stays_until_what_failed_can_be_read() {
         let faults = ReadFaults::default();
         let file = FileNumber::FIRST;
-        let error = StoreError::io("reading", &io::Error::other("no"));
+        let error = StoreError::unreadable("reading", &io::Error::other("no"));
         let fault = ReadFault::new(file, 7, &error);
         assert_eq!(fault.why, "reading failed: no");
         faults.failed(fault.clone());

@@ -80,7 +80,7 @@ impl LogHandle {
                 return Ok(None);
             };
             let doing = format!("reading the begin of {}", wanted.number);
-            let error = StoreError::io(doing, &error);
+            let error = StoreError::unreadable(doing, &error);
             let first = wanted.before.index + 1;
             let fault = ReadFault::new(wanted.number, first, &error);
             log.shared.read_faults.failed(fault);

@@ -15,9 +15,9 @@ use crate::error::StoreError;
 use crate::file_handles::ReadFault;
 use crate::log::{DiskRead, Point, Points, ReadHint, ReadPlan};
 use crate::options::WriterMode;
-use crate::scan::{Depth, EntryScanner, Window};
+use crate::scan::{Corruption, Depth, EntryScanner, ScanError, Window};
 use crate::shared::Shared;
-use crate::writer::{entry_offset, scan_failure};
+use crate::writer::entry_offset;
 
 /// How long a follower waits before its entries are tried to be read again.
 const BEFORE_ANOTHER_TRY: Duration = Duration::from_secs(1);
@@ -145,7 +145,7 @@ impl LogReader {
         };
         let shared = self.shared.clone();
         let reading = runtime.spawn_blocking(move || read_disk(&shared, read));
-        let failed = |error| StoreError::io("reading the log", &io::Error::other(error));
+        let failed = |error| StoreError::unreadable("reading the log", &io::Error::other(error));
         reading.await.map_err(failed)?
     }
 
@@ -191,7 +191,7 @@ impl LogReader {
 }
 
 fn lost_race() -> StoreError {
-    StoreError::io(
+    StoreError::unreadable(
         "reading the log",
         &io::Error::from(io::ErrorKind::ResourceBusy),
     )
@@ -200,11 +200,19 @@ fn lost_race() -> StoreError {
 /// Reads entries of one file; blocks.
 fn read_disk(shared: &Shared, read: DiskRead) -> Result<DiskEntries, StoreError> {
     let number = read.place.file;
-    let failure = |error| scan_failure(number, error);
+    let failure = |error| match error {
+        ScanError::Fault(fault) => StoreError::Corrupt(Corruption {
+            file: number,
+            fault,
+        }),
+        ScanError::Io { source, .. } => {
+            StoreError::unreadable(format!("reading {number}"), &source)
+        }
+    };
     let file = shared
         .handles
         .get(number)
-        .map_err(|error| StoreError::io(format!("opening {number}"), &error))?;
+        .map_err(|error| StoreError::unreadable(format!("opening {number}"), &error))?;
     let scanner = |point: Point, size| {
         EntryScanner::new(
             Window::new(&file, read.place.end, size),
@@ -256,7 +264,7 @@ fn read_disk(shared: &Shared, read: DiskRead) -> Result<DiskEntries, StoreError>
     }
     if entries.first().map(|entry| entry.log_id.index) != Some(read.start) {
         let error = io::Error::other(format!("{number} does not have entry {}", read.start));
-        return Err(StoreError::io("reading the log", &error));
+        return Err(StoreError::unreadable("reading the log", &error));
     }
     let hint = ReadHint {
         file: number,

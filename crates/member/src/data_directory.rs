@@ -8,11 +8,18 @@ use std::path::{Path, PathBuf};
 use consensus::{Identity, IdentityBook, IdentityPages, LogOrigin};
 use mysqld_controller::durable_file;
 use raft_types::{FormatMismatch, FormatRange, FormatVersion, MemberId};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 // One process at a time uses a data directory: an advisory lock on the file `lock` in it, which
 // the operating system releases when the process ends, however it ends.
+
+/// Where the log is in a data directory.
+const LOG: &str = "log";
+/// Where the hard state is in it.
+pub(crate) const META: &str = "meta";
 
 /// Holds a data directory until it is dropped.
 #[derive(Debug)]
@@ -31,6 +38,16 @@ pub enum LockError {
         /// The process that has it, as it wrote itself down.
         holder: String,
     },
+    /// What a member keeps in it belongs to another user.
+    #[error("this member, which runs as user {user}, cannot write in {path}: {source}", path = path.display())]
+    NotOurs {
+        /// A directory in the data directory.
+        path: PathBuf,
+        /// The number of the user that the process runs as.
+        user: u32,
+        /// What the operating system says.
+        source: io::Error,
+    },
     /// The lock file cannot be opened or locked.
     #[error("{path}: {source}", path = path.display())]
     Io {
@@ -45,7 +62,8 @@ impl DirectoryLock {
     /// Takes a data directory, which must exist.
     ///
     /// # Errors
-    /// When another process has it, or the lock file cannot be used.
+    /// When another process has it, or the lock file cannot be used, or what is in it may not be written: a copy that root has made
+    /// would work until the log begins its next file.
     pub(crate) fn take(data_dir: &Path) -> Result<Self, LockError> {
         let path = data_dir.join("lock");
         let failed = |source| LockError::Io {
@@ -65,11 +83,27 @@ impl DirectoryLock {
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
+        for kept in [data_dir.join(LOG), data_dir.join(META)] {
+            may_be_written(&kept).map_err(|source| LockError::NotOurs {
+                path: kept,
+                user: rustix::process::geteuid().as_raw(),
+                source,
+            })?;
+        }
         // For people only: the lock is the truth, the number is who to look for.
         let _ = file
             .set_len(0)
             .and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Self { _file: file })
+    }
+}
+
+/// Whether files can be made in a directory, if it is there.
+fn may_be_written(directory: &Path) -> io::Result<()> {
+    let wanted = Access::WRITE_OK | Access::EXEC_OK;
+    match accessat(CWD, directory, wanted, AtFlags::EACCESS) {
+        Err(Errno::NOENT) => Ok(()),
+        other => Ok(other?),
     }
 }
 
@@ -288,7 +322,7 @@ pub(crate) fn open_identity(
 }
 
 fn holds_a_log(data_dir: &Path) -> bool {
-    let entries = std::fs::read_dir(data_dir.join("log"));
+    let entries = std::fs::read_dir(data_dir.join(LOG));
     entries.is_ok_and(|mut entries| entries.next().is_some())
 }
 

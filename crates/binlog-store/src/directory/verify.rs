@@ -28,8 +28,18 @@ pub struct VerifyReport {
     pub last: Option<OpId>,
     /// An unfinished write at the very end: normal while the member runs, and after a crash of it.
     pub unfinished: Option<Corruption>,
-    /// The first damage; nothing behind it was looked at.
-    pub damage: Option<Corruption>,
+    /// What is damaged, from the oldest file on. Of a file whose entries are damaged nothing behind the first of them was looked at,
+    /// and no file was held against a damaged one before it.
+    pub damaged: Vec<Corruption>,
+}
+
+impl VerifyReport {
+    fn note(&mut self, corruption: Corruption, unfinished: bool) {
+        match unfinished {
+            true => self.unfinished = Some(corruption),
+            false => self.damaged.push(corruption),
+        }
+    }
 }
 
 impl LogDirectory {
@@ -55,43 +65,33 @@ impl LogDirectory {
                 Ok(open) => open,
                 Err(DirectoryError::Corrupt { corruption, .. }) => {
                     let unfinished = is_last && at > 0 && corruption.fault.kind.is_cut_off();
-                    let place = if unfinished {
-                        &mut report.unfinished
-                    } else {
-                        &mut report.damage
-                    };
-                    *place = Some(corruption);
-                    return Ok(report);
+                    report.note(corruption, unfinished);
+                    before = None;
+                    continue;
                 }
                 Err(error) => return Err(error),
             };
-            if let Some(fault) = before
+            let here = |fault| Corruption {
+                file: *number,
+                fault,
+            };
+            let previous = before.take();
+            let junction_fault = previous
                 .as_ref()
-                .and_then(|before| before.junction_fault(&open))
-            {
-                report.damage = Some(Corruption {
-                    file: *number,
-                    fault,
-                });
-                return Ok(report);
+                .and_then(|previous| previous.junction_fault(&open));
+            let follows = junction_fault.is_none();
+            if let Some(fault) = junction_fault {
+                report.note(here(fault), false);
             }
-            let read = self.verify_file(&open, before, &mut report, &mut |_| true)?;
+            let read = self.verify_file(&open, previous, &mut report, &mut |_| true)?;
             let Some((file, fault)) = read else {
                 return Ok(report);
             };
             report.files += 1;
             if let Some(fault) = fault {
-                let kept = Corruption {
-                    file: *number,
-                    fault,
-                };
-                let unfinished = is_last && self.is_unfinished(&open, &kept.fault)?;
-                *(if unfinished {
-                    &mut report.unfinished
-                } else {
-                    &mut report.damage
-                }) = Some(kept);
-                return Ok(report);
+                let unfinished = is_last && self.is_unfinished(&open, &fault)?;
+                report.note(here(fault), unfinished);
+                continue;
             }
             if !is_last && file.rotate.is_none() {
                 let fault = Fault {
@@ -99,17 +99,14 @@ impl LogDirectory {
                     kind: FaultKind::NoRotate,
                     entry_offset: file.end,
                 };
-                report.damage = Some(Corruption {
-                    file: *number,
-                    fault,
-                });
-                return Ok(report);
+                report.note(here(fault), false);
+                continue;
             }
             progress(VerifyProgress {
                 done_bytes: report.bytes,
                 total_bytes,
             });
-            before = Some(file);
+            before = follows.then_some(file);
         }
         Ok(report)
     }

@@ -259,7 +259,7 @@ impl LogView {
         }
         let Some(mut place) = self.files.locate(start) else {
             let error = std::io::Error::other(format!("no file has entry {start}"));
-            return Err(StoreError::io("reading the log", &error));
+            return Err(StoreError::unreadable("reading the log", &error));
         };
         if let Some(hint) = hint
             && hint.generation == self.generation

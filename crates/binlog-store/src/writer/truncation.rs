@@ -93,8 +93,8 @@ pub(super) fn scan_kept(
     Ok(part)
 }
 
-/// The error of a scan of an open log's file.
-pub(crate) fn scan_failure(file: FileNumber, error: ScanError) -> StoreError {
+/// The error of a scan by the writer of its own file.
+fn scan_failure(file: FileNumber, error: ScanError) -> StoreError {
     match error {
         ScanError::Fault(fault) => StoreError::Corrupt(Corruption { file, fault }),
         ScanError::Io { source, .. } => StoreError::io(format!("reading {file}"), &source),

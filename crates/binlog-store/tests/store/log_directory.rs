@@ -9,8 +9,8 @@ use crate::workload::{
     DATA_DIR, append, log_dir, open, purge, read_all, save_committed, save_vote, truncate,
 };
 use binlog_store::{
-    BinlogStore, DirectoryError, EntryRecord, FileDifference, FileNumber, Followed, LogDirectory,
-    MarkerKind, Side, Sought,
+    BinlogStore, Corruption, DirectoryError, EntryRecord, FileDifference, FileNumber, Followed,
+    LogDirectory, MarkerKind, Side, Sought,
 };
 use raft_types::{Entry, OpId};
 use testkit::disk::FaultyDisk;
@@ -125,8 +125,15 @@ fn entries_are_found_by_index_op_id_and_gtid() {
     assert_eq!(from[0], records[17]);
 }
 
+/// All that is damaged.
+fn damage(disk: &FaultyDisk) -> Corruption {
+    let report = directory(disk).verify(&|_| {}).unwrap();
+    assert_eq!(report.damaged.len(), 1, "{:?}", report.damaged);
+    report.damaged[0].clone()
+}
+
 #[test]
-fn verification_names_the_first_damage() {
+fn verification_names_each_damaged_file() {
     let (disk, _store) = filled();
     let report = directory(&disk).verify(&|_| {}).unwrap();
     assert_eq!((report.files, report.entries), (3, 25));
@@ -134,7 +141,7 @@ fn verification_names_the_first_damage() {
         (report.first, report.last),
         (Some(id(0, 0)), Some(id(1, 24)))
     );
-    assert_eq!((report.unfinished, report.damage), (None, None));
+    assert_eq!((report.unfinished, report.damaged), (None, vec![]));
 
     let records: Vec<EntryRecord> = directory(&disk)
         .entries()
@@ -144,7 +151,7 @@ fn verification_names_the_first_damage() {
     for record in &records {
         let disk = disk.fork();
         disk.flip_bit(&log_dir().join(record.file.name()), record.end - 6, 2);
-        let damage = directory(&disk).verify(&|_| {}).unwrap().damage.unwrap();
+        let damage = damage(&disk);
         assert_eq!(damage.file, record.file);
         assert!(
             (record.offset..record.end).contains(&damage.fault.offset),
@@ -152,6 +159,16 @@ fn verification_names_the_first_damage() {
         );
         assert_eq!(damage.fault.entry_offset, record.offset);
     }
+    // Two of them, one in its header: what stands between them is looked at.
+    let two = disk.fork();
+    two.flip_bit(&name(1), records[3].end - 6, 2);
+    two.flip_bit(&name(3), 30, 2);
+    let report = directory(&two).verify(&|_| {}).unwrap();
+    let files: Vec<_> = report.damaged.iter().map(|damage| damage.file).collect();
+    assert_eq!(files, [file(1), file(3)]);
+    let whole = |record: &&EntryRecord| record.file == file(2) || record.op_id < records[3].op_id;
+    let whole = records.iter().filter(whole).count();
+    assert_eq!(report.entries, u64::try_from(whole).unwrap());
     // A header that does not follow from the log before: one of another member's log.
     let other = FaultyDisk::new();
     let (mut store, _) = open(&other).unwrap();
@@ -159,7 +176,7 @@ fn verification_names_the_first_damage() {
     different[5] = blank(id(1, 5));
     append(&mut store, different).unwrap();
     disk.set_contents(&name(2), other.contents(&name(2)).unwrap());
-    let damage = directory(&disk).verify(&|_| {}).unwrap().damage.unwrap();
+    let damage = damage(&disk);
     assert!(damage.to_string().contains("previous GTIDs"), "{damage}");
 }
 
@@ -173,8 +190,8 @@ fn an_unfinished_write_at_the_end_is_no_damage() {
         let directory = directory(&disk);
         let report = directory.verify(&|_| {}).unwrap();
         assert_eq!(
-            (report.last, report.damage),
-            (Some(id(1, 23)), None),
+            (report.last, report.damaged),
+            (Some(id(1, 23)), vec![]),
             "at {end}"
         );
         assert!(report.unfinished.is_some());
@@ -185,10 +202,7 @@ fn an_unfinished_write_at_the_end_is_no_damage() {
     let closed = disk.contents(&name(1)).unwrap();
     disk.set_contents(&name(1), closed[..closed.len() - 1].to_vec());
     let directory = directory(&disk);
-    assert_eq!(
-        directory.verify(&|_| {}).unwrap().damage.unwrap().file,
-        file(1)
-    );
+    assert_eq!(damage(&disk).file, file(1));
     assert!(
         directory
             .entries()

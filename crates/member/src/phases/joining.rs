@@ -23,6 +23,7 @@ use spilling_bytes::SpillFolder;
 use tokio::sync::mpsc;
 use transport::{AdminClient, GrpcNetworkFactory, RingBootstrapError, bootstrap_ring};
 
+use crate::data_directory::META;
 use crate::error::MemberError;
 use crate::phases::base::Base;
 use crate::ring_handle::now_in_seconds;
@@ -352,7 +353,7 @@ fn open(
     flushes: Option<Arc<dyn StoreObserver>>,
     spill: SpillFolder,
 ) -> Result<BinlogStore, MemberError> {
-    let meta_dir = config.data_dir.join("meta");
+    let meta_dir = config.data_dir.join(META);
     let meta = SledMeta::open(&meta_dir).map_err(|source| MemberError::Meta {
         path: meta_dir,
         source,

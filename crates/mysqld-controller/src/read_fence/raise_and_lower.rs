@@ -23,6 +23,8 @@ pub(crate) struct ReadFence {
     /// When it was changed last, and to what: an earlier look does not tell.
     changed: Option<(Instant, bool)>,
     not_before: Option<Instant>,
+    /// Why the last attempt failed, if it did: a server that is down fails in the same words each second.
+    failed: Option<String>,
 }
 
 impl ReadFence {
@@ -34,6 +36,7 @@ impl ReadFence {
             status,
             changed: None,
             not_before: None,
+            failed: None,
         };
         (fence, receiver)
     }
@@ -62,8 +65,10 @@ impl ReadFence {
                 self.tell(Some(reason));
             }
             Err(error) => {
-                warn!(%reason, "ordinary accounts can still read from this server: {error}");
-                self.not_before = Some(Instant::now() + RETRY);
+                let why = format!("ordinary accounts can still read from this server: {error}");
+                if self.fail(&why) {
+                    warn!(%reason, "{why}");
+                }
             }
         }
         self
@@ -84,8 +89,10 @@ impl ReadFence {
                 self.tell(None);
             }
             Err(error) => {
-                warn!("ordinary accounts could not be let in again: {error}");
-                self.not_before = Some(Instant::now() + RETRY);
+                let why = format!("ordinary accounts could not be let in again: {error}");
+                if self.fail(&why) {
+                    warn!("{why}");
+                }
             }
         }
         self
@@ -94,6 +101,14 @@ impl ReadFence {
     fn settle(&mut self, offline: bool) {
         self.changed = Some((Instant::now(), offline));
         self.not_before = None;
+        self.failed = None;
+    }
+
+    /// Whether that is news.
+    fn fail(&mut self, why: &str) -> bool {
+        self.not_before = Some(Instant::now() + RETRY);
+        let before = self.failed.replace(why.to_owned());
+        before.as_deref() != Some(why)
     }
 
     /// Tells that nothing is to be done: who is kept off already goes on being so.
@@ -117,5 +132,25 @@ impl ReadFence {
             status.because = because;
             changed
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mysql_link::Endpoint;
+
+    use super::*;
+
+    #[test]
+    fn what_fails_again_and_again_is_told_once_in_the_same_words() {
+        let connect = ConnectOptions::new(Endpoint::unix("/nowhere.sock"), "root", "");
+        let (mut fence, _status) = ReadFence::new(connect);
+        assert!(fence.fail("it is down"));
+        assert!(!fence.fail("it is down"));
+        assert!(fence.fail("it refuses"));
+        assert!(fence.fail("it is down"));
+        fence.settle(true);
+        assert!(fence.fail("it is down"));
+        assert!(fence.not_before().is_some());
     }
 }

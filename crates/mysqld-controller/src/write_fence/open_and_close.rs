@@ -245,17 +245,19 @@ impl WriteFence {
                 });
             }
             Err(error) => {
-                warn!(%reason, "the primary could not be closed for writes: {error}");
                 let now = Instant::now();
                 self.moved = before.map(|(read_only, _)| (now, read_only));
                 self.memory.not_before = Some(now + self.options.retry);
-                self.go(WriteFenceState::NotClosed {
+                let is_news = self.go(WriteFenceState::NotClosed {
                     why: reason.to_string(),
                     cause: error.to_string(),
                     stuck_in: before
                         .filter(|_| error.is_behind_commits())
                         .map(|(_, incarnation)| incarnation),
                 });
+                if is_news {
+                    warn!(%reason, "the primary could not be closed for writes: {error}");
+                }
             }
         }
         self
@@ -325,6 +327,19 @@ mod tests {
             server: Some(server),
             ..WatchReport::unknown(looked_at)
         }
+    }
+
+    #[tokio::test]
+    async fn an_attempt_to_close_that_fails_as_the_one_before_is_no_news() {
+        let connect = ConnectOptions::new(Endpoint::unix("/nowhere.sock"), "root", "");
+        let (mut fence, mut status) = WriteFence::new(WriteFenceOptions::new(connect));
+        let mut told = Vec::new();
+        for reason in [CloseReason::NotLeader; 3] {
+            fence = fence.close(reason, Some((ReadOnly::Off, 1)), || true).await;
+            told.push(status.has_changed().unwrap());
+            status.mark_unchanged();
+        }
+        assert_eq!(told, [true, false, false]);
     }
 
     /// The statement waits behind commits, and comes to nothing.

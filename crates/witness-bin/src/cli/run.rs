@@ -271,6 +271,10 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
             Exit::Refused,
             "stop that process first, or name another `data_dir`",
         ),
+        MemberError::Lock(LockError::NotOurs { .. }) => (
+            Exit::Refused,
+            "`chown -R` the data directory to the user that the member runs as",
+        ),
         MemberError::IdentityFile(IdentityFileError::Foreign { .. }) => (
             Exit::Refused,
             "name the right `data_dir`, or give this member an empty one; a member that lost its data must return under a new number",

@@ -1,9 +1,9 @@
 //! A member does not start on a data directory that is somebody else's, in use, or damaged, and starts
 //! where that costs nothing.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::Child;
 use std::time::Duration;
 
@@ -36,6 +36,28 @@ fn terminate(child: Child) -> i32 {
 
 fn refused(scratch: &Scratch) -> Run {
     witness(scratch).args(["run"]).run()
+}
+
+/// A copy that root has made, say: the files that the start opens may be the member's own.
+#[test]
+fn a_log_or_a_hard_state_in_which_it_may_not_write() {
+    for kept in ["log", "meta"] {
+        let scratch = Scratch::new();
+        let copy = played().copy("witness-1", &scratch);
+        configure(&scratch, 1, &copy);
+        let path = copy.join(kept);
+        fs::set_permissions(&path, Permissions::from_mode(0o555)).expect("its mode");
+        let run = witness(&scratch).args(["run"]);
+        let run = run.without_the_rights_of_root().run();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("its mode");
+        assert_eq!(run.code, 4, "{run}");
+        let expected = format!("cannot write in {}", path.display());
+        assert!(run.stderr.contains(&expected), "{run}");
+        assert!(
+            run.stderr.contains("`chown -R` the data directory"),
+            "{run}"
+        );
+    }
 }
 
 #[test]

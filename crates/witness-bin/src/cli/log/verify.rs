@@ -17,8 +17,10 @@ struct Verdict {
     last_op_id: Option<String>,
     /// A write at the very end that is not finished; normal while the member runs, and after a crash.
     unfinished: Option<String>,
-    /// The first damage; nothing behind it was looked at.
+    /// The first of what is damaged.
     damage: Option<String>,
+    /// All of it, from the oldest file on.
+    damaged: Vec<String>,
 }
 
 /// Runs `witness log verify`.
@@ -36,7 +38,7 @@ pub(super) fn run(args: &TargetArgs, format: Format) -> Result<(), Failure> {
     bar.finish_and_clear();
     let report = report?;
     let verdict = Verdict {
-        ok: report.damage.is_none(),
+        ok: report.damaged.is_empty(),
         path: directory.path().display().to_string(),
         files: report.files,
         entries: report.entries,
@@ -44,7 +46,8 @@ pub(super) fn run(args: &TargetArgs, format: Format) -> Result<(), Failure> {
         first_op_id: report.first.map(|op_id| op_id.to_string()),
         last_op_id: report.last.map(|op_id| op_id.to_string()),
         unfinished: report.unfinished.map(|unfinished| unfinished.to_string()),
-        damage: report.damage.map(|damage| damage.to_string()),
+        damage: report.damaged.first().map(ToString::to_string),
+        damaged: report.damaged.iter().map(ToString::to_string).collect(),
     };
     match format {
         Format::Json => print_json(&verdict)?,
@@ -75,9 +78,11 @@ fn text(verdict: &Verdict) -> String {
             "unfinished at the end: {unfinished}; a start of the member repairs it\n"
         ));
     }
-    match &verdict.damage {
-        None => text.push_str("every checksum and every position is right\n"),
-        Some(damage) => text.push_str(&format!("DAMAGED: {damage}\n")),
+    if verdict.ok {
+        text.push_str("every checksum and every position is right\n");
+    }
+    for damage in &verdict.damaged {
+        text.push_str(&format!("DAMAGED: {damage}\n"));
     }
     text
 }

@@ -58,6 +58,25 @@ impl Program {
         self
     }
 
+    /// Runs as somebody who may write no more than his own files, whoever runs the test.
+    pub(crate) fn without_the_rights_of_root(self) -> Self {
+        if !rustix::process::geteuid().is_root() {
+            return self;
+        }
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set=-dac_override", "--inh-caps=-all", "--"]);
+        command.arg(self.0.get_program()).args(self.0.get_args());
+        for (name, value) in self.0.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.stdin(Stdio::null());
+        command.current_dir(self.0.get_current_dir().expect("a scratch directory"));
+        Self(command)
+    }
+
     /// Sets a variable.
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.0.env(name, value);
