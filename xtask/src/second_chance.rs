@@ -78,7 +78,7 @@ pub(crate) fn second_chances<'a>(
 pub(crate) fn summary<'a>(printed: impl IntoIterator<Item = &'a str>) -> String {
     let mut lines = Vec::new();
     for printed in printed {
-        let Some(failures) = failures(printed) else {
+        let Some(failures) = failures(printed).filter(|failures| !failures.is_empty()) else {
             lines.push("  a program ended, or was not built, and names no test".to_owned());
             continue;
         };
