@@ -51,7 +51,7 @@ pub enum StoreError {
         message: String,
     },
     /// Bytes that were fine are damaged now.
-    #[error("{0}. Do not purge the other members; restore this member from a copy or replace it")]
+    #[error("{0}. Do not purge the other members, which have it whole")]
     Corrupt(Corruption),
     /// The engine asked for what would lose committed entries.
     #[error("refusing to truncate behind {keep:?}: entry {committed} is committed")]
@@ -165,8 +165,7 @@ pub enum OpenError {
     },
     /// A file is damaged where it must not be.
     #[error(
-        "{} is damaged: {corruption}. This is not a torn write at the log's end, so it is not cut off. If it is not the newest file, \
-         put another member's file of that name in its place: closed files are the same on every member. {REPLACE}",
+        "{} is damaged: {corruption}. This is not a torn write at the log's end, so it is not cut off",
         path.display()
     )]
     Corrupt {

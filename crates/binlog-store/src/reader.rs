@@ -71,14 +71,7 @@ impl LogReader {
     /// here is old, and nothing that it decides depends on it. Told that there are none, it sends a request without entries,
     /// which is true whatever the log has, and asks again. So it is that follower alone that waits.
     /// The wait ends now and then, because only between two reads the engine notices that it leads no more.
-    async fn wait_and_see(&self, start: u64, error: StoreError) -> Vec<Entry> {
-        let file = self.shared.view.lock().files.locate(start);
-        if let Some(place) = file {
-            // Another file may have got its name.
-            self.shared.handles.forget(place.file);
-            let fault = ReadFault::new(place.file, start, &error);
-            self.shared.read_faults.failed(fault);
-        }
+    async fn wait_and_see() -> Vec<Entry> {
         tokio::time::sleep(BEFORE_ANOTHER_TRY).await;
         Vec::new()
     }
@@ -131,7 +124,26 @@ impl LogReader {
                 Err(error) => failure = Some(error),
             }
         }
-        Err(failure.unwrap_or_else(lost_race))
+        let Some(error) = failure else {
+            return Err(lost_race());
+        };
+        self.note(start, &error);
+        Err(error)
+    }
+
+    /// Whoever met it, the member shows it and replaces the file by another member's. What the writer could not do is not the file's
+    /// fault.
+    fn note(&self, start: u64, error: &StoreError) {
+        let (place, failed) = {
+            let view = self.shared.view.lock();
+            (view.files.locate(start), view.failure.is_some())
+        };
+        if let Some(place) = place.filter(|_| !failed) {
+            // Another file may have got its name.
+            self.shared.handles.forget(place.file);
+            let fault = ReadFault::new(place.file, start, error);
+            self.shared.read_faults.failed(fault);
+        }
     }
 
     /// Reads off the async threads, where there are such.
@@ -313,11 +325,11 @@ impl RaftLogReader<TypeConfig> for LogReader {
             // sends a heartbeat, and begins the member's log anew in its own time.
             Ok(piece) if !begins_at(&piece.entries, start) => Ok(Vec::new()),
             Ok(piece) => Ok(piece.entries),
-            Err(error) if self.of_the_engine => {
+            Err(_) if self.of_the_engine => {
                 // What the writer could not do stops the member, and it is the one to say so.
                 let failed = self.shared.view.lock().failure.clone();
                 failed.map_or(Ok(()), Err)?;
-                Ok(self.wait_and_see(start, error).await)
+                Ok(Self::wait_and_see().await)
             }
             Err(error) => Err(error.into()),
         }

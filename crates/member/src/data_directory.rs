@@ -48,10 +48,10 @@ pub enum LockError {
         /// What the operating system says.
         source: io::Error,
     },
-    /// The lock file cannot be opened or locked.
+    /// The lock file cannot be opened or locked, or a directory beside it cannot be used for now.
     #[error("{path}: {source}", path = path.display())]
     Io {
-        /// The lock file in the data directory.
+        /// The lock file in the data directory, or that directory.
         path: PathBuf,
         /// What the operating system says.
         source: io::Error,
@@ -84,10 +84,13 @@ impl DirectoryLock {
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
         for kept in [data_dir.join(LOG), data_dir.join(META)] {
-            may_be_written(&kept).map_err(|source| LockError::NotOurs {
-                path: kept,
-                user: rustix::process::geteuid().as_raw(),
-                source,
+            may_be_written(&kept).map_err(|source| match source.kind() {
+                io::ErrorKind::PermissionDenied => LockError::NotOurs {
+                    path: kept,
+                    user: rustix::process::geteuid().as_raw(),
+                    source,
+                },
+                _ => LockError::Io { path: kept, source },
             })?;
         }
         // For people only: the lock is the truth, the number is who to look for.
@@ -421,6 +424,15 @@ mod tests {
         assert!(refused.to_string().contains(&expected), "{refused}");
         drop(lock);
         DirectoryLock::take(directory.path()).unwrap();
+    }
+
+    /// A disk of its own, say, that went read-only: that may pass, and nobody has to change owners for it.
+    #[test]
+    fn a_directory_that_fails_is_not_somebody_elses() {
+        let directory = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(LOG, directory.path().join(LOG)).unwrap();
+        let failed = DirectoryLock::take(directory.path()).unwrap_err();
+        assert!(matches!(failed, LockError::Io { .. }), "{failed}");
     }
 }
 

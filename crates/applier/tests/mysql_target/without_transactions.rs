@@ -1,6 +1,8 @@
 //! Tables whose engine has no transactions: their rows stay when they are rolled back, and are written once or not at all.
 
-use std::time::{Duration, Instant};
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use applier::backend::{Backend, Session, WriteError};
@@ -21,6 +23,24 @@ fn count(pair: &Pair) -> Result<u64> {
     Ok(client.value("SELECT COUNT(*) FROM d.m")?.parse()?)
 }
 
+/// Kills a session that writes a file, and again where that was between two of its statements: behind one that was killed, the file
+/// grows by a row at the most.
+async fn kill_while_it_grows(
+    file: PathBuf,
+    mut killer: Connection,
+    kill: String,
+) -> Result<Infallible> {
+    let mut killed_at = 0;
+    loop {
+        let length = std::fs::metadata(&file).map_or(0, |file| file.len());
+        if length >= killed_at + (2 << 20) {
+            killer.execute(&kill).await?;
+            killed_at = length;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 /// Follows an insert of all the rows, as the log has it in this format, whose session is killed in the middle of them; why it stopped,
 /// and how many rows it has.
 async fn killed_among_them(pair: &mut Pair, format: &str, kill: &str) -> Result<(WriteError, u64)> {
@@ -35,28 +55,22 @@ async fn killed_among_them(pair: &mut Pair, format: &str, kill: &str) -> Result<
              SELECT i, REPEAT('x', 1 << 20) FROM n WHERE SLEEP({of_each}) = 0"
         ))?;
         let mut session = pair.backend.open().await?;
-        let mut killer = Connection::open(&connect(&pair.target, "root")).await?;
+        let killer = Connection::open(&connect(&pair.target, "root")).await?;
         let kill = format!("{kill} {}", session.id().0);
         // What the truncation leaves alone does not count.
         pair.tamper("TRUNCATE TABLE d.m")?;
         let mut missing = pair.missing().await?;
-        let file = file.clone();
         // In a task of its own: what leads encodes rows for many milliseconds at a time.
-        let killed = tokio::spawn(async move {
-            let until = Instant::now() + Duration::from_secs(60);
-            while std::fs::metadata(&file)?.len() < 2 << 20 {
-                ensure!(Instant::now() < until, "nothing is written");
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            killer.execute(kill).await?;
-            anyhow::Ok(())
-        });
+        let killing = tokio::spawn(kill_while_it_grows(file.clone(), killer, kill));
         let led = pair
             .lead(&mut session, &mut missing, Way::Batches(8))
             .await?;
-        killed.await??;
+        killing.abort();
         if let Err(stop) = led {
             return Ok((stop.error, rows));
+        }
+        if let Ok(failed) = killing.await {
+            failed?;
         }
         rows = most.min(2 * rows);
     }

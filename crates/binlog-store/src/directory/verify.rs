@@ -6,7 +6,7 @@ use std::path::Path;
 use raft_types::OpId;
 
 use crate::directory::{DirectoryError, LogDirectory, OpenFile};
-use crate::format::{FileEnd, FileNumber, LoggedMembership};
+use crate::format::{FileEnd, FileHeader, FileNumber, LoggedMembership};
 use crate::options::VerifyProgress;
 use crate::scan::{
     Corruption, Depth, EntryScanner, Fault, FaultKind, ScanError, ScannedContent, Window,
@@ -78,7 +78,7 @@ impl LogDirectory {
             let previous = before.take();
             let junction_fault = previous
                 .as_ref()
-                .and_then(|previous| previous.junction_fault(&open));
+                .and_then(|previous| previous.junction_fault(&open.header));
             let follows = junction_fault.is_none();
             if let Some(fault) = junction_fault {
                 report.note(here(fault), false);
@@ -140,8 +140,8 @@ impl LogDirectory {
         if let Some(fault) = fault {
             return Err(corrupt(number, fault));
         }
-        let (end, last) = (file.end, file.last);
-        let Some(last) = last.filter(|_| file.rotate.is_some()) else {
+        let end = file.end;
+        let Some(last) = file.last.filter(|_| file.rotate.is_some()) else {
             let kind = FaultKind::NoRotate;
             let (offset, entry_offset) = (end, end);
             return Err(corrupt(
@@ -153,16 +153,27 @@ impl LogDirectory {
                 },
             ));
         };
-        let next = self.open_file(number.next());
-        let next_fault = match next.map(|next| file.junction_fault(&next)) {
-            Ok(fault) => fault.map(|fault| corrupt(number.next(), fault)),
-            Err(error) => Some(error),
+        Ok(Some(VerifiedClosed { last, end, file }))
+    }
+
+    /// Why the file behind a verified one cannot be held against it, or does not follow from it: what is wrong is there.
+    pub(crate) fn fault_behind(
+        &self,
+        verified: &VerifiedClosed,
+        number: FileNumber,
+    ) -> Option<DirectoryError> {
+        let next = match self.open_file(number.next()) {
+            Ok(next) => next,
+            Err(error) => return Some(error),
         };
-        Ok(Some(VerifiedClosed {
-            last,
-            end,
-            next_fault,
-        }))
+        let fault = verified.fault_of_next(&next.header)?;
+        Some(DirectoryError::Corrupt {
+            path: self.path_of(number.next()),
+            corruption: Corruption {
+                file: number.next(),
+                fault,
+            },
+        })
     }
 
     fn verify_file(
@@ -227,11 +238,18 @@ pub(crate) struct VerifiedClosed {
     pub(crate) last: OpId,
     /// Where it ends.
     pub(crate) end: u64,
-    /// Why the next file cannot be held against it, or does not follow from it: what is wrong is there.
-    pub(crate) next_fault: Option<DirectoryError>,
+    file: VerifiedFile,
+}
+
+impl VerifiedClosed {
+    /// What is wrong with the header of the next file.
+    pub(crate) fn fault_of_next(&self, header: &FileHeader) -> Option<Fault> {
+        self.file.junction_fault(header)
+    }
 }
 
 /// The log up to the end of a file that is fine.
+#[derive(Debug)]
 struct VerifiedFile {
     end: u64,
     last: Option<OpId>,
@@ -242,7 +260,7 @@ struct VerifiedFile {
 
 impl VerifiedFile {
     /// What is wrong with the header of the next file.
-    fn junction_fault(&self, next: &OpenFile) -> Option<Fault> {
+    fn junction_fault(&self, next: &FileHeader) -> Option<Fault> {
         let rotate = self.rotate.as_ref()?;
         let end = FileEnd {
             last: self.last,
@@ -250,7 +268,7 @@ impl VerifiedFile {
             membership: self.membership.as_ref(),
             rotate,
         };
-        let what = crate::format::wrong_part(&end, &next.header)?;
+        let what = crate::format::wrong_part(&end, next)?;
         Some(Fault {
             offset: 0,
             kind: FaultKind::WrongHeader { what },

@@ -130,9 +130,6 @@ impl FileRepair {
         if (verified.last, verified.end) != (last, end) {
             return Err(invalid(format!("it ends otherwise: {verified:?}")));
         }
-        if let Some(error) = verified.next_fault {
-            return Err(invalid(error.to_string()));
-        }
         let header = directory.header_at(number, &self.path);
         let header = header.map_err(|error| invalid(error.to_string()))?;
         {
@@ -141,6 +138,14 @@ impl FileRepair {
             let same = {
                 let mut view = shared.view.lock();
                 let committed = view.committed;
+                // As the log knows it, who verified it when it was written or opened: on the disk it may be damaged as well.
+                let next = view.files.get_mut(number.next());
+                if let Some(fault) = next.and_then(|next| verified.fault_of_next(&next.header)) {
+                    return Err(invalid(format!(
+                        "{} does not follow from it: {fault}",
+                        number.next()
+                    )));
+                }
                 view.files.get_mut(number).is_some_and(|file| {
                     ClosedFile::of(file, committed).as_ref() == Some(&self.closed)
                         && *file.header == header

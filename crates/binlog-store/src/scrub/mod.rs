@@ -9,14 +9,17 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::directory::VerifiedClosed;
+use crate::error::{StoreError, is_full};
 use crate::file_handles::ReadFault;
 use crate::format::FileNumber;
 use crate::handle::LogHandle;
+use crate::meta::hard_state::ScrubRecord;
 pub use crate::scrub::file_repair::FileRepair;
 pub(crate) use crate::scrub::file_repair::UNFINISHED;
 pub(crate) use crate::scrub::record::ClosedFile;
 pub use crate::scrub::record::{ScrubProgress, ScrubStep};
 use crate::scrub::record::{choose, ended, good};
+use crate::writer::lock;
 
 /// The longest sleep while a file is read, after which it is looked whether the log is closing.
 const LONGEST_SLEEP: Duration = Duration::from_millis(200);
@@ -31,7 +34,7 @@ impl LogHandle {
         // The end of a file is held against the next one, and waits with it.
         let waits = |number: FileNumber| faults.has(number) || faults.has(number.next());
         let record = ended(&closed, *scrub.record(), waits, now);
-        scrub.keep(record);
+        self.keep(record);
         let Some(choice) = choose(&closed, &record, waits, now) else {
             return ScrubStep::Nothing;
         };
@@ -40,9 +43,25 @@ impl LogHandle {
         };
         let step = self.verify_closed(file, bytes_per_second);
         if step == ScrubStep::Good(choice.file) {
-            scrub.keep(good(&closed, record, choice));
+            self.keep(good(&closed, record, choice));
         }
         step
+    }
+
+    /// Keeps what was read back. The disk tells of a failed sync once, whoever asked for it: where it tells the scrub, the writer may
+    /// not take its own last sync of the hard state for a good one.
+    fn keep(&self, record: ScrubRecord) {
+        let Err(error) = self.shared.scrub.keep(record) else {
+            return;
+        };
+        // Nothing was written that could be lost.
+        if is_full(&error) {
+            tracing::warn!(%error, "which files were verified cannot be stored");
+            return;
+        }
+        let error = StoreError::io("storing which files were verified", &error);
+        tracing::error!(%error, "the log's writer stops");
+        lock(&self.shared.writer).fail(error);
     }
 
     /// Reads a file with a [`crate::ReadFault`] again: somebody may have put a good copy in its place, or the disk may read it
@@ -118,13 +137,9 @@ impl LogHandle {
         };
         let verified = scrub.directory().verify_closed(file.number, &mut goes_on);
         let (number, why) = match verified {
-            Ok(Some(VerifiedClosed {
-                last,
-                end,
-                next_fault,
-            })) if (last, end) == (file.last, file.end) => {
+            Ok(Some(verified)) if (verified.last, verified.end) == (file.last, file.end) => {
                 self.shared.read_faults.forget(file.number);
-                match next_fault {
+                match scrub.directory().fault_behind(&verified, file.number) {
                     None => return ScrubStep::Good(file.number),
                     Some(error) => (file.number.next(), error.to_string()),
                 }

@@ -1,5 +1,6 @@
 //! What the scrub of a log knows: what was read back, and which file is next.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -179,19 +180,13 @@ impl Scrub {
     }
 
     /// Keeps a new record, durably. Whoever looks at it does not wait for the disk: one thread scrubs.
-    pub(super) fn keep(&self, record: ScrubRecord) {
+    pub(super) fn keep(&self, record: ScrubRecord) -> io::Result<()> {
         if *self.record() == record {
-            return;
+            return Ok(());
         }
         *self.record() = record;
-        let stored = self
-            .hard
-            .put_scrub(&record)
-            .and_then(|()| self.hard.flush());
-        if let Err(error) = stored {
-            // What is lost is that a file need not be read again.
-            tracing::warn!(%error, "which files were verified cannot be stored");
-        }
+        self.hard.put_scrub(&record)?;
+        self.hard.flush()
     }
 
     pub(super) fn record(&self) -> MutexGuard<'_, ScrubRecord> {

@@ -218,7 +218,7 @@ impl LogWriter {
     }
 
     /// Remembers the first error, and tells everyone who waits.
-    pub(super) fn fail(&mut self, error: StoreError) -> StoreError {
+    pub(crate) fn fail(&mut self, error: StoreError) -> StoreError {
         let error = self.failure.get_or_insert(error).clone();
         self.view.lock().failure.get_or_insert(error.clone());
         self.buffer.clear();

@@ -15,6 +15,7 @@ use binlog_store::{
     BinlogStore, FileNumber, LogHandle, LogPlace, ScrubStep, StoreOptions, VerifyAtStart,
 };
 use futures::executor::block_on;
+use openraft::RaftLogReader;
 use raft_types::{FilePart, OpId};
 use testkit::disk::{CallFault, FaultyDisk, Survival};
 use testkit::log_entries::{blank, membership, rotate, transaction};
@@ -325,6 +326,75 @@ fn what_rots_is_found_and_replaced_by_another_members_bytes() {
     drop(store);
     disk.restart_process();
     open(&disk).unwrap();
+}
+
+/// Also whoever applies the log reads what the scrub has read long ago.
+#[test]
+fn damage_that_an_applier_meets_is_noted_and_replaced() {
+    let disk = log();
+    let other = disk.fork();
+    let (other, _) = open_with(&other, new()).unwrap();
+    let whole = log_files(&disk);
+    let damaged = rot(&disk);
+    let options = StoreOptions {
+        cache_bytes: 10,
+        ..new()
+    };
+    let (store, _) = open_with(&disk, options).unwrap();
+    let mut reader = store.reader();
+    let read = block_on(reader.limited_get_log_entries(4, 7));
+    let told = read.unwrap_err().to_string();
+    assert!(told.contains("which have it whole"), "{told}");
+    let faults = store.read_faults();
+    let files: Vec<_> = faults.iter().map(|fault| fault.file).collect();
+    assert_eq!(files, [damaged]);
+    repair(&store, damaged, |part| block_on(other.part_of_file(part))).unwrap();
+    assert_eq!(log_files(&disk), whole);
+    assert_eq!(store.read_faults(), []);
+    block_on(reader.limited_get_log_entries(4, 7)).unwrap();
+}
+
+/// Two damages beside each other on a disk: the one of the file that is written waits for its end, and does not hold the other up.
+#[test]
+fn a_file_is_replaced_although_the_next_ones_header_is_damaged() {
+    let disk = log();
+    let other = disk.fork();
+    let (other, _) = open_with(&other, new()).unwrap();
+    let whole = log_files(&disk);
+    let (store, _) = open_with(&disk, new()).unwrap();
+    let damaged = FileNumber::new(4).unwrap();
+    let path = log_dir().join(damaged.name());
+    let middle = disk.contents(&path).unwrap().len() as u64 / 2;
+    assert!(disk.flip_bit(&path, middle, 3));
+    assert!(disk.flip_bit(&log_dir().join(damaged.next().name()), 1, 3));
+    repair(&store, damaged, |part| block_on(other.part_of_file(part))).unwrap();
+    assert_eq!(disk.contents(&path).unwrap(), whole[&damaged.name()]);
+}
+
+/// The disk tells of a failed sync once: the writer could take its own next one, of a vote, for good.
+#[test]
+fn a_failed_sync_of_what_was_verified_stops_the_writer() {
+    const LATER: u64 = 1 << 40;
+    let step = |disk: &FaultyDisk, fails: &[u64]| {
+        for call in fails {
+            disk.fail_call(*call, CallFault::Io);
+        }
+        let (store, _) = open_with(disk, new()).unwrap();
+        let before = disk.calls();
+        let step = store.scrub_step(FAST, LATER);
+        assert!(matches!(step, ScrubStep::Good(_)), "{step:?}");
+        (before, store.failure())
+    };
+    let disk = log();
+    let rehearsal = disk.fork();
+    let (before, failure) = step(&rehearsal, &[]);
+    assert_eq!(failure, None);
+    let calls = rehearsal.record().into_iter();
+    let flush = calls.filter(|call| call.number > before && call.what == "meta flush");
+    let flush: Vec<u64> = flush.map(|call| call.number).collect();
+    let (_, failure) = step(&disk, &flush);
+    let failure = failure.unwrap().to_string();
+    assert!(failure.contains("which files were verified"), "{failure}");
 }
 
 /// A consumer is sent what the scrub has read long ago, and will not read again for as long.

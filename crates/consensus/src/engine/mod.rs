@@ -136,8 +136,8 @@ pub enum Fault {
         /// The error of the log storage, as it reported it.
         reason: String,
     },
-    /// A broken invariant in the engine.
-    #[error("the consensus engine panicked; keep the member's log output and start it again")]
+    /// A broken invariant in the engine, or in a task of the member.
+    #[error("a part of the member has panicked; keep its log output and start it again")]
     Panicked,
     /// The ring holds another entry as committed than this member does.
     #[error(

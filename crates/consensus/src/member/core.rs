@@ -25,6 +25,7 @@ use crate::lease::contacts::{Contacts, LastHeard};
 use crate::lease::leadership::{Leadership, Observation, Tenure, Term, assess};
 use crate::log_room::rooms::Rooms;
 use crate::member::config::{MemberConfig, Timers};
+use crate::member::essential_tasks::FirstFault;
 use crate::purge_floor::{PurgeFloor, purge_floor};
 use crate::quorum::{RingRules, VoterSets, policy};
 use crate::reconfiguration::membership_step::{MembershipStep, MoveError};
@@ -73,6 +74,8 @@ pub(crate) struct MemberCore {
     pub(crate) stand_in: StandIn,
     /// Why this member stopped its engine itself.
     pub(crate) failed: OnceLock<Fault>,
+    /// Why it has stopped.
+    pub(crate) fault: FirstFault,
     pub(crate) tenure: Tenure,
     started_transfer: Mutex<Option<StartedTransfer>>,
     pub(crate) failed_targets: FailedTargets,
@@ -120,6 +123,7 @@ impl MemberCore {
             tenure: Tenure::default(),
             reconfiguration_lock: AsyncMutex::new(()),
             failed: OnceLock::new(),
+            fault: FirstFault::default(),
             started_transfer: Mutex::new(None),
             failed_targets: FailedTargets::default(),
             transfer_started: Notify::new(),

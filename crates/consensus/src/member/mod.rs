@@ -3,6 +3,7 @@
 
 pub(crate) mod config;
 pub(crate) mod core;
+mod essential_tasks;
 pub(crate) mod explain;
 mod operations;
 
@@ -14,7 +15,6 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use openraft::RaftNetworkFactory;
-use openraft::async_runtime::watch::WatchReceiver;
 use openraft::network::NetSnapshot;
 use openraft::storage::RaftLogStorage;
 use raft_types::{
@@ -48,6 +48,7 @@ use crate::lease::observer;
 use crate::log_room::asking;
 use crate::member::config::{ConfigError, MemberConfig};
 use crate::member::core::MemberCore;
+use crate::member::essential_tasks::{essential, supervise};
 use crate::member::explain::{MemberStatus, explain};
 pub use crate::member::operations::{BootstrapError, PurgeError};
 use crate::proposal::{InFlight, ProposalTicket, ProposeError, Refusal};
@@ -74,7 +75,6 @@ struct Running {
     leadership: watch::Receiver<Leadership>,
     primacy: watch::Receiver<Primacy>,
     leader_task: watch::Receiver<Option<LeaderTask>>,
-    fault: watch::Receiver<Option<Fault>>,
     tasks: [AbortHandle; 11],
 }
 
@@ -158,8 +158,6 @@ impl Member {
                 MemberCore::new(raft, &config, mark, contacts, campaigning, memory, past);
             core.stand_in = stand_in;
             let core = Arc::new(core);
-            let waking = tokio::spawn(wake(core.clone()));
-            let catching_up = tokio::spawn(catch_up(core.clone()));
             let (publish_leadership, leadership) =
                 watch::channel(Leadership::Follower { leader: None });
             let (publish_primacy, primacy) = watch::channel(Primacy::NONE);
@@ -168,23 +166,43 @@ impl Member {
                 primacy: publish_primacy,
             };
             let (publish_leader_task, leader_task) = watch::channel(None);
-            let (publish_fault, fault) = watch::channel(None);
-            let observer = tokio::spawn(observer::observe(core.clone(), published));
-            let supervisor = tokio::spawn(supervise(core.clone(), publish_fault));
-            let asking = tokio::spawn(asking::ask_around(core.clone(), calls.clone()));
-            let noting = tokio::spawn(noting::write_down(core.clone(), calls.clone()));
-            let programs = tokio::spawn(formats::asking::ask_around(core.clone(), calls.clone()));
-            let stewarding = tokio::spawn(leader_tasks::run(
+            let stewarding = leader_tasks::run(
                 core.clone(),
                 calls.clone(),
                 leadership.clone(),
                 publish_leader_task,
-            ));
+            );
             let settling = doubted_tail::settle(core.clone(), calls.clone(), starts.clone());
-            let settling = tokio::spawn(settling);
             let greeting = greetings::go_round(core.clone(), calls.clone(), starts.clone());
-            let greeting = tokio::spawn(greeting);
-            let early = tokio::spawn(early_election::watch(core.clone(), calls.clone()));
+            let programs = formats::asking::ask_around(core.clone(), calls.clone());
+            let tasks: [(&'static str, BoxFuture<'static, ()>); 11] = [
+                ("waking elections", wake(core.clone()).boxed()),
+                ("catching up", catch_up(core.clone()).boxed()),
+                (
+                    "observing the engine",
+                    observer::observe(core.clone(), published).boxed(),
+                ),
+                ("supervising the engine", supervise(core.clone()).boxed()),
+                (
+                    "asking for the room in logs",
+                    asking::ask_around(core.clone(), calls.clone()).boxed(),
+                ),
+                (
+                    "writing the history down",
+                    noting::write_down(core.clone(), calls.clone()).boxed(),
+                ),
+                ("asking for programs", programs.boxed()),
+                ("the leader's own tasks", stewarding.boxed()),
+                ("settling the log's end", settling.boxed()),
+                ("greeting the others", greeting.boxed()),
+                (
+                    "watching for a dead leader",
+                    early_election::watch(core.clone(), calls.clone()).boxed(),
+                ),
+            ];
+            let tasks = tasks.map(|(what, task)| {
+                tokio::spawn(essential(core.clone(), what, task)).abort_handle()
+            });
             Ok(Self(Arc::new(Running {
                 proposals: Arc::new(Semaphore::new(config.bounds.proposals_bytes as usize)),
                 turn: AsyncMutex::default(),
@@ -196,20 +214,7 @@ impl Member {
                 leadership,
                 primacy,
                 leader_task,
-                fault,
-                tasks: [
-                    observer.abort_handle(),
-                    supervisor.abort_handle(),
-                    stewarding.abort_handle(),
-                    waking.abort_handle(),
-                    catching_up.abort_handle(),
-                    settling.abort_handle(),
-                    asking.abort_handle(),
-                    noting.abort_handle(),
-                    programs.abort_handle(),
-                    early.abort_handle(),
-                    greeting.abort_handle(),
-                ],
+                tasks,
             })))
         }
         .boxed()
@@ -378,7 +383,7 @@ impl Member {
             put_back: self.put_back(),
             formats: core.formats.status(&role.membership),
             leader_task: self.0.leader_task.borrow().clone(),
-            fault: self.0.fault.borrow().clone(),
+            fault: self.0.core.fault.now(),
         }
     }
 
@@ -464,12 +469,16 @@ impl Member {
 
     /// Waits until the engine has stopped, and says why: a failed log storage, a panic, a shutdown.
     pub async fn fault(&self) -> Fault {
-        let mut fault = self.0.fault.clone();
-        let stopped = fault.wait_for(Option::is_some).await;
-        stopped
-            .ok()
-            .and_then(|fault| fault.clone())
-            .unwrap_or(Fault::Stopped)
+        self.0.core.fault.wait().await
+    }
+
+    /// Runs a task without which this member must not go on: where it panics, the engine stops, and [`Self::fault`] says so.
+    pub fn essential(
+        &self,
+        what: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        essential(self.0.core.clone(), what, task.boxed())
     }
 
     /// Stops the member. What was acknowledged stays durable; proposals under way become unknown.
@@ -570,30 +579,4 @@ impl Drop for Running {
             task.abort();
         }
     }
-}
-
-// Finds out that the engine has stopped, and why. Its metrics freeze when it panics, so it is asked: when the metrics end,
-// and once in a while.
-
-/// How often the engine is asked whether it still runs, in case its end went unseen.
-const QUESTION_INTERVAL: Duration = Duration::from_secs(2);
-
-/// Waits until the engine has stopped, then publishes why.
-pub(crate) async fn supervise(core: Arc<MemberCore>, fault: watch::Sender<Option<Fault>>) {
-    let raft = &core.raft;
-    let mut metrics = raft.server_metrics();
-    let reason = loop {
-        let ended = tokio::time::timeout(QUESTION_INTERVAL, async {
-            while metrics.changed().await.is_ok() {}
-        });
-        let _ = ended.await;
-        if let Err(fatal) = raft.is_initialized().await {
-            break core.failed.get().cloned().unwrap_or(Fault::from(fatal));
-        }
-    };
-    match &reason {
-        Fault::Stopped => tracing::info!("the consensus engine has stopped"),
-        fault => tracing::error!(%fault, "the consensus engine has failed"),
-    }
-    fault.send_replace(Some(reason));
 }

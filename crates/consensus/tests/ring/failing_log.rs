@@ -42,6 +42,37 @@ async fn a_failed_disk_ends_the_member_and_not_the_ring() {
     }
 }
 
+/// A part of a member that is gone is seen by nobody else: it would lead on, or vote, without it.
+#[tokio::test]
+async fn a_task_that_panics_ends_the_member_and_not_the_ring() {
+    let mut ring = Ring::of(&[Database; 3]).await;
+    let (leader, _) = ring.serving().await;
+    let whole = ring.member(leader);
+    whole.essential("a test", async {}).await;
+    assert_eq!(whole.status().fault, None, "one that ends does not");
+    let member = ring.members.remove(&leader).unwrap();
+    let broken = member.essential("a test", async { panic!("on purpose") });
+    broken.await;
+    assert_eq!(within("the fault", member.fault()).await, Fault::Panicked);
+    leadership_is(&member, |now| *now == Leadership::Follower { leader: None }).await;
+    ring.board.disconnect(leader);
+    let committed = ring.commit("after").await;
+    ring.committed_everywhere(committed).await;
+}
+
+/// The same with one that every member has.
+#[tokio::test]
+async fn a_member_whose_own_task_panics_stops() {
+    let mut ring = Ring::of(&[Database; 3]).await;
+    let (leader, _) = ring.serving().await;
+    let other = ring.ids().into_iter().find(|id| *id != leader).unwrap();
+    ring.crash(other).await;
+    ring.calls_panic = Some(other);
+    ring.start(other).await;
+    let member = ring.member(other);
+    assert_eq!(within("the fault", member.fault()).await, Fault::Panicked);
+}
+
 #[tokio::test]
 async fn a_shutdown_is_told_apart_from_a_failure() {
     let ring = Ring::of(&[Database]).await;

@@ -8,9 +8,10 @@ use bytes::Bytes;
 use consensus::log_probe::LogProbe;
 use consensus::quorum::{QuorumPolicy, RingRules};
 use consensus::{
-    AppliedFloor, Bounds, Leadership, Member, MemberConfig, Outcome, Program, Recollection, Rejoin,
-    Returning, StartError, Term, Timers,
+    Answer, AppliedFloor, Bounds, CallError, Knock, Leadership, Member, MemberCalls, MemberConfig,
+    Outcome, Program, Question, Recollection, Rejoin, Returning, StartError, Term, Timers,
 };
+use futures::future::BoxFuture;
 use raft_types::{
     AppEntry, FormatRange, Incarnation, MemberId, MemberKind, MemberRecord, Membership, OpId,
     OwnLog, Region, RingId, StoredMembership, TransactionPayload,
@@ -44,6 +45,8 @@ pub(crate) struct Ring {
     pub(crate) floors: BTreeMap<MemberId, AppliedFloor>,
     /// The formats that members speak which run another version than this one.
     pub(crate) speaks: BTreeMap<MemberId, FormatRange>,
+    /// The member whose tasks panic when they ask another one.
+    pub(crate) calls_panic: Option<MemberId>,
 }
 
 impl Ring {
@@ -116,6 +119,7 @@ impl Ring {
             searches_locally: true,
             floors: BTreeMap::new(),
             speaks: BTreeMap::new(),
+            calls_panic: None,
         }
     }
 
@@ -185,7 +189,10 @@ impl Ring {
         };
         let port = self.board.port(id);
         let disk = self.disks[&id].clone();
-        let calls = Arc::new(port.clone());
+        let calls: Arc<dyn MemberCalls> = match self.calls_panic == Some(id) {
+            true => Arc::new(Panics),
+            false => Arc::new(port.clone()),
+        };
         let (log, starts) = (disk.open(), Arc::new(disk.clone()));
         let purged = || {
             let (last_applied, membership) = disk.purged();
@@ -259,6 +266,25 @@ impl Ring {
             let reached = committed.wait_for(|at| at.is_some_and(|at| at.index >= op_id.index));
             within("the commit mark", reached).await.unwrap();
         }
+    }
+}
+
+/// Whoever asks another member by this panics.
+struct Panics;
+
+impl MemberCalls for Panics {
+    fn ask<'a>(
+        &'a self,
+        _: MemberId,
+        _: &'a MemberRecord,
+        _: Question,
+        _: Duration,
+    ) -> BoxFuture<'a, Result<Answer, CallError>> {
+        panic!("on purpose")
+    }
+
+    fn knock<'a>(&'a self, _: MemberId, _: &'a MemberRecord, _: Duration) -> BoxFuture<'a, Knock> {
+        panic!("on purpose")
     }
 }
 

@@ -153,6 +153,15 @@ impl Running {
         Self { stop, task }
     }
 
+    /// The same with what the member does not go on without.
+    fn essential<F: Future<Output = ()> + Send + 'static>(
+        member: &Member,
+        what: &'static str,
+        run: impl FnOnce(CancellationToken) -> F,
+    ) -> Self {
+        Self::start(|stop| member.essential(what, run(stop)))
+    }
+
     async fn end(self) {
         self.stop.cancel();
         if let Err(error) = self.task.await {
@@ -216,7 +225,8 @@ impl MysqldTasks {
             let supervisor = supervisor
                 .guarded_by(Arc::new(TakenOverFirst::new(&config.data_dir, guard)))
                 .with_figures(Arc::clone(&figures));
-            let task = tokio::spawn(supervisor.run());
+            let running = member.essential("keeping mysqld running", supervisor.run());
+            let task = tokio::spawn(running);
             let handle = Arc::new(handle);
             Supervised { handle, task }
         });
@@ -357,9 +367,11 @@ impl MysqldTasks {
                 trimmed,
             },
             supervisor,
-            ingest: Running::start(|stop| ingest.run(stop)),
-            watcher: Running::start(|stop| watcher.run(stop)),
-            controller: Running::start(|stop| controller.run(stop)),
+            ingest: Running::essential(&member, "receiving from mysqld", |stop| ingest.run(stop)),
+            watcher: Running::essential(&member, "watching mysqld", |stop| watcher.run(stop)),
+            controller: Running::essential(&member, "acting on mysqld", |stop| {
+                controller.run(stop)
+            }),
             guard,
             provisioning: Running::start(|stop| {
                 let finishing = Arc::clone(&provisioner).look_after();
@@ -371,7 +383,6 @@ impl MysqldTasks {
                 }
             }),
             provisioner,
-            member,
             _readiness: readiness,
             transferring: Arc::new(transferring),
             statements: settings.longest_wait_for_statements(),
@@ -392,7 +403,7 @@ impl MysqldTasks {
                 }
             }),
             candidacy,
-            identifying: Running::start(|stop| async move {
+            identifying: Running::essential(&member, "comparing UUIDs", |stop| async move {
                 tokio::select! {
                     ((), ()) = async move { tokio::join!(identified, merged) } => {}
                     () = stop.cancelled() => {}
@@ -410,6 +421,7 @@ impl MysqldTasks {
                     () = stop.cancelled() => {}
                 }
             }),
+            member,
         }
     }
 

@@ -1,9 +1,12 @@
 //! What a member has in every phase, and how that ends.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use binlog_store::{StoreError, StoreObserver};
 use consensus::{IdentityBook, Timers};
+use futures::FutureExt;
 use mysqld_controller::ingest::CommitObserver;
 use spilling_bytes::SpillFolder;
 use tokio::net::TcpListener;
@@ -87,6 +90,9 @@ impl Base {
     }
 }
 
+/// From a panic to the next attempt: often enough for what it does, and too seldom to fill the log.
+const BEGUN_AGAIN: Duration = Duration::from_secs(60);
+
 /// Everything that looks after a member. It ends with this, at the latest.
 #[derive(Default)]
 pub(super) struct Tasks {
@@ -102,6 +108,23 @@ impl Tasks {
             tokio::select! {
                 () = task => {}
                 () = stop.cancelled() => {}
+            }
+        });
+    }
+
+    /// Spawns what a member can do without for a while, and is dropped when it closes: where it panics, it is begun again. What it is,
+    /// the log says.
+    pub(super) fn spawn_again<F>(
+        &mut self,
+        what: &'static str,
+        mut begin: impl FnMut() -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.spawn(async move {
+            while AssertUnwindSafe(begin()).catch_unwind().await.is_err() {
+                tracing::error!("{what} has panicked, and is begun again in {BEGUN_AGAIN:?}");
+                tokio::time::sleep(BEGUN_AGAIN).await;
             }
         });
     }
@@ -126,4 +149,28 @@ pub(super) async fn listen(key: &'static str, address: &str) -> Result<TcpListen
             address: address.to_owned(),
             source,
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_panics_is_begun_again_after_a_while_and_what_ends_is_not() {
+        let mut tasks = Tasks::default();
+        let begun = Arc::new(AtomicU32::new(0));
+        let count = begun.clone();
+        tasks.spawn_again("a test", move || {
+            let nth = count.fetch_add(1, SeqCst);
+            async move { assert_eq!(nth, 2, "on purpose") }
+        });
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            tokio::time::sleep(BEGUN_AGAIN).await;
+            seen.push(begun.load(SeqCst));
+        }
+        assert_eq!(seen, [1, 2, 3, 3]);
+    }
 }

@@ -60,7 +60,10 @@ impl Opened {
         local.hold_large_payloads_in(spill.clone());
         let mut tasks = Tasks::default();
         if let Some(tls) = state.credentials.tls.clone() {
-            tasks.spawn(own_certificate::watch(tls, settings.clone()));
+            let settings = settings.clone();
+            tasks.spawn_again("watching the certificate", move || {
+                own_certificate::watch(tls.clone(), settings.clone())
+            });
         }
         let stop = tasks.stop.clone();
         let commands = Commands::new(state.clone(), transport, stop);

@@ -1,10 +1,12 @@
 //! A member that takes part in its ring: what that takes, and its end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use binlog_store::LogHandle;
+use binlog_store::{LogHandle, StoreError};
 use consensus::log_probe::LogProbe;
 use consensus::{AppliedFloor, Bounds, Fault, Member, MemberConfig};
+use mysql_link::ConnectOptions;
 use proxy::{Proxying, Relay, RouteTable};
 use raft_types::LogId;
 use tokio::sync::watch;
@@ -36,9 +38,17 @@ impl Running {
         &self.ring
     }
 
-    /// Waits until the member cannot go on.
+    /// Waits until the member cannot go on. The log is asked itself: an engine that has nothing to store does not meet its failure.
     pub async fn failed(&self) -> MemberError {
-        let error = why_stopped(self.ring.member.fault().await, &self.ring.log);
+        let RingHandle { member, log } = &self.ring;
+        let error = tokio::select! {
+            fault = member.fault() => why_stopped(fault, log),
+            error = log_failure(log) => MemberError::Store(error),
+            () = self.base.server.ended() => MemberError::Ended {
+                what: "the port for other members",
+                why: "keep the member's log output and start it again".to_owned(),
+            },
+        };
         self.base.state.fails(&error);
         error
     }
@@ -135,7 +145,9 @@ async fn begin(
         .spawn(joined.returning.campaign_when_known(member.clone()));
     let (factory, others_of) = (network.clone(), member.clone());
     base.tasks
-        .spawn(async move { factory.keep_connected(others_of).await });
+        .spawn(member.essential("connecting to the others", async move {
+            factory.keep_connected(others_of).await;
+        }));
     let inbound = member.inbound();
     routes.know_the_ring(Arc::new(move |member| inbound.record(member)));
     let relay = Relay::new(
@@ -168,7 +180,10 @@ async fn begin(
         base.tasks.spawn(async move { ready.log.follow().await });
         // It ends its sessions itself.
         let stop = base.tasks.stop.clone();
-        base.tasks.spawn_to_its_end(ready.server.serve(stop));
+        let serving = ring
+            .member
+            .essential("the binlog server", ready.server.serve(stop));
+        base.tasks.spawn_to_its_end(serving);
         Box::new(viewer) as ConsumerSource
     });
     base.state.enter(Phase::TakesPart(Arc::new(Parts {
@@ -192,13 +207,9 @@ fn look_after_mysqld(
     told: watch::Sender<Option<String>>,
 ) -> Result<Option<Arc<MysqldManagement>>, MemberError> {
     let config = base.settings.clone();
-    let retention = Retention::of(&config.log);
-    let state = base.state.clone();
-    let not_archived = move || state.not_archived();
     let credentials = &base.state.credentials;
     let (Some(settings), Some(connect)) = (&config.mysql, credentials.mysqld.clone()) else {
-        let purging = purge_as_configured(ring.clone(), retention, None, not_archived);
-        base.tasks.spawn(purging);
+        purge(base, ring, None);
         return Ok(None);
     };
     let (said, others) = watch::channel(OtherMysqlds::default());
@@ -218,8 +229,7 @@ fn look_after_mysqld(
     let identity = base.book.identity();
     let requirements = requirements(settings, identity.member, identity.incarnation);
     let asked = Some(connect.clone());
-    let purging = purge_as_configured(ring.clone(), retention, asked, not_archived);
-    base.tasks.spawn(purging);
+    purge(base, ring, asked);
     let management = MysqldManagement::begin(
         &config,
         settings,
@@ -233,36 +243,72 @@ fn look_after_mysqld(
         source,
     })?;
     if let Some(watching) = management.take_part(told) {
-        base.tasks.spawn(watching.run());
+        let watching = watching.run();
+        let watching = ring.member.essential("judging the primary", watching);
+        base.tasks.spawn(watching);
     }
     Ok(Some(management))
+}
+
+/// Begins to purge, as the mysqld beside the member allows, if there is one.
+fn purge(base: &mut Base, ring: &RingHandle, mysqld: Option<ConnectOptions>) {
+    let retention = Retention::of(&base.settings.log);
+    let (state, ring) = (base.state.clone(), ring.clone());
+    base.tasks.spawn_again("purging the log", move || {
+        let (ring, mysqld, state) = (ring.clone(), mysqld.clone(), state.clone());
+        purge_as_configured(ring, retention, mysqld, move || state.not_archived())
+    });
 }
 
 /// Begins what looks after the member itself.
 fn look_after(base: &mut Base, ring: &RingHandle) {
     let (state, member) = (base.state.clone(), ring.member.clone());
-    base.tasks
-        .spawn(async move { state.observer.observe(member).await });
-    base.tasks.spawn(watch_takeovers(
-        base.state.clone(),
-        ring.member.clone(),
-        base.with.takeovers.clone(),
-    ));
+    base.tasks.spawn_again("counting commits", move || {
+        let (state, member) = (state.clone(), member.clone());
+        async move { state.observer.observe(member).await }
+    });
+    let (state, member) = (base.state.clone(), ring.member.clone());
+    let takeovers = base.with.takeovers.clone();
+    base.tasks.spawn_again("watching takeovers", move || {
+        watch_takeovers(state.clone(), member.clone(), takeovers.clone())
+    });
     if base.settings.mysql.is_some() {
-        base.tasks
-            .spawn(watch_trims(base.state.clone(), ring.member.clone()));
+        let (state, member) = (base.state.clone(), ring.member.clone());
+        base.tasks.spawn_again("watching trims", move || {
+            watch_trims(state.clone(), member.clone())
+        });
     }
-    base.tasks.spawn(hooks::run(base.state.clone()));
+    let state = base.state.clone();
+    base.tasks
+        .spawn_again("running hooks", move || hooks::run(state.clone()));
     let (region, rate) = (
         base.settings.own.region.clone(),
         base.settings.log.scrub_rate,
     );
-    base.tasks.spawn(scrub(ring.clone(), region, rate));
+    let scrubbed = ring.clone();
+    base.tasks.spawn_again("reading the log back", move || {
+        scrub(scrubbed.clone(), region.clone(), rate)
+    });
     if let Some(settings) = base.settings.archive.clone() {
         let (state, ring) = (base.state.clone(), ring.clone());
         let record = record_of(&base.settings.own);
-        base.tasks
-            .spawn(async move { archive(ring, record, settings, &state.archive).await });
+        base.tasks.spawn_again("archiving", move || {
+            let (state, ring) = (state.clone(), ring.clone());
+            let (record, settings) = (record.clone(), settings.clone());
+            async move { archive(ring, record, settings, &state.archive).await }
+        });
+    }
+}
+
+/// How often the log is asked whether its writer has failed.
+const LOG_LOOK: Duration = Duration::from_secs(1);
+
+async fn log_failure(log: &LogHandle) -> StoreError {
+    loop {
+        if let Some(error) = log.failure() {
+            return error;
+        }
+        tokio::time::sleep(LOG_LOOK).await;
     }
 }
 
@@ -279,5 +325,37 @@ fn why_stopped(fault: Fault, log: &LogHandle) -> MemberError {
     match log.failure() {
         Some(error) => MemberError::Store(error),
         None => MemberError::Engine(fault),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use binlog_store::{BinlogStore, StoreOptions, WriterMode};
+    use openraft::storage::RaftLogStorage;
+    use raft_types::{MemberId, RingId, Vote};
+    use testkit::disk::{CallFault, FaultyDisk};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// A quiet ring's engine stores nothing, and a voter met it when it was asked for its vote.
+    #[tokio::test(start_paused = true)]
+    async fn a_log_that_failed_is_told_of_although_nobody_writes_to_it() {
+        let disk = FaultyDisk::new();
+        let options = StoreOptions {
+            writer: WriterMode::Inline,
+            disk_reserve_bytes: 0,
+            ..StoreOptions::new("/data", RingId::random())
+        };
+        let opened = BinlogStore::open(options, disk.file_system(), disk.meta());
+        let (mut store, _) = opened.unwrap();
+        let log = store.handle();
+        let told = || timeout(2 * LOG_LOOK, log_failure(&log));
+        assert!(told().await.is_err());
+        disk.fail_call(disk.calls() + 1, CallFault::Io);
+        let vote = Vote::new(1, MemberId(1));
+        store.save_vote(&vote).await.unwrap_err();
+        let told = told().await.unwrap();
+        assert_eq!(Some(told), log.failure());
     }
 }

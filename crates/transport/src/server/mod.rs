@@ -61,12 +61,19 @@ pub struct RunningServer {
     address: SocketAddr,
     shutdown: CancellationToken,
     serving: JoinHandle<()>,
+    /// Cancelled when it has ended, however.
+    over: CancellationToken,
 }
 
 impl RunningServer {
     /// The address that is listened at, with the port that the system chose for port 0.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Waits until it serves no more: because it was shut down, or could not go on.
+    pub async fn ended(&self) {
+        self.over.cancelled().await;
     }
 
     /// Stops it, and waits until it has stopped, two seconds at most.
@@ -153,11 +160,17 @@ fn serve_callers(
             router.serve_with_incoming_shutdown(incoming, until).boxed()
         }
     };
-    let serving = tokio::spawn(in_good_order(serve, shutdown.clone()));
+    let over = CancellationToken::new();
+    let (served, ends) = (in_good_order(serve, shutdown.clone()), over.clone());
+    let serving = tokio::spawn(async move {
+        let _ends = ends.drop_guard();
+        served.await;
+    });
     RunningServer {
         address,
         shutdown,
         serving,
+        over,
     }
 }
 

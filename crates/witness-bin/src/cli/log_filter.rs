@@ -1,5 +1,6 @@
 //! The process's own log: lines of text or of JSON on standard error, filtered as configured. The filter can be replaced.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{IsTerminal, stderr};
 
 use tracing_subscriber::EnvFilter;
@@ -35,6 +36,17 @@ impl LogFilter {
     pub(crate) fn renew(&self, filter: EnvFilter) {
         (self.0)(filter);
     }
+}
+
+/// Has whatever panics from now on in the process's log, as one line where no backtrace is asked for.
+pub(crate) fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let backtrace = Backtrace::capture();
+        match backtrace.status() {
+            BacktraceStatus::Captured => tracing::error!("{panic}\n{backtrace}"),
+            _ => tracing::error!("{panic}"),
+        }
+    }));
 }
 
 /// Starts the process's log.

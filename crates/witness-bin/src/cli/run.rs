@@ -17,7 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::log_filter::start_log;
+use crate::cli::log_filter::{log_panics, start_log};
 use crate::cli::service_manager::ServiceManager;
 use crate::cli::signals::StopSignals;
 use crate::http::{Histograms, serve_member};
@@ -45,6 +45,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         start_again_keeping_no_freed_memory();
     }
     let log = start_log(&config.logging)?;
+    log_panics();
     for problem in problems.iter() {
         tracing::warn!("{problem}");
     }
@@ -293,7 +294,15 @@ pub(crate) fn failure(error: &MemberError) -> Failure {
         MemberError::RingBootstrap(_) | MemberError::Bootstrap(_) => (Exit::Refused, ""),
         MemberError::Open(binlog_store::OpenError::ForeignRing { .. }) => (Exit::Refused, ""),
         MemberError::Open(open) if open.is_corruption() => (Exit::Corrupt, damage_advice(open)),
-        MemberError::Store(binlog_store::StoreError::Corrupt(_)) => (Exit::Corrupt, ""),
+        MemberError::Open(binlog_store::OpenError::Io { .. }) => (
+            Exit::Error,
+            "look at the machine's disk. Where it does not give a file of the log back that is not the newest one, that is the same on every \
+             member: move it away, put another member's file of that name in its place, and start again",
+        ),
+        MemberError::Store(binlog_store::StoreError::Corrupt(_)) => (
+            Exit::Corrupt,
+            "start this member again: it says what may take the damaged file's place",
+        ),
         MemberError::Tls(_) => (Exit::Usage, ""),
         MemberError::Start(consensus::StartError::Config(_)) => (Exit::Usage, ""),
         MemberError::Listen { .. } => (
@@ -348,6 +357,12 @@ mod tests {
         said(io::ErrorKind::InvalidData, "under a new number");
         said(io::ErrorKind::ResourceBusy, "stop that process");
         said(io::ErrorKind::PermissionDenied, "permission denied");
+        let unreadable = failure(&MemberError::Open(binlog_store::OpenError::Io {
+            doing: "reading binlog.000001".to_owned(),
+            source: io::Error::other("input/output error"),
+        }));
+        let said = unreadable.to_string();
+        assert!(said.contains("put another member's file"), "{said}");
         // Wherever in a start it is found.
         let identity = IdentityFileError::Io {
             path: "/data/identity".into(),
