@@ -90,6 +90,10 @@ async fn what_is_slow_is_not_dead_and_many_slow_ways_are_a_fast_one() {
         carried.len() == 6 && carried.keys().all(|connection| open.contains(connection)),
         "connections that carried entries: {carried:?}; open are {open:?}"
     );
+    // One that each of the two others keeps, and one more over which the follower greets it; and five more for entries, which a
+    // leader makes twice at its start.
+    let made = wire.connections();
+    assert!(made <= 13, "connections were given up: {made} were made");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,10 +11,7 @@ use binlog_format::event::{EventFlags, RawEvent};
 use binlog_format::events::FormatDescription;
 use binlog_format::gtid::GtidSet;
 
-use crate::stage::{LIMIT, PLAIN, Stage, WAITING, append, on_both};
-
-/// A server that stops waits longer than this for its semi-sync replicas, ten seconds by its source, and not so long for anybody else.
-const OF_DUMPS: Duration = Duration::from_secs(8);
+use crate::stage::{PLAIN, Stage, WAITING, append, on_both};
 
 /// Whether a file says that it was not closed, and when it says that it was made.
 fn description(file: &Path) -> Result<(bool, u32)> {
@@ -97,7 +94,11 @@ async fn a_mysqld_that_gets_sigterm_lets_waiting_commits_through() -> Result<()>
         stage.terminate()?;
         waiting.succeeds().await?;
         stage.ends().await?;
-        ensure!(began.elapsed() < OF_DUMPS, "{:?}", began.elapsed());
+        ensure!(
+            began.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            began.elapsed()
+        );
         ensure!(!description(&file)?.0);
         stage.start()?;
         ensure!(stage.list(1).await? == ["1"]);
@@ -123,7 +124,7 @@ async fn a_mysqld_with_a_semi_sync_replica_stops_after_ten_seconds() -> Result<(
         let reading = tokio::spawn(async move { replica.end().await });
         waiting.succeeds().await?;
         let told = began.elapsed();
-        ensure!((OF_DUMPS..LIMIT).contains(&told), "{told:?}");
+        ensure!((7..13).contains(&told.as_secs()), "{told:?}");
         stage.ends().await?;
         reading.await?;
         Ok(())
@@ -152,8 +153,8 @@ async fn a_mysqld_that_stops_ends_a_session_behind_its_next_statement() -> Resul
             (&mut open, "COMMIT".to_owned(), 3100),
             (&mut writing, append(3, 3), 1053),
         ] {
-            let told = session.run(&statement).await;
-            ensure!(told == Err(code), "{statement}: {told:?}");
+            let told = tokio::time::timeout(Duration::from_secs(2), session.run(&statement)).await;
+            ensure!(told == Ok(Err(code)), "{statement}: {told:?}");
             ensure!(session.run("SELECT 1").await == Err(0), "{statement}");
         }
         waiting.succeeds().await?;
@@ -178,10 +179,7 @@ async fn a_mysqld_without_dumps_waits_two_seconds_for_idle_sessions_when_it_stop
         stage.ends().await?;
         let told = began.elapsed();
         drop(idle);
-        ensure!(
-            (Duration::from_secs(2)..OF_DUMPS).contains(&told),
-            "{told:?}"
-        );
+        ensure!((2..6).contains(&told.as_secs()), "{told:?}");
         Ok(())
     })
     .await
