@@ -1,5 +1,5 @@
 //! `cargo xtask fuzz`: libFuzzer over each target of `fuzz/` by turns. What is new to a target goes to its corpus, what fails to
-//! `fuzz/found/`, and how much was run to [`crate::evidence`].
+//! `fuzz/found/`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -12,11 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use testkit::bounded_run::{self, Finished};
-use testkit::figures::{revision, target_folder};
+use testkit::figures::target_folder;
 use testkit::stop_on_interrupt;
-
-use crate::evidence::{Evidence, Found, Program, Run};
-use crate::kept_seeds::today;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -56,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let stop = stop_on_interrupt()?;
     let targets = targets(options.only.as_deref())?;
     let program = build()?;
-    let mut evidence = Evidence::of_the_checkout()?;
+    let mut failures = Vec::new();
     // Building takes none of it.
     let whole = Duration::from_secs_f64(options.minutes * 60.0);
     let share = whole.div_f64(targets.len() as f64).min(LONGEST_TURN);
@@ -75,22 +72,26 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         println!("{}", told(&done));
         target.keep_new()?;
-        evidence.add(done)?;
+        failures.extend(done.failures);
     }
-    let failures: Vec<_> = evidence
-        .now()
-        .iter()
-        .flat_map(|run| &run.failures)
-        .collect();
     if failures.is_empty() {
         return Ok(());
     }
-    let lines: Vec<_> = failures.iter().map(|found| found.words.clone()).collect();
     bail!(
         "{} inputs failed; they are in fuzz/found, and `{REPLAY}` runs them:\n{}",
-        lines.len(),
-        lines.join("\n")
+        failures.len(),
+        failures.join("\n")
     );
+}
+
+/// The result of one turn of a target.
+struct Run {
+    target: String,
+    /// Inputs that were run.
+    count: u64,
+    seconds: f64,
+    /// A line for each input that failed.
+    failures: Vec<String>,
 }
 
 /// The command that runs all inputs that were kept.
@@ -215,11 +216,12 @@ impl<'a> Target<'a> {
         for entry in fs::read_dir(failing.path())? {
             let path = entry?.path();
             let kept = self.keep_failing(&path)?;
-            failures.push(Found {
-                seed: seed.into(),
-                words: format!("{}: {} ({})", self.name, words(&printed), kept.display()),
-                replay: REPLAY.to_owned(),
-            });
+            failures.push(format!(
+                "{}: {} ({})",
+                self.name,
+                words(&printed),
+                kept.display()
+            ));
         }
         if failures.is_empty() && !finished.status.success() {
             bail!(
@@ -229,14 +231,8 @@ impl<'a> Target<'a> {
             );
         }
         Ok(Run {
-            date: today(),
-            revision: revision(&testkit::checkout()),
-            program: Program::Fuzzer,
-            played: self.name.to_owned(),
-            first_seed: seed.into(),
+            target: self.name.to_owned(),
             count: executed(&printed),
-            acknowledged: 0,
-            faults: 0,
             seconds: began.elapsed().as_secs_f64(),
             failures,
         })
@@ -350,20 +346,15 @@ fn words(printed: &str) -> String {
 }
 
 fn told(run: &Run) -> String {
-    let found: Vec<_> = run
-        .failures
-        .iter()
-        .map(|found| found.words.as_str())
-        .collect();
     format!(
         "{}: {} inputs in {:.0} s; {}",
-        run.played,
+        run.target,
         run.count,
         run.seconds,
-        if found.is_empty() {
+        if run.failures.is_empty() {
             "none failed".to_owned()
         } else {
-            found.join("; ")
+            run.failures.join("; ")
         }
     )
 }

@@ -1,7 +1,8 @@
 //! `cargo xtask`: the tasks of the workspace that cargo has no word for.
 //!
-//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `nemesis` does faults to a ring with real mysqlds, `nightly` does both for a night, `fuzz` hands parsers what nobody has seen, `put-back` puts faults of the past back, `mutants` looks for what tests do not notice, `compare` measures against stock MySQL, `dist` builds packages, `packages` and `containers` use them. What tests share with these tasks is
-//! in `testkit`.
+//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `nemesis` injects faults into a ring with real
+//! mysqlds, `nightly` does both for a night, `fuzz` runs libFuzzer over the parsers, `compare` measures against stock MySQL, `dist`
+//! builds packages, `packages` and `containers` use them. Code that tests share with these tasks is in `testkit`.
 
 mod compare;
 mod consumers;
@@ -9,16 +10,13 @@ mod containers;
 mod debian;
 mod dist;
 mod docker;
-mod evidence;
 mod fuzz;
 mod kept_seeds;
-mod mutants;
 mod mysql;
 mod nemesis;
 mod nightly;
 mod packages;
 mod previous_build;
-mod put_back;
 mod screenshots;
 mod second_chance;
 mod sim;
@@ -45,14 +43,10 @@ enum Task {
     Sim(sim::Options),
     /// Faults at random against a ring with real mysqlds
     Nemesis(nemesis::Options),
-    /// Seeds and faults that nobody has seen, for as long as it is told; counts go to docs/evidence.md
+    /// Run new seeds of the simulator and new faults of the nemesis for a given time, and print the counts
     Nightly(nightly::Options),
     /// Inputs that nobody has seen for everything that reads from a socket or a file, by libFuzzer
     Fuzz(fuzz::Options),
-    /// Put faults of the track record back into the product, and look that they are found
-    PutBack(put_back::Options),
-    /// Change one thing at a time in the code that decides what is kept, and look whether a test notices
-    Mutants(mutants::Options),
     /// Build the tarball and the Debian packages that users install
     Dist(dist::Options),
     /// Install, use and remove the packages in a clean Debian, in a container
@@ -83,8 +77,6 @@ fn main() -> ExitCode {
         Task::Nemesis(options) => nemesis::run(&options),
         Task::Nightly(options) => nightly::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
-        Task::PutBack(options) => put_back::run(&options),
-        Task::Mutants(options) => mutants::run(&options),
         Task::Dist(options) => dist::run(&options),
         Task::Packages(options) => packages::run(&options),
         Task::Containers(options) => containers::run(&options),

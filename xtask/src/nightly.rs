@@ -1,12 +1,12 @@
 //! `cargo xtask nightly`: fills the time that it is given with seeds of the simulator and of the nemesis that nobody has seen. Seeds
 //! compute with what the rings of the nemesis leave of the processors, which wait most of the time. What fails is kept and does not
-//! end the night; how much was run goes to [`crate::evidence`].
+//! end the night; the counts are printed.
 
 use std::fs;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,13 +16,45 @@ use clap::builder::PossibleValuesParser;
 use serde::Deserialize;
 use testkit::bounded_run;
 use testkit::cluster::{Profile, nemesis_binary, witness_binary};
-use testkit::figures::{revision, target_folder};
+use testkit::figures::target_folder;
 use testkit::stop_on_interrupt;
 
-use crate::evidence::{Evidence, Found, Program, Run};
-use crate::kept_seeds::{self, MIXED, today};
+use crate::kept_seeds::{self, MIXED};
 use crate::nemesis;
 use crate::sim::{self, Build, SCENARIOS, Seeds};
+
+/// What is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Program {
+    /// Seeds of the simulated ring
+    Simulator,
+    /// Faults at random against a ring with real mysqlds
+    Nemesis,
+}
+
+/// The result of one turn.
+#[derive(Clone, Debug)]
+struct Run {
+    program: Program,
+    /// A scenario of the simulator or a fault of the nemesis, or `mixed`.
+    played: String,
+    first_seed: u64,
+    /// Seeds of the simulator, cycles of the nemesis.
+    count: u64,
+    /// Transactions that were acknowledged, and looked up afterwards.
+    acknowledged: u64,
+    faults: u64,
+    seconds: f64,
+    failures: Vec<Found>,
+}
+
+/// A seed that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    words: String,
+    /// The command that plays it again.
+    replay: String,
+}
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -58,7 +90,7 @@ const NICE: i32 = 19;
 /// `cargo xtask nightly`.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let stop = stop_on_interrupt()?;
-    let evidence = Mutex::new(Evidence::of_the_checkout()?);
+    let runs = Mutex::new(Vec::new());
     let simulator = match options.only {
         Some(Program::Nemesis) => None,
         _ => Some(sim::build(Build::Checked)?),
@@ -76,7 +108,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         until: Instant::now() + Duration::from_secs_f64(options.minutes * 60.0),
         stop: &stop,
         cannot_run: &AtomicBool::new(false),
-        evidence: &evidence,
+        runs: &runs,
     };
     thread::scope(|scope| {
         let mut parts = Vec::new();
@@ -105,10 +137,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             .map(|part| part.join().unwrap_or_else(|panic| resume_unwind(panic)))
             .collect::<Result<Vec<()>>>()
     })?;
-    let evidence = evidence
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
-    let failures = evidence.now().iter().flat_map(|run| &run.failures);
+    let runs = runs.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for program in [Program::Simulator, Program::Nemesis] {
+        let of_program = runs.iter().filter(|run| run.program == program);
+        let count: u64 = of_program.clone().map(|run| run.count).sum();
+        let failed: usize = of_program.map(|run| run.failures.len()).sum();
+        println!("{program:?}: {count} played, {failed} failed");
+    }
+    let failures = runs.iter().flat_map(|run| &run.failures);
     let lines: Vec<_> = failures
         .map(|found| format!("{}\n    {}", found.words, found.replay))
         .collect();
@@ -130,7 +166,7 @@ struct Night<'a> {
     stop: &'a AtomicBool,
     /// Something of it cannot be run at all: what is left of the night is not played by the rest alone.
     cannot_run: &'a AtomicBool,
-    evidence: &'a Mutex<Evidence>,
+    runs: &'a Mutex<Vec<Run>>,
 }
 
 impl Night<'_> {
@@ -148,17 +184,20 @@ impl Night<'_> {
             }
             let done = done.inspect_err(|_| self.cannot_run.store(true, Ordering::Relaxed))?;
             println!("{}", told(&done));
-            self.evidence().add(done)?;
+            self.runs
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(done);
         }
         Ok(())
     }
 
     fn so_far(&self, program: Program, played: &str) -> u64 {
-        self.evidence().count(program, played)
-    }
-
-    fn evidence(&self) -> MutexGuard<'_, Evidence> {
-        self.evidence.lock().unwrap_or_else(PoisonError::into_inner)
+        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = runs
+            .iter()
+            .filter(|run| run.program == program && run.played == played);
+        same.map(|run| run.count).sum()
     }
 }
 
@@ -212,14 +251,11 @@ fn seeds(simulator: &Path, scenario: Option<&str>, until: Instant, jobs: usize) 
         )?;
         kept_seeds::keep(&failure.kept(&seeds))?;
         failures.push(Found {
-            seed: failure.seed,
             words: failure.words,
             replay: sim::replay(failure.seed, &seeds),
         });
     }
     Ok(Run {
-        date: today(),
-        revision: revision(&testkit::checkout()),
         program: Program::Simulator,
         played: played.to_owned(),
         first_seed,
@@ -251,8 +287,6 @@ fn faults(witness: &Path, program: &Path, kind: Option<&str>, ring: usize) -> Re
     let finished = bounded_run::run(what, command, Vec::new(), NEMESIS_LIMIT)?;
     let printed = String::from_utf8_lossy(&finished.stderr).into_owned();
     let mut run = Run {
-        date: today(),
-        revision: revision(&testkit::checkout()),
         program: Program::Nemesis,
         played: kind.unwrap_or(MIXED).to_owned(),
         first_seed: seed,
@@ -273,7 +307,6 @@ fn faults(witness: &Path, program: &Path, kind: Option<&str>, ring: usize) -> Re
         keep_printed(&format!("nemesis-{seed}.txt"), &printed)?;
         let error = printed.split("error: ").last().unwrap_or_default();
         run.failures.push(Found {
-            seed,
             words: error.trim().to_owned(),
             replay: format!(
                 "cargo xtask nemesis --build checked --seed {seed} --minutes {NEMESIS_MINUTES}{}",
@@ -290,7 +323,6 @@ fn told(run: &Run) -> String {
     let program = match run.program {
         Program::Simulator => "simulator",
         Program::Nemesis => "nemesis",
-        Program::Fuzzer => "fuzzer",
     };
     let ended = match run.failures.as_slice() {
         [] => "nothing failed".to_owned(),
@@ -314,23 +346,17 @@ mod tests {
 
     #[test]
     fn what_was_under_way_counts_where_another_part_cannot_be_run() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("evidence.jsonl"), "").unwrap();
-        let page = folder.path().join("evidence.md");
-        fs::copy(testkit::checkout().join("docs/evidence.md"), page).unwrap();
-        let evidence = Mutex::new(Evidence::in_folder(folder.path()).unwrap());
+        let runs = Mutex::new(Vec::new());
         let night = Night {
             until: Instant::now() + Duration::from_secs(60),
             stop: &AtomicBool::new(false),
             cannot_run: &AtomicBool::new(false),
-            evidence: &evidence,
+            runs: &runs,
         };
         night
             .fill(|_| {
                 night.fill(|_| bail!("no mysqld")).unwrap_err();
                 Ok(Run {
-                    date: today(),
-                    revision: None,
                     program: Program::Simulator,
                     played: MIXED.to_owned(),
                     first_seed: 7,

@@ -21,7 +21,6 @@ use clap::Args;
 use crate::second_chance::Failure;
 use crate::sim::{Build, Seeds};
 pub(crate) use crate::test::checking_compiler::as_rustc;
-pub(crate) use crate::test::steps::BROKEN;
 use crate::test::steps::{Action, Plan, Step};
 use crate::{containers, kept_seeds, mysql, nemesis, packages, sim};
 
@@ -29,7 +28,7 @@ use crate::{containers, kept_seeds, mysql, nemesis, packages, sim};
 const FRESH: u64 = 30;
 const FRESH_PLAYED: u64 = 4;
 /// Scenarios that are played with the fixed seeds alone: one of which a seed has failed whose cause is not proven (see
-/// docs/evidence.md), and such that are young.
+/// docs/testing.md), and such that are young.
 const NOT_FRESH: [&str; 4] = [
     "mysqlds",
     "mysqld-operations",

@@ -14,7 +14,7 @@ const PLAYED: u64 = 8;
 const PLAYED_SLOWLY: u64 = 4;
 /// What is broken on purpose: the step's name, the first seed that is run, which is the first that finds it where that is far, and
 /// the simulator's word for it.
-pub(crate) const BROKEN: [(&str, u64, &str); 28] = [
+const BROKEN: [(&str, u64, &str); 28] = [
     ("broken barrier", 97, "narrow-without-the-barrier"),
     ("broken majority", 1, "commit-on-a-minority"),
     ("broken disk", 1, "acknowledge-before-the-disk"),
