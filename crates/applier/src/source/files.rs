@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use binlog_format::MAGIC;
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventFlags, EventHeader, EventType, HEADER_LEN, RawEvent};
 use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
 use binlog_format::gtid::GtidSet;
+use binlog_format::{ENCRYPTED_MAGIC, MAGIC};
 use bytes::BytesMut;
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
@@ -193,8 +193,6 @@ impl Source for FileSource {
 
 /// Bytes that one read asks for.
 const READ_BYTES: usize = 1 << 20;
-/// How an encrypted binlog begins.
-const ENCRYPTED: [u8; 4] = [0xfd, b'b', b'i', b'n'];
 
 /// One binlog file that is being read.
 #[derive(Debug)]
@@ -238,7 +236,7 @@ impl EventFile {
                 buffer: BytesMut::new(),
                 offset: MAGIC.len() as u64,
             }),
-            ENCRYPTED => Err(SourceError::Refused(format!(
+            ENCRYPTED_MAGIC => Err(SourceError::Refused(format!(
                 "{name} is an encrypted binlog; apply from the server that has its key, or set binlog_encryption=OFF there"
             ))),
             _ => Err(SourceError::Refused(format!(

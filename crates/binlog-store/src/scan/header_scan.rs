@@ -3,9 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
-use binlog_format::MAGIC;
-use binlog_format::event::{EventHeader, EventRef, EventType};
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::event::{EventFlags, EventHeader, EventRef, EventType};
 use binlog_format::events::{FormatDescription, Ignorable, PreviousGtids};
+use binlog_format::{ENCRYPTED_MAGIC, MAGIC};
 use bytes::Bytes;
 
 use crate::file_system::StorageFile;
@@ -52,6 +53,9 @@ fn read_header(window: &mut Window, expected: Option<FileNumber>) -> Result<File
             },
         ));
     }
+    if *magic == ENCRYPTED_MAGIC {
+        return Err(fault(0, FaultKind::MysqldsOwn));
+    }
     if *magic != MAGIC {
         return Err(fault(0, FaultKind::NoMagic));
     }
@@ -66,8 +70,14 @@ fn read_header(window: &mut Window, expected: Option<FileNumber>) -> Result<File
     )?;
     let at = offset - u64::from(header.event_size);
     let description = EventRef::new(&event).and_then(FormatDescription::decode);
-    description.map_err(|error| fault(at, FaultKind::Event(error)))?;
+    let description = description.map_err(|error| fault(at, FaultKind::Event(error)))?;
+    // The events of a member's files always have checksums.
+    if description.checksum != ChecksumAlgorithm::Crc32 {
+        return Err(fault(at, FaultKind::MysqldsOwn));
+    }
     let timestamp = header.timestamp;
+    // A member's files never have this flag.
+    let in_use = header.flags.contains(EventFlags::BINLOG_IN_USE);
     let format_description = Bytes::from(with_timestamp(&event, 0));
 
     let (header, event) = expect(
@@ -78,11 +88,15 @@ fn read_header(window: &mut Window, expected: Option<FileNumber>) -> Result<File
         MAX_GTIDS_EVENT_BYTES,
     )?;
     let at = offset - u64::from(header.event_size);
+    let ends_here = offset == end;
     let gtids = EventRef::new(&event).and_then(PreviousGtids::decode);
     let previous_gtids = gtids
         .map_err(|error| fault(at, FaultKind::Event(error)))?
         .gtids;
 
+    if in_use && ends_here || is_mysqlds_event(window, offset) {
+        return Err(fault(offset, FaultKind::MysqldsOwn));
+    }
     let (header, event) = expect(
         window,
         &mut offset,
@@ -150,6 +164,16 @@ impl StorageFile for InMemory {
     fn size(&self) -> io::Result<u64> {
         Ok(self.0.len() as u64)
     }
+}
+
+/// Whether an undamaged event stands after the previous GTIDs that a member's log cannot have there. A damaged one says nothing of
+/// who wrote it.
+fn is_mysqlds_event(window: &mut Window, offset: u64) -> bool {
+    let Ok(Some(header)) = event_header(window, offset) else {
+        return false;
+    };
+    header.event_type != EventType::Ignorable
+        && whole_event(window, offset, &header, MAX_MARKER_EVENT_BYTES).is_ok()
 }
 
 /// The next event, which must be of this type; `offset` moves behind it.
@@ -277,6 +301,25 @@ mod tests {
         let found = NUMBER;
         let wrong = (fault.offset, fault.kind);
         assert_eq!(wrong, (places[2], FaultKind::WrongFile { found }));
+    }
+
+    #[test]
+    fn a_file_of_mysqld_is_named_as_one_and_a_damaged_file_is_not() {
+        const GOLDEN: &str = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../binlog-format/testdata/in_use.binlog"
+        );
+        let whole = std::fs::read(GOLDEN).unwrap();
+        let kind = |bytes: &[u8]| read(bytes, NUMBER).unwrap_err().kind;
+        assert_eq!(kind(&whole), FaultKind::MysqldsOwn);
+        // A server that has just begun the file: it ends after the previous GTIDs.
+        assert_eq!(kind(&whole[..491]), FaultKind::MysqldsOwn);
+        assert!(kind(&whole[..490]).is_cut_off());
+        assert_eq!(kind(&ENCRYPTED_MAGIC), FaultKind::MysqldsOwn);
+        // The type of the first event after the previous GTIDs is damaged.
+        let (mut bytes, places) = file(&events());
+        bytes[places[2] as usize + 4] = EventType::Gtid.code();
+        assert!(matches!(kind(&bytes), FaultKind::Unexpected { .. }));
     }
 
     #[test]
