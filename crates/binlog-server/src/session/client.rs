@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use binlog_format::events::shown_statement;
 use bytes::Bytes;
 use mysql_link::wire::{ByteReader, ByteWriter, PacketReader, WireError};
 use thiserror::Error;
@@ -93,10 +94,6 @@ impl Client<'_> {
 
     /// A text of a statement, for messages.
     pub(super) fn shown(text: &Bytes) -> String {
-        const LONGEST: usize = 80;
-        let text =
-            String::from_utf8_lossy(text.get(..text.len().min(4 * LONGEST)).unwrap_or_default());
-        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        line.chars().take(LONGEST).collect()
+        shown_statement(text, 80)
     }
 }

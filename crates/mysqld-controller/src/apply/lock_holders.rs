@@ -15,6 +15,7 @@ use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use binlog_format::events::shown_statement;
 use mysql_link::{ConnectOptions, Connection, LinkError};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -334,7 +335,7 @@ impl Holder {
         let waiting = match waiting {
             "" => "what the ring has".to_owned(),
             rows if rows.starts_with("BINLOG") => "rows that the ring has".to_owned(),
-            statement => format!("`{}`", shortened(statement)),
+            statement => format!("`{}`", shown_statement(statement.as_bytes(), SHOWN)),
         };
         let held_up = now.duration_since(self.since).as_secs();
         format!(
@@ -343,14 +344,8 @@ impl Holder {
     }
 }
 
-fn shortened(statement: &str) -> String {
-    const SHOWN: usize = 100;
-    let more = statement.chars().nth(SHOWN).map(|_| '…');
-    let words = statement.chars().take(SHOWN).chain(more);
-    words
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
-}
+/// The most characters of a statement that are shown.
+const SHOWN: usize = 100;
 
 #[cfg(test)]
 mod tests {

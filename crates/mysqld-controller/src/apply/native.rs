@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use binlog_format::events::without_secrets;
 use binlog_format::gtid::Gtid;
 use mysql_link::{ConnectOptions, Connection, LinkError, QueryResult};
 use tokio::sync::watch;
@@ -257,7 +258,8 @@ fn rows(answer: &QueryResult, arrivals: &Arrivals) -> Vec<Thread> {
         what: text(row, 0),
         state: text(row, 1),
         code: text(row, 2),
-        message: text(row, 3),
+        // mysqld quotes the statement in it.
+        message: without_secrets(&text(row, 3)).into_owned(),
         in_hand_ms: in_hand_ms(row, arrivals),
     };
     answer.rows.iter().map(thread).collect()

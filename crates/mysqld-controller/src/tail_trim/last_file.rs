@@ -9,7 +9,7 @@ use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventFlags, EventHeader, EventRef, EventType, HEADER_LEN, RawEvent};
 use binlog_format::events::{
     FormatDescription, GtidEvent, PreviousGtids, Query, SessionContext, StatementKind,
-    TransactionPayload,
+    TransactionPayload, shown_statement,
 };
 use binlog_format::gtid::{Gtid, GtidSet, SourceId};
 use binlog_format::{DecodeError, ENCRYPTED_MAGIC, MAGIC};
@@ -420,7 +420,7 @@ fn alone(query: &Query<'_>) -> Result<(), String> {
         return Ok(());
     }
     const SHOWN: usize = 60;
-    let shown: String = text.chars().take(SHOWN).collect();
+    let shown = shown_statement(&query.statement, SHOWN);
     Err(format!("the statement is not atomic: {shown}"))
 }
 
