@@ -396,14 +396,21 @@ impl PasswordSource {
     /// The password as it is now.
     ///
     /// # Errors
-    /// When the password file cannot be read.
+    /// When the password file cannot be read, is not UTF-8, or its first line is empty; with its path.
     pub fn read(&self) -> std::io::Result<String> {
-        match self {
-            Self::Given(password) => Ok(password.clone()),
-            Self::File(path) => {
-                let text = std::fs::read_to_string(path)?;
-                Ok(Self::in_file(&text).to_owned())
-            }
+        let path = match self {
+            Self::Given(password) => return Ok(password.clone()),
+            Self::File(path) => path,
+        };
+        let wrong = |kind, why: &dyn fmt::Display| {
+            std::io::Error::new(kind, format!("{}: {why}", path.display()))
+        };
+        let bytes = std::fs::read(path).map_err(|error| wrong(error.kind(), &error))?;
+        let unusable = |why: &str| wrong(std::io::ErrorKind::InvalidData, &why);
+        let text = String::from_utf8(bytes).map_err(|_| unusable("it is not UTF-8"))?;
+        match Self::in_file(&text) {
+            line if line.trim().is_empty() => Err(unusable("its first line is empty")),
+            line => Ok(line.to_owned()),
         }
     }
 

@@ -254,7 +254,7 @@ impl<'a> OrderedMysqld<'a> {
                 Secret::new(read.map_err(|error| {
                     Refusal::new(
                         RefusalKind::Failed,
-                        format!("{} cannot be read on this member: {error}", file.display()),
+                        format!("cannot read the password file on this member: {error}"),
                         "put the password's file there on every database member, and try again",
                     )
                 })?)

@@ -205,7 +205,7 @@ impl Detaching<'_> {
             Some(file) => {
                 let read = PasswordSource::File(file.clone()).read();
                 Secret::new(read.map_err(|error| {
-                    ConversionFailure::error(format!("{} cannot be read: {error}", file.display()))
+                    ConversionFailure::error(format!("cannot read the password file {error}"))
                 })?)
             }
         };

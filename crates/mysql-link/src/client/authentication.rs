@@ -62,6 +62,24 @@ impl Context for &Secrets {
     }
 }
 
+impl PublicKeySource {
+    /// The pinned key, where it comes from a file.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or has no public key that can be used.
+    pub fn read(&self) -> Result<Option<Vec<u8>>, String> {
+        let Self::File(path) = self else {
+            return Ok(None);
+        };
+        let read = std::fs::read(path);
+        let path = path.display();
+        let pem =
+            read.map_err(|error| format!("cannot read the public key file {path}: {error}"))?;
+        check(&pem).map_err(|reason| format!("the public key file {path}: {reason}"))?;
+        Ok(Some(pem))
+    }
+}
+
 impl Authentication {
     /// Prepares for the plugin that the server named in its greeting; another one than those we
     /// have is left to the server's request to switch.
@@ -74,24 +92,8 @@ impl Authentication {
         let plugin = offered
             .and_then(supported)
             .unwrap_or(AuthPlugin::CachingSha2Password);
-        let pinned_key = match &options.public_key {
-            PublicKeySource::File(path) => {
-                let pem = std::fs::read(path).map_err(|error| {
-                    AuthenticationError::PublicKey(format!(
-                        "cannot read the public key file {}: {error}",
-                        path.display()
-                    ))
-                })?;
-                check(&pem).map_err(|reason| {
-                    AuthenticationError::PublicKey(format!(
-                        "the public key file {}: {reason}",
-                        path.display()
-                    ))
-                })?;
-                Some(pem)
-            }
-            PublicKeySource::Request | PublicKeySource::Never => None,
-        };
+        let pinned_key = options.public_key.read();
+        let pinned_key = pinned_key.map_err(AuthenticationError::PublicKey)?;
         let secrets = Secrets {
             password: options.password.reveal().as_bytes().to_vec(),
             scramble,

@@ -9,7 +9,9 @@ use member::settings::{Settings, TlsSettings};
 
 use crate::config::key::flag_of;
 use crate::config::keys::{KEYS, MEMBERS, former_of};
-use crate::config::{Config, Problems, Sources, read, read_tls, read_without_files};
+use crate::config::{
+    Config, Problems, Sources, read, read_for_command, read_tls, read_without_files,
+};
 use crate::terminal::{Exit, Failure};
 
 /// Where the file is looked for when nobody names one.
@@ -157,12 +159,20 @@ impl ConfigArgs {
         Ok(self.load()?.0.member)
     }
 
-    /// Reads and checks the configuration.
+    /// Reads and checks the configuration of a member that starts.
     ///
     /// # Errors
     /// A file that cannot be read, or findings that prevent a start, each on its own line.
-    pub fn load(&self) -> Result<(Config, Problems), Failure> {
+    pub(crate) fn load_for_start(&self) -> Result<(Config, Problems), Failure> {
         self.load_by(read)
+    }
+
+    /// The same for a command to a member.
+    ///
+    /// # Errors
+    /// As [`Self::load_for_start`].
+    pub fn load(&self) -> Result<(Config, Problems), Failure> {
+        self.load_by(read_for_command)
     }
 
     /// The same on a host that need not have the files that the configuration names.

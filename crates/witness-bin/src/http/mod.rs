@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::http::access::readers_only;
+pub(crate) use crate::http::access::unusable_tokens;
 pub use crate::http::access::{Access, Credentials};
 pub use crate::http::listener::serve;
 pub use crate::http::metrics::{Expiries, Expiry, Histograms, registry};

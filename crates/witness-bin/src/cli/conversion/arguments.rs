@@ -130,7 +130,7 @@ impl StockArgs {
             Some(file) => {
                 let read = PasswordSource::File(file.clone()).read();
                 Secret::new(read.map_err(|error| {
-                    let what = format!("{} cannot be read: {error}", file.display());
+                    let what = format!("cannot read the password file {error}");
                     Failure::new(Exit::Usage, what, "")
                 })?)
             }
