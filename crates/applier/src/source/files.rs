@@ -220,6 +220,14 @@ impl EventFile {
             let path = path.display();
             SourceError::Refused(format!("the binlog file {path} cannot be read: {error}"))
         };
+        // Opening and reading a pipe could wait for ever, and it can be read only once.
+        let metadata = tokio::fs::metadata(path).await;
+        if !metadata.map_err(|error| broken(&error))?.is_file() {
+            return Err(SourceError::Refused(format!(
+                "{} is not a regular file; write the binlog to a file first, or apply from its server",
+                path.display()
+            )));
+        }
         let mut file = File::open(path).await.map_err(|error| broken(&error))?;
         file.set_max_buf_size(READ_BYTES);
         let mut magic = [0; MAGIC.len()];

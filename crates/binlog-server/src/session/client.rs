@@ -22,6 +22,9 @@ pub(crate) enum Ended {
     DumpOver(String),
     #[error("the login failed: {0}")]
     Login(String),
+    /// As a probe of the port does.
+    #[error("it closed the connection before it sent anything")]
+    Silent,
     #[error("it had not logged in, and others needed its place")]
     Crowded,
     #[error("the connection was lost: {0}")]
@@ -32,6 +35,13 @@ pub(crate) enum Ended {
     Idle,
     #[error("the server stops")]
     Stopping,
+}
+
+/// Of the login, which says in words why a client is not let in.
+impl From<String> for Ended {
+    fn from(why: String) -> Self {
+        Self::Login(why)
+    }
 }
 
 impl From<io::Error> for Ended {
