@@ -115,6 +115,11 @@ impl Holder {
         }
     }
 
+    /// The name in the certificate.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Whether it may make a call.
     ///
     /// # Errors

@@ -148,7 +148,8 @@ pub struct Order {
     /// What is to be done.
     #[serde(flatten)]
     pub command: OperatorCommand,
-    /// Who orders it, as they say: a name for the audit log and the ring's history. Members of version 0.1 say nothing and do not look.
+    /// The name that the caller claims. The audit log and the ring's history name the caller by its certificate; without TLS, by this.
+    /// Members of version 0.1 neither send nor read it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
 }
@@ -195,6 +196,19 @@ impl OperatorCommand {
 }
 
 impl OperatorCommand {
+    /// The same, where it names the operator itself, with the name that is recorded.
+    pub(crate) fn attributed_to(self, by: &str) -> Self {
+        match self {
+            Self::Pause { request } => Self::Pause {
+                request: PauseRequest {
+                    by: by.to_owned(),
+                    ..request
+                },
+            },
+            other => other,
+        }
+    }
+
     /// What giving it takes.
     pub fn right(&self) -> Right {
         match self {

@@ -1,6 +1,5 @@
 //! mTLS: members of one authority talk; nobody else gets in, and a wrong file is named.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,8 +10,8 @@ use raft_types::MemberKind::Database;
 use raft_types::{MemberId, Vote};
 use tokio::sync::mpsc;
 use transport::{
-    AdminClient, AdminError, CommandSource, GrpcNetworkFactory, NamedRoles, Right, TlsError,
-    TlsFiles, TlsMaterial, TransportConfig, serve,
+    AdminClient, AdminError, CommandCaller, CommandSource, GrpcNetworkFactory, NamedRoles, Right,
+    TlsError, TlsFiles, TlsMaterial, TransportConfig, serve,
 };
 
 use crate::support::certificates::Authority;
@@ -200,7 +199,7 @@ impl CommandSource for Taker {
         }
     }
 
-    fn command(&self, _: Option<SocketAddr>, _: Bytes) -> mpsc::Receiver<Bytes> {
+    fn command(&self, _: CommandCaller, _: Bytes) -> mpsc::Receiver<Bytes> {
         mpsc::channel(1).1
     }
 }
