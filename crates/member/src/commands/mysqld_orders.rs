@@ -230,7 +230,7 @@ impl<'a> OrderedMysqld<'a> {
             return Err(Refusal::new(
                 RefusalKind::Refused,
                 "the member belongs to a ring, and begins to manage its mysqld",
-                "start it with an empty data directory, without --bootstrap",
+                "start it with an empty data directory, and do not bootstrap it",
             ));
         }
         note.set().map_err(|error| unknown(&error))

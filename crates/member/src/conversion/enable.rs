@@ -90,7 +90,7 @@ fn plan(
                 Obstacle::new(
                     &place.name,
                     format!("it belongs to ring {ring} already"),
-                    "start it with an empty data directory, without --bootstrap",
+                    "start it with an empty data directory, and do not bootstrap it",
                 )
             })
         })

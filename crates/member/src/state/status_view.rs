@@ -11,7 +11,7 @@ use crate::settings::{MemberEntry, Settings};
 use crate::status::{
     ActivityView, ArchiveView, ConsumerView, FormatsView, HooksView, LogView, LoggedMember,
     MemberName, MemberView, MysqlView, PauseView, PeerView, ProgramView, QuorumView,
-    ReplicationRoutesView, RingName, Role,
+    ReplicationRoutesView, RingName, Role, start_advice,
 };
 
 /// What the parts of a member say at one moment.
@@ -179,10 +179,8 @@ fn start_members(members: &[MemberEntry], silent: impl Iterator<Item = MemberId>
             named.push(name);
         }
     }
-    format!(
-        "run `witness run` on {}, or fix the network between them",
-        named.join(" or ")
-    )
+    let start = start_advice(&named.join(" or "));
+    format!("{start}, or fix the network between them")
 }
 
 fn role(raft: &MemberStatus) -> Role {

@@ -187,6 +187,18 @@ async fn each_certificate_may_do_what_its_role_says_and_nothing_else() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_without_tls_to_a_member_with_tls_names_the_flags_that_it_lacks() {
+    let authority = Authority::new();
+    let member = load(&authority.sign("member", &["127.0.0.1"]));
+    let ring = GrpcRing::with(&[Database], TIMERS, Some(member)).await;
+    let address = ring.records.values().next().unwrap().address.clone();
+    let client = AdminClient::new(&address, None, ring.config).unwrap();
+    let error = client.status().await.unwrap_err().to_string();
+    assert!(error.contains("give --tls-certificate-file"), "{error}");
+    assert!(!error.contains("http2") && !error.contains("h2"), "{error}");
+}
+
 /// Takes every command, and says what each takes by its first letter.
 struct Taker;
 

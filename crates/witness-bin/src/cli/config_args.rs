@@ -17,6 +17,9 @@ use crate::terminal::{Exit, Failure};
 /// Where the file is looked for when nobody names one.
 const USUAL_FILES: [&str; 2] = ["witness.toml", "/etc/witness/witness.toml"];
 
+const KEYS_ARE_FLAGS: &str = "Every key of the configuration except passwords is also a flag, as in --tls-ca-file FILE for `tls.ca_file`; \
+                             `witness config reference` lists them.";
+
 /// `--config` and the keys' flags.
 #[derive(Debug, Clone, Default)]
 pub struct ConfigArgs {
@@ -40,15 +43,18 @@ impl Args for ConfigArgs {
                 .value_name("VALUE")
                 .allow_hyphen_values(true)
                 .help(meaning)
-                .help_heading("Configuration (each wins over the file and the environment)")
-                .hide_short_help(true)
+                .hide(true)
         };
         let keys = KEYS
             .iter()
             .filter(|key| !key.secret)
             .map(|key| flag(key.path, key.meaning));
         let members = flag(MEMBERS, "Every member of the ring, as a TOML list");
-        command.arg(file).args(keys).arg(members)
+        command
+            .arg(file)
+            .args(keys)
+            .arg(members)
+            .after_help(KEYS_ARE_FLAGS)
     }
 
     fn augment_args_for_update(command: Command) -> Command {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use consensus::quorum::majority_of;
 use member::settings::MemberEntry;
-use member::status::{MemberView, PauseView, QuorumView};
+use member::status::{MemberView, PauseView, QuorumView, start_advice};
 use raft_types::{MemberId, MemberKind, Region};
 use serde::{Deserialize, Serialize};
 
@@ -167,7 +167,7 @@ pub(super) fn lost(asked: &[Asked]) -> QuorumView {
     } else if !views().any(|view| view.ring.id.is_some()) {
         (
             "the ring is not bootstrapped".to_owned(),
-            "start one member with `witness run --bootstrap`".to_owned(),
+            "run `witness bootstrap` on the host of one member".to_owned(),
         )
     } else {
         let told = views().filter(|view| view.leader == Some(view.member.id));
@@ -273,9 +273,8 @@ fn too_few(asked: &[Asked], set: &BTreeSet<MemberId>) -> Option<(String, String)
         _ => String::new(),
     };
     let cause = format!("{answering} of {voters} voters{place} answer and {needed} are needed");
-    let fix = format!(
-        "run `witness run` on {named}; if they are permanently lost, see `witness quorum fix`"
-    );
+    let start = start_advice(&named);
+    let fix = format!("{start}; if they are permanently lost, see `witness quorum fix`");
     Some((cause, fix))
 }
 
@@ -515,7 +514,7 @@ mod tests {
                 lost_for_seconds: Some(7.0),
                 cause: Some("1 of 3 voters answer and 2 are needed".into()),
                 fix: Some(
-                    "run `witness run` on `witness-1` (10.0.0.2:7400) or `witness-2` (10.0.0.3:7400); if they are permanently lost, see `witness quorum fix`"
+                    "start witness on `witness-1` (10.0.0.2:7400) or `witness-2` (10.0.0.3:7400) (`systemctl start witness`, or `witness run`); if they are permanently lost, see `witness quorum fix`"
                         .into()
                 ),
             }
@@ -535,7 +534,7 @@ mod tests {
             report.quorum.cause.as_deref(),
             Some("the ring is not bootstrapped")
         );
-        assert!(report.quorum.fix.unwrap().contains("--bootstrap"));
+        assert!(report.quorum.fix.unwrap().contains("`witness bootstrap`"));
     }
 }
 
@@ -584,7 +583,7 @@ mod lost_quorum_tests {
         assert_eq!(
             lost.fix.as_deref(),
             Some(
-                "run `witness run` on `m5` (h:5) or `m6` (h:6); if they are permanently lost, see `witness quorum fix`"
+                "start witness on `m5` (h:5) or `m6` (h:6) (`systemctl start witness`, or `witness run`); if they are permanently lost, see `witness quorum fix`"
             )
         );
     }

@@ -172,7 +172,7 @@ async fn introduced(
     let introduction = identified.map_err(|error| {
         refused(
             format!("the new member does not say who it is: {error}"),
-            "run `witness run` there first, with an empty `data_dir` and this member in its [[members]]",
+            "start witness there first (`systemctl start witness`, or `witness run`), with an empty `data_dir` and this member in its [[members]]",
         )
     })?;
     let views = report
@@ -217,7 +217,7 @@ fn fit(
                 "the member at {} is creating a ring of its own",
                 args.address
             ),
-            "stop it, empty its `data_dir`, and start it without --bootstrap",
+            "stop it, empty its `data_dir`, start it, and do not bootstrap it",
         )),
     }
 }

@@ -236,7 +236,7 @@ mod tests {
             ": 1 of 3 voters answer and 2 are needed. Commits wait."
         );
         let fix = seen["quorum"]["fix"].as_str().unwrap();
-        assert!(fix.contains("run `witness run` on `db-1`"), "{fix}");
+        assert!(fix.contains("start witness on `db-1`"), "{fix}");
         assert_eq!(seen["voter_sets"][0]["members"], json!([1, 2, 3]));
         assert_eq!(seen["members"].as_array().map(Vec::len), Some(3));
     }
