@@ -9,7 +9,8 @@ use mysql_link::{Connection, LinkError};
 /// So many are named.
 const NAMED: usize = 5;
 /// The system's own schemas.
-const OF_THE_SYSTEM: [&str; 4] = ["mysql", "sys", "information_schema", "performance_schema"];
+pub(crate) const OF_THE_SYSTEM: [&str; 4] =
+    ["mysql", "sys", "information_schema", "performance_schema"];
 /// Files with rows of MyISAM, ARCHIVE and CSV.
 const WITH_ROWS: [&str; 3] = ["MYD", "ARZ", "CSV"];
 

@@ -26,7 +26,7 @@ pub fn last_binlog(bytes: &[u8]) -> bool {
         let mut file = open();
         let again = file.beginning().expect("it is in memory");
         assert_eq!(again, Beginning::Header(header.clone()));
-        let plan = file.plan(&header, &header.previous, own, LIMIT);
+        let plan = file.plan(&header, &header.previous, own, false, LIMIT);
         if let Plan::Cut { at, gtids } = plan.expect("it is in memory") {
             assert!(at >= header.end && at.0 < size);
             assert_eq!(gtids.intersection(&header.previous), GtidSet::new());

@@ -2,6 +2,7 @@
 //! The ring is asked only when there may be something to cut, so that a server that was stopped in good
 //! order starts without a quorum.
 
+use std::fs::DirEntry;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +20,7 @@ use tracing::{info, warn};
 
 use crate::binlog_place::BinlogPlace;
 use crate::ingest::{IngestState, IngestStatus};
+use crate::provision::other_engines::OF_THE_SYSTEM;
 use crate::provision::{NoteStep, ProvisionNote};
 use crate::ring::{Ring, RingError};
 use crate::supervisor::{ServerCommand, StartGuard};
@@ -337,7 +339,9 @@ fn trim_last(
         ));
     };
     let own = server_uuid(place.data_dir());
-    match file.plan(&header, committed, own, limit)? {
+    let had = StartRecord::load(member_dir)?.is_none_or(|record| record.other_engines);
+    let other_engines = had || may_have_other_engines(place.data_dir());
+    match file.plan(&header, committed, own, other_engines, limit)? {
         Plan::Keep(keep) => Ok(Done::Kept(keep)),
         Plan::Refuse(refusal) => Ok(Done::Refused(refusal)),
         Plan::Cut { at, gtids } => {
@@ -367,6 +371,7 @@ fn record_start(place: &BinlogPlace, member_dir: &Path) -> io::Result<()> {
         index: place.index().to_owned(),
         last_file: place.files()?.pop(),
         encrypted: None,
+        other_engines: may_have_other_engines(place.data_dir()),
     };
     record.store(member_dir)
 }
@@ -383,6 +388,24 @@ fn record_in_use(place: &BinlogPlace, member_dir: &Path) -> io::Result<()> {
         record.store(member_dir)?;
     }
     Ok(())
+}
+
+/// Whether clients' schemas may have tables of another engine than InnoDB: each of these has an `.sdi` file, whatever its engine keeps
+/// its rows in. A directory that cannot be read may have one.
+fn may_have_other_engines(data_dir: &Path) -> bool {
+    let of_the_system = |schema: &DirEntry| {
+        let name = schema.file_name();
+        OF_THE_SYSTEM.iter().any(|system| name == *system)
+    };
+    let has_one = |schema: DirEntry| {
+        let is_one = |file: io::Result<DirEntry>| {
+            file.is_ok_and(|file| file.path().extension().is_some_and(|end| end == "sdi"))
+        };
+        schema.path().is_dir()
+            && !of_the_system(&schema)
+            && std::fs::read_dir(schema.path()).map_or(true, |mut files| files.any(is_one))
+    };
+    std::fs::read_dir(data_dir).map_or(true, |schemas| schemas.flatten().any(has_one))
 }
 
 /// The UUID that the server gave itself, as far as it can be read.
@@ -496,6 +519,7 @@ fn begin(place: &BinlogPlace, member_dir: &Path) -> std::io::Result<Option<Start
         index: place.index().to_owned(),
         last_file: Some(last),
         encrypted: None,
+        other_engines: may_have_other_engines(place.data_dir()),
     }))
 }
 

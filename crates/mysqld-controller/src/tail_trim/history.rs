@@ -26,6 +26,13 @@ pub(super) struct StartRecord {
     /// Its encrypted last file before it was asked to stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) encrypted: Option<EncryptedInUse>,
+    /// Whether its data directory had tables of another engine than InnoDB; a record of an earlier version does not say so.
+    #[serde(default = "unknown")]
+    pub(super) other_engines: bool,
+}
+
+fn unknown() -> bool {
+    true
 }
 
 /// An encrypted file while its server ran.
@@ -143,6 +150,7 @@ mod tests {
                 index: place.index().to_owned(),
                 last_file: last.map(|number| files(&[number]).remove(0)),
                 encrypted: None,
+                other_engines: false,
             };
             let listed = files(listed);
             let found = since(&record, &place, &listed).map(<[PathBuf]>::to_vec);
@@ -155,6 +163,7 @@ mod tests {
             index: place.index().to_owned(),
             last_file: Some("/d/other.000001".into()),
             encrypted: None,
+            other_engines: false,
         };
         assert_eq!(since(&record, &place, &files(&[1, 2])), None);
     }
@@ -173,6 +182,7 @@ mod tests {
             index: place.index().to_owned(),
             last_file: None,
             encrypted: None,
+            other_engines: false,
         };
         // `first_file` is the first behind a start, `rows` one behind a rotation.
         let table: [(&[&str], bool); 7] = [
@@ -223,6 +233,7 @@ mod tests {
                 file: "/d/binlog.000003".into(),
                 flags: 0x3b,
             }),
+            other_engines: false,
         };
         record.store(home.path()).unwrap();
         assert_eq!(StartRecord::load(home.path()).unwrap(), Some(record));

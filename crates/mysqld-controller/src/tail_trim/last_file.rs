@@ -7,15 +7,14 @@ use std::path::Path;
 
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventFlags, EventHeader, EventRef, EventType, HEADER_LEN, RawEvent};
-use binlog_format::events::{
-    FormatDescription, GtidEvent, PreviousGtids, Query, SessionContext, StatementKind,
-    TransactionPayload, shown_statement,
-};
+use binlog_format::events::{FormatDescription, GtidEvent, PreviousGtids, Query, StatementKind};
 use binlog_format::gtid::{Gtid, GtidSet, SourceId};
 use binlog_format::{DecodeError, ENCRYPTED_MAGIC, MAGIC};
 use bytes::Bytes;
+use mysql_link::ServerVersion;
 
 use crate::tail_trim::plan::{Ending, FileOffset, Plan, Planner, Refusal};
+use crate::tail_trim::undo::{ServerFacts, UndoCheck};
 
 /// Where an encrypted file's events begin, with their magic.
 const ENCRYPTED_HEADER: u64 = 512;
@@ -44,6 +43,8 @@ pub(super) struct FileHeader {
     pub(super) after_a_start: bool,
     /// What the files before it hold.
     pub(super) previous: GtidSet,
+    /// The version of its server; the oldest where the header does not name one.
+    version: ServerVersion,
     /// How its events are protected.
     checksum: ChecksumAlgorithm,
     /// Where the header ends and the first transaction may begin.
@@ -150,20 +151,28 @@ impl<R: Read + Seek> LastFile<R> {
             in_use: first.header().flags.contains(EventFlags::BINLOG_IN_USE),
             after_a_start: description.created != 0,
             previous: previous.gtids,
+            version: String::from_utf8_lossy(&description.server_version)
+                .parse()
+                .unwrap_or(ServerVersion::new(0, 0, 0)),
             checksum,
             end: self.at,
         }))
     }
 
-    /// Reads everything behind the header, and says what to do. `own` is the server's UUID. At most `limit`
-    /// bytes of a transaction are decompressed.
+    /// Reads everything after the header, and plans the cut. `own` is the server's UUID. `other_engines`: its data directory
+    /// has, or had at its start, tables of another engine than InnoDB. At most `limit` bytes of a transaction are decompressed.
     pub(super) fn plan(
         mut self,
         header: &FileHeader,
         committed: &GtidSet,
         own: Option<SourceId>,
+        other_engines: bool,
         limit: u64,
     ) -> io::Result<Plan> {
+        let server = ServerFacts {
+            version: header.version,
+            other_engines,
+        };
         let mut planner = Planner::new(committed, &header.previous, own);
         let mut open: Option<OpenTransaction> = None;
         // Of a transaction that goes.
@@ -186,7 +195,7 @@ impl<R: Read + Seek> LastFile<R> {
                         },
                     };
                     let goes = planner.begins(gtid, at);
-                    check = goes.then(UndoCheck::default);
+                    check = goes.then(|| UndoCheck::new(server));
                     open = Some(OpenTransaction::new(gtid, at));
                 }
                 EventType::AnonymousGtid => {
@@ -338,177 +347,6 @@ impl OpenTransaction {
             }
             _ => {}
         }
-    }
-}
-
-// Whether recovery undoes a transaction whose binlog events are gone, pure, event by event. The
-// engines' recovery rolls back what they have prepared and the binlog does not name: transactions
-// that end with an XID, XA transactions, and DDL that carries an XID. Everything else is done before
-// it is written to the binlog.
-
-/// Statements that leave nothing behind which a replica would have to have.
-const WITHOUT_CONTENT: [&str; 4] = ["FLUSH", "ANALYZE", "OPTIMIZE", "REPAIR"];
-
-/// Looks at the events of one transaction, from behind its GTID on.
-#[derive(Debug, Default)]
-pub(super) struct UndoCheck {
-    /// Behind BEGIN or XA START.
-    inside: bool,
-    changes: bool,
-}
-
-impl UndoCheck {
-    /// Takes the next event, without its checksum; in words, what recovery does not undo. At most
-    /// `limit` bytes are decompressed.
-    pub(super) fn take(&mut self, event: EventRef<'_>, limit: u64) -> Result<(), String> {
-        match event.event_type() {
-            EventType::Query => self.statement(event),
-            EventType::TransactionPayload => self.payload(event, limit),
-            EventType::Xid | EventType::XaPrepare => Ok(()),
-            // A statement that was done and had no room in the binlog's cache, in a table of an engine without transactions.
-            EventType::Incident => Err("it changes something that is not in the binlog".to_owned()),
-            _ => {
-                self.changes = true;
-                Ok(())
-            }
-        }
-    }
-
-    fn payload(&mut self, event: EventRef<'_>, limit: u64) -> Result<(), String> {
-        let unreadable = |error| format!("its compressed events cannot be read ({error})");
-        let payload = TransactionPayload::decode(event).map_err(unreadable)?;
-        for event in payload.events(limit).map_err(unreadable)? {
-            let event = event.map_err(unreadable)?;
-            self.take(event.canonical(), 0)?;
-        }
-        Ok(())
-    }
-
-    fn statement(&mut self, event: EventRef<'_>) -> Result<(), String> {
-        let query = Query::decode(event).map_err(|error| format!("it cannot be read ({error})"))?;
-        match StatementKind::of(&query.statement) {
-            StatementKind::Begin | StatementKind::XaStart => {
-                self.inside = true;
-                Ok(())
-            }
-            StatementKind::Commit | StatementKind::Rollback if self.changes => {
-                Err("it changes tables of an engine without transactions".to_owned())
-            }
-            StatementKind::Commit | StatementKind::Rollback | StatementKind::XaRollback => Ok(()),
-            StatementKind::Savepoint | StatementKind::Other if self.inside => {
-                self.changes = true;
-                Ok(())
-            }
-            StatementKind::Savepoint | StatementKind::Other => alone(&query),
-        }
-    }
-}
-
-/// A statement that is a transaction by itself.
-fn alone(query: &Query<'_>) -> Result<(), String> {
-    let text = String::from_utf8_lossy(&query.statement);
-    let begins = |word: &str| {
-        let start = text.get(..word.len());
-        start.is_some_and(|start| start.eq_ignore_ascii_case(word))
-    };
-    if begins("XA COMMIT") || WITHOUT_CONTENT.iter().any(|word| begins(word)) {
-        return Ok(());
-    }
-    let context = SessionContext::decode(&query.status_variables);
-    let context = context.map_err(|error| format!("it cannot be read ({error})"))?;
-    if context.ddl_xid.is_some() {
-        return Ok(());
-    }
-    const SHOWN: usize = 60;
-    let shown = shown_statement(&query.statement, SHOWN);
-    Err(format!("the statement is not atomic: {shown}"))
-}
-
-#[cfg(test)]
-mod undo_tests {
-    use std::borrow::Cow;
-
-    use binlog_format::events::Compression;
-    use binlog_format::events::EncodeEvent;
-    use binlog_format::events::EventOrigin;
-
-    use super::*;
-
-    const DDL_XID: u8 = 17;
-
-    fn query(statement: &str, ddl_xid: Option<u64>) -> Vec<u8> {
-        let mut status_variables = Vec::new();
-        if let Some(xid) = ddl_xid {
-            status_variables.push(DDL_XID);
-            status_variables.extend(xid.to_le_bytes());
-        }
-        let query = Query {
-            status_variables: Cow::Owned(status_variables),
-            statement: Cow::Borrowed(statement.as_bytes()),
-            ..Query::default()
-        };
-        query.encode(EventOrigin::default())
-    }
-
-    fn judge(events: &[Vec<u8>]) -> Result<(), String> {
-        let mut check = UndoCheck::default();
-        events
-            .iter()
-            .try_for_each(|event| check.take(EventRef::new(event).unwrap(), 1 << 20))
-    }
-
-    #[test]
-    fn what_the_engines_prepare_is_undone() {
-        let begin = || query("BEGIN", None);
-        let undone = [
-            vec![begin(), query("COMMIT", None)],
-            vec![query("CREATE TABLE t (a INT)", Some(7))],
-            vec![query("XA COMMIT X'31',X'',1", None)],
-            vec![query("XA ROLLBACK X'31',X'',1", None)],
-            vec![query("flush tables", None)],
-            vec![begin(), query("INSERT INTO t VALUES (1)", None)],
-        ];
-        for events in undone {
-            assert_eq!(judge(&events), Ok(()));
-        }
-        let stays = [
-            vec![query("CREATE TABLE t (a INT) ENGINE=MyISAM", None)],
-            vec![
-                begin(),
-                query("INSERT INTO t VALUES (1)", None),
-                query("COMMIT", None),
-            ],
-            vec![
-                begin(),
-                query("UPDATE t SET a = 1", None),
-                query("ROLLBACK", None),
-            ],
-        ];
-        for events in stays {
-            assert!(judge(&events).is_err());
-        }
-    }
-
-    fn in_one_event(events: &[Vec<u8>]) -> Vec<u8> {
-        let payload = TransactionPayload {
-            compression: Compression::None,
-            uncompressed_size: None,
-            block: events.concat().into(),
-        };
-        payload.encode(EventOrigin::default())
-    }
-
-    #[test]
-    fn a_transaction_that_is_one_compressed_event_is_looked_into() {
-        let update = || query("UPDATE t SET a = 1", None);
-        let undone = [query("BEGIN", None), update()];
-        assert_eq!(judge(&[in_one_event(&undone)]), Ok(()));
-        let stays = [query("BEGIN", None), update(), query("COMMIT", None)];
-        let why = judge(&[in_one_event(&stays)]).unwrap_err();
-        assert!(why.contains("engine without transactions"), "{why}");
-        let large = in_one_event(&[query("BEGIN", None), query(&"x".repeat(1 << 20), None)]);
-        let why = judge(&[large]).unwrap_err();
-        assert!(why.contains("cannot be read"), "{why}");
     }
 }
 

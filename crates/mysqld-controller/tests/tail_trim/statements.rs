@@ -72,3 +72,67 @@ pub(crate) const KINDS: [(&str, &str); 20] = [
         "XA START 'once'; INSERT INTO d.xa VALUES ('once'); XA END 'once'; XA COMMIT 'once' ONE PHASE",
     ),
 ];
+
+/// The objects of [`NO_OPS`], made after [`BEFORE`].
+pub(crate) const OBJECTS: &str = "
+    USE d;
+    CREATE TABLE parts (id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 2;
+    CREATE VIEW v AS SELECT 1;
+    CREATE PROCEDURE proc() SELECT 1;
+    CREATE FUNCTION fun() RETURNS INT DETERMINISTIC RETURN 1;
+    CREATE EVENT ev ON SCHEDULE EVERY 1 DAY DO SELECT 1;
+    CREATE TRIGGER tr BEFORE INSERT ON ins FOR EACH ROW SET @a = 1";
+
+/// Statements that change nothing, of every kind to which mysqld gives a GTID all the same, without an XID.
+pub(crate) const NO_OPS: [(&str, &str); 23] = [
+    (
+        "create table",
+        "CREATE TABLE IF NOT EXISTS d.upd (id INT PRIMARY KEY)",
+    ),
+    (
+        "create like",
+        "CREATE TABLE IF NOT EXISTS d.emptied LIKE d.renamed",
+    ),
+    ("drop table", "DROP TABLE IF EXISTS d.missing"),
+    (
+        "drop tables",
+        "DROP TABLE IF EXISTS d.missing_1, d.missing_2",
+    ),
+    ("create view", "CREATE VIEW IF NOT EXISTS d.v AS SELECT 1"),
+    ("drop view", "DROP VIEW IF EXISTS d.no_view"),
+    (
+        "create event",
+        "CREATE EVENT IF NOT EXISTS d.ev ON SCHEDULE EVERY 1 DAY DO SELECT 1",
+    ),
+    ("drop event", "DROP EVENT IF EXISTS d.no_event"),
+    (
+        "create procedure",
+        "CREATE PROCEDURE IF NOT EXISTS d.proc() SELECT 1",
+    ),
+    ("drop procedure", "DROP PROCEDURE IF EXISTS d.no_procedure"),
+    (
+        "create function",
+        "CREATE FUNCTION IF NOT EXISTS d.fun() RETURNS INT DETERMINISTIC RETURN 1",
+    ),
+    ("drop function", "DROP FUNCTION IF EXISTS d.no_function"),
+    (
+        "create trigger",
+        "CREATE TRIGGER IF NOT EXISTS d.tr BEFORE INSERT ON d.ins FOR EACH ROW SET @a = 1",
+    ),
+    ("drop trigger", "DROP TRIGGER IF EXISTS d.no_trigger"),
+    ("alter table", "ALTER TABLE d.altered"),
+    (
+        "rename to itself",
+        "ALTER TABLE d.rebuilt RENAME TO d.rebuilt",
+    ),
+    (
+        "analyze partition",
+        "ALTER TABLE d.parts ANALYZE PARTITION p0",
+    ),
+    ("analyze", "ANALYZE TABLE d.indexed"),
+    ("repair", "REPAIR TABLE d.dropped"),
+    ("flush slow logs", "FLUSH SLOW LOGS"),
+    ("flush costs", "FLUSH OPTIMIZER_COSTS"),
+    ("create database", "CREATE DATABASE IF NOT EXISTS away"),
+    ("drop database", "DROP DATABASE IF EXISTS no_schema"),
+];

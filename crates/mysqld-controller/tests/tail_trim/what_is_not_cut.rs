@@ -13,11 +13,16 @@ const TABLE: &str = "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)";
 
 /// A server that crashed with one transaction that waits, behind some that the ring has.
 async fn crashed_with(waiting: &str) -> Result<CrashingServer> {
+    crashed_behind(TABLE, waiting).await
+}
+
+async fn crashed_behind(before: &str, waiting: &str) -> Result<CrashingServer> {
     let mut server = CrashingServer::start().await?;
-    server.server.client().sql(TABLE)?;
+    server.server.client().sql(before)?;
+    let written = transaction_starts(&server.last_file()?)?.len();
     server.ring.set_commits_at_once(false);
     let pending = server.server.client().start_sql(waiting)?;
-    server.transactions_in_file(3).await?;
+    server.transactions_in_file(written + 1).await?;
     server.crash().await?;
     drop(pending);
     Ok(server)
@@ -202,6 +207,43 @@ async fn what_recovery_does_not_undo_is_refused() -> Result<()> {
     server.crash().await?;
     drop(pending);
     refused(&server, "an engine without transactions").await
+}
+
+/// Recovery rolls these back in the data dictionary, and does not bring their files back.
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_that_have_changed_files_are_refused() -> Result<()> {
+    let because = "the statement has changed the files of its table";
+    let partitioned = format!(
+        "{TABLE}; ALTER TABLE d.t PARTITION BY HASH (id) PARTITIONS 2; INSERT INTO d.t VALUES (1)"
+    );
+    let row = format!("{TABLE}; INSERT INTO d.t VALUES (1)");
+    for (before, waiting, gone) in [
+        (&row, "ALTER TABLE d.t DISCARD TABLESPACE", "d/t.ibd"),
+        (
+            &partitioned,
+            "ALTER TABLE d.t DISCARD PARTITION p1 TABLESPACE",
+            "d/t#p#p1.ibd",
+        ),
+    ] {
+        let server = crashed_behind(before, waiting).await?;
+        ensure!(!server.server.data_dir().join(gone).exists(), "{gone}");
+        refused(&server, because).await?;
+    }
+    Ok(())
+}
+
+/// With tables of other engines, the files do not show whether the statement changed one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_may_have_changed_a_table_of_another_engine_is_refused() -> Result<()> {
+    let before = format!("{TABLE}; CREATE TABLE d.m (id INT) ENGINE=MyISAM");
+    for waiting in [
+        "DROP TABLE IF EXISTS d.m",
+        "CREATE TABLE IF NOT EXISTS d.n LIKE d.m",
+    ] {
+        let server = crashed_behind(&before, waiting).await?;
+        refused(&server, "the statement is not atomic").await?;
+    }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

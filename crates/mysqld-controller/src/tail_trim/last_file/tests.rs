@@ -44,7 +44,7 @@ fn plan(bytes: &[u8], committed: &GtidSet) -> Plan {
     let mut committed = committed.clone();
     committed.union_with(&header.previous);
     let own = golden_server(&committed);
-    last.plan(&header, &committed, own, 1 << 20).unwrap()
+    last.plan(&header, &committed, own, false, 1 << 20).unwrap()
 }
 
 fn golden_server(gtids: &GtidSet) -> Option<SourceId> {
