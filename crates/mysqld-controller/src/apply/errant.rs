@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use applier::source::{DumpSource, Source};
 use binlog_format::canonical::CanonicalEvents;
-use binlog_format::event::EventType;
+use binlog_format::event::{EventRef, EventType};
 use binlog_format::events::{Query, StatementKind};
 use binlog_format::framing::FramedTransaction;
 use binlog_format::gtid::GtidSet;
@@ -14,6 +14,7 @@ use mysql_link::{ConnectOptions, DumpOptions};
 use uuid::Uuid;
 
 use crate::apply::catching_up::executed_gtids;
+use crate::tail_trim::changes_no_data;
 
 /// What a server has beyond the ring's committed log.
 pub(super) fn errant(executed: &GtidSet, committed: &GtidSet) -> GtidSet {
@@ -35,6 +36,8 @@ enum Kind {
     Emptied(BTreeSet<String>),
     /// A client has ended transactions that XA had prepared, by these statements: `super_read_only` does not stop them.
     XaEnded(BTreeSet<String>),
+    /// An administrator has run these statements, which change no data.
+    Administrative(BTreeSet<String>),
 }
 
 impl Kind {
@@ -43,7 +46,10 @@ impl Kind {
         match (self, other) {
             (Self::Emptied(all), Self::Emptied(more)) => Some(Self::Emptied(&all | &more)),
             (Self::XaEnded(all), Self::XaEnded(more)) => Some(Self::XaEnded(&all | &more)),
-            (Self::Emptied(_), Self::XaEnded(_)) | (Self::XaEnded(_), Self::Emptied(_)) => None,
+            (Self::Administrative(all), Self::Administrative(more)) => {
+                Some(Self::Administrative(&all | &more))
+            }
+            (Self::Emptied(_) | Self::XaEnded(_) | Self::Administrative(_), _) => None,
         }
     }
 }
@@ -100,6 +106,13 @@ impl fmt::Display for Errant {
                 "A client ended transactions here that XA had prepared, which super_read_only does not stop, and was told that it \
                  succeeded: {}. The ring's transaction is as it was before: end it at the primary, where XA RECOVER CONVERT XID \
                  lists it, then run `witness reprovision MEMBER --from`",
+                listed(statements)
+            ),
+            Some(Kind::Administrative(statements)) => write!(
+                f,
+                "They change no data. mysqld gives statements of administrators a GTID even under super_read_only: {}. On a follower, \
+                 and in its cron jobs, run them with NO_WRITE_TO_BINLOG or LOCAL (`FLUSH LOCAL SLOW LOGS`); then run \
+                 `witness reprovision MEMBER --from`",
                 listed(statements)
             ),
         }
@@ -181,21 +194,24 @@ fn kind_of(transaction: &FramedTransaction) -> Option<Kind> {
             // Around a DELETE.
             StatementKind::Begin | StatementKind::Commit => {}
             _ if kind.is_some() => return None,
-            _ => kind = Some(kind_of_statement(&query.statement)?),
+            _ => kind = Some(kind_of_statement(event.canonical(), &query)?),
         }
     }
     kind
 }
 
-fn kind_of_statement(statement: &[u8]) -> Option<Kind> {
-    if let Some(table) = emptied_by(statement) {
+fn kind_of_statement(event: EventRef<'_>, query: &Query<'_>) -> Option<Kind> {
+    if let Some(table) = emptied_by(&query.statement) {
         return Some(Kind::Emptied(BTreeSet::from([table])));
     }
-    let statement = std::str::from_utf8(statement).ok()?;
-    ["XA COMMIT ", "XA ROLLBACK "]
-        .iter()
-        .any(|ends| statement.starts_with(ends))
-        .then(|| Kind::XaEnded(BTreeSet::from([statement.to_owned()])))
+    let statement = std::str::from_utf8(&query.statement).ok()?;
+    let one = || BTreeSet::from([statement.to_owned()]);
+    let ends_xa = ["XA COMMIT ", "XA ROLLBACK "];
+    match () {
+        () if ends_xa.iter().any(|ends| statement.starts_with(ends)) => Some(Kind::XaEnded(one())),
+        () if changes_no_data(event, query) => Some(Kind::Administrative(one())),
+        () => None,
+    }
 }
 
 fn emptied_by(statement: &[u8]) -> Option<String> {
@@ -212,6 +228,8 @@ fn emptied_by(statement: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use binlog_format::events::{EncodeEvent, EventOrigin};
+
     use super::*;
 
     #[test]
@@ -236,9 +254,31 @@ mod tests {
         assert!(!emptied.contains("Clients"), "{emptied}");
     }
 
+    fn kind(statement: &str) -> Option<Kind> {
+        let query = Query {
+            statement: statement.as_bytes().into(),
+            ..Query::default()
+        };
+        let event = query.encode(EventOrigin::default());
+        kind_of_statement(EventRef::new(&event).unwrap(), &query)
+    }
+
+    #[test]
+    fn statements_of_administrators_are_named_and_how_to_run_them() {
+        let all = kind("FLUSH SLOW LOGS").and_then(|one| one.and(kind("REPAIR TABLE d.t")?));
+        let gtids = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-2".parse().unwrap();
+        let message = Errant { gtids, all }.to_string();
+        assert!(
+            message.contains("FLUSH SLOW LOGS, REPAIR TABLE d.t")
+                && message.contains("NO_WRITE_TO_BINLOG"),
+            "{message}"
+        );
+        assert_eq!(kind("TRUNCATE TABLE d.t"), None);
+        assert_eq!(kind("CREATE TABLE IF NOT EXISTS d.t (a INT)"), None);
+    }
+
     #[test]
     fn what_a_client_has_ended_by_xa_is_named_and_where_to_end_it() {
-        let kind = |statement: &str| kind_of_statement(statement.as_bytes());
         let both =
             kind("XA COMMIT X'78',X'',1").and_then(|one| one.and(kind("XA ROLLBACK X'79',X'',1")?));
         let gtids = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-2".parse().unwrap();
