@@ -18,7 +18,7 @@ use crate::ingest::acking::Waiting;
 use crate::ingest::attachment::{Attachment, EarlierLooks, PrimaryGtids};
 use crate::ingest::error::IngestError;
 use crate::ingest::options::IngestOptions;
-use crate::ingest::reading::{Reading, Shared};
+use crate::ingest::reading::{Reading, Received, Shared};
 use crate::ingest::reserve::{Reserve, checksum, quick_look};
 use crate::ingest::status::IngestFigures;
 use crate::ring::{LeaderTerm, Ring, RingLog};
@@ -219,6 +219,7 @@ impl Session {
             sequence: ProposalSequence::default(),
             behind: self.attachment.behind,
             awaited: self.attachment.awaited,
+            received: Received::default(),
             file_limits: options.file_limits,
             upstream_format: Bytes::new(),
             alone: 0,
