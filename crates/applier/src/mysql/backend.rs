@@ -116,7 +116,9 @@ impl MysqlBackend {
             .await
             .map_err(backend_error)?;
         connection
-            .execute("SET SESSION transaction_isolation = 'REPEATABLE-READ'")
+            .execute(
+                "SET SESSION transaction_isolation = 'REPEATABLE-READ', max_execution_time = 0",
+            )
             .await
             .map_err(backend_error)?;
         let waiting = self.readers.add(connection).ok_or_else(|| {
