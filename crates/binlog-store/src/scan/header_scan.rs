@@ -42,6 +42,18 @@ pub(crate) fn scan_header_bytes(bytes: &Bytes) -> Result<FileHeader, ScanError> 
 
 /// Reads a header; the file's number is checked where it is known.
 fn read_header(window: &mut Window, expected: Option<FileNumber>) -> Result<FileHeader, ScanError> {
+    match read_members_header(window, expected) {
+        Err(ScanError::Fault(found)) if mysqld_wrote(window).unwrap_or(false) => {
+            Err(fault(found.offset, FaultKind::MysqldsOwn))
+        }
+        read => read,
+    }
+}
+
+fn read_members_header(
+    window: &mut Window,
+    expected: Option<FileNumber>,
+) -> Result<FileHeader, ScanError> {
     let end = window.end();
     let magic = window.bytes(0, MAGIC.len())?;
     if magic.len() < MAGIC.len() && MAGIC.starts_with(magic) {
@@ -52,9 +64,6 @@ fn read_header(window: &mut Window, expected: Option<FileNumber>) -> Result<File
                 available: end,
             },
         ));
-    }
-    if *magic == ENCRYPTED_MAGIC {
-        return Err(fault(0, FaultKind::MysqldsOwn));
     }
     if *magic != MAGIC {
         return Err(fault(0, FaultKind::NoMagic));
@@ -70,14 +79,8 @@ fn read_header(window: &mut Window, expected: Option<FileNumber>) -> Result<File
     )?;
     let at = offset - u64::from(header.event_size);
     let description = EventRef::new(&event).and_then(FormatDescription::decode);
-    let description = description.map_err(|error| fault(at, FaultKind::Event(error)))?;
-    // The events of a member's files always have checksums.
-    if description.checksum != ChecksumAlgorithm::Crc32 {
-        return Err(fault(at, FaultKind::MysqldsOwn));
-    }
+    description.map_err(|error| fault(at, FaultKind::Event(error)))?;
     let timestamp = header.timestamp;
-    // A member's files never have this flag.
-    let in_use = header.flags.contains(EventFlags::BINLOG_IN_USE);
     let format_description = Bytes::from(with_timestamp(&event, 0));
 
     let (header, event) = expect(
@@ -88,15 +91,11 @@ fn read_header(window: &mut Window, expected: Option<FileNumber>) -> Result<File
         MAX_GTIDS_EVENT_BYTES,
     )?;
     let at = offset - u64::from(header.event_size);
-    let ends_here = offset == end;
     let gtids = EventRef::new(&event).and_then(PreviousGtids::decode);
     let previous_gtids = gtids
         .map_err(|error| fault(at, FaultKind::Event(error)))?
         .gtids;
 
-    if in_use && ends_here || is_mysqlds_event(window, offset) {
-        return Err(fault(offset, FaultKind::MysqldsOwn));
-    }
     let (header, event) = expect(
         window,
         &mut offset,
@@ -166,14 +165,39 @@ impl StorageFile for InMemory {
     }
 }
 
-/// Whether an undamaged event stands after the previous GTIDs that a member's log cannot have there. A damaged one says nothing of
-/// who wrote it.
-fn is_mysqlds_event(window: &mut Window, offset: u64) -> bool {
-    let Ok(Some(header)) = event_header(window, offset) else {
-        return false;
+/// Whether a mysqld wrote the file: what it has before its first transaction is whole, and is none of a member's log. Errors say nothing
+/// of the writer.
+fn mysqld_wrote(window: &mut Window) -> Result<bool, ScanError> {
+    let mut offset = MAGIC.len() as u64;
+    let magic = window.bytes(0, MAGIC.len())?;
+    if *magic != MAGIC {
+        return Ok(*magic == ENCRYPTED_MAGIC);
+    }
+    let Some(header) = event_header(window, offset)? else {
+        return Ok(false);
     };
-    header.event_type != EventType::Ignorable
-        && whole_event(window, offset, &header, MAX_MARKER_EVENT_BYTES).is_ok()
+    // A mysqld sets the flag while it writes the file, and the checksum is that of the event without it.
+    let in_use = header.flags.contains(EventFlags::BINLOG_IN_USE);
+    let closed = EventHeader {
+        flags: header.flags.without(EventFlags::BINLOG_IN_USE),
+        ..header
+    };
+    let event = whole_event(window, offset, &closed, MAX_MARKER_EVENT_BYTES)?;
+    let description = EventRef::new(&event).and_then(FormatDescription::decode);
+    let description = description.map_err(|error| fault(offset, FaultKind::Event(error)))?;
+    if description.checksum != ChecksumAlgorithm::Crc32 {
+        return Ok(true);
+    }
+    offset += u64::from(header.event_size);
+    let (what, event_type) = ("the previous GTIDs", EventType::PreviousGtids);
+    expect(window, &mut offset, what, event_type, MAX_GTIDS_EVENT_BYTES)?;
+    match event_header(window, offset)? {
+        None => Ok(in_use),
+        Some(header) => {
+            whole_event(window, offset, &header, MAX_MARKER_EVENT_BYTES)?;
+            Ok(header.event_type != EventType::Ignorable)
+        }
+    }
 }
 
 /// The next event, which must be of this type; `offset` moves behind it.
@@ -314,7 +338,7 @@ mod tests {
         assert_eq!(kind(&whole), FaultKind::MysqldsOwn);
         // A server that has just begun the file: it ends after the previous GTIDs.
         assert_eq!(kind(&whole[..491]), FaultKind::MysqldsOwn);
-        assert!(kind(&whole[..490]).is_cut_off());
+        assert_ne!(kind(&whole[..490]), FaultKind::MysqldsOwn);
         assert_eq!(kind(&ENCRYPTED_MAGIC), FaultKind::MysqldsOwn);
         // The type of the first event after the previous GTIDs is damaged.
         let (mut bytes, places) = file(&events());
