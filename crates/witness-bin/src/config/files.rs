@@ -11,7 +11,7 @@ use crate::config::problem::Problems;
 use crate::config::validation::Values;
 use crate::http::unusable_tokens;
 
-/// Keys whose files hold what others must not read.
+/// Keys of files that hold secrets.
 const SECRETS: [&str; 9] = [
     "tls.key_file",
     "mysql.password_file",
@@ -80,7 +80,7 @@ pub(crate) fn check_credentials(config: &Config, values: &Values, problems: &mut
 
 type Finding<T> = Result<T, (String, &'static str)>;
 
-/// The permissions of a file that can be read. Opening something else, such as a FIFO, might wait for ever.
+/// The permissions of a file that can be read. To open anything else, such as a FIFO, might block.
 fn readable(path: &Path) -> Finding<u32> {
     let metadata = std::fs::metadata(path);
     let opened = metadata.and_then(|metadata| match metadata.is_file() {

@@ -253,7 +253,7 @@ fn mysqlds_own_binlog_is_read_and_never_called_damaged() {
         assert!(run.stderr.contains("is mysqld's own binlog"), "{run}");
     }
 
-    // What is damaged is, and an encrypted file is not.
+    // A damaged file is named as one, and an encrypted file is not.
     flip_a_byte(&scratch.join("data/binlog.000001"), 1_000);
     for verb in ["verify", "list", "show"] {
         assert_eq!(log(verb, &data, &[]).code, 7, "{verb}");

@@ -27,7 +27,7 @@ pub(super) struct MysqldsLog {
 }
 
 impl MysqldsLog {
-    /// Opens the files one after the other.
+    /// Opens the files in turn.
     pub(super) fn files(&self) -> impl Iterator<Item = Result<MysqldsFile, Failure>> {
         let last = self.files.len().saturating_sub(1);
         let files = self.files.iter().enumerate();
@@ -190,7 +190,7 @@ impl MysqldsFile {
         &self.previous_gtids
     }
 
-    /// Whether its server has closed it.
+    /// Its server has closed it.
     pub(super) fn is_closed(&self) -> bool {
         !self.in_use
     }
