@@ -62,7 +62,7 @@ pub use crate::reconfiguration::promotion::{
 pub use crate::reconfiguration::scheduled_switchover::ScheduledSwitchover;
 pub use crate::reconfiguration::updates::{Amendment, RecordChange, RulesChange};
 pub use crate::repair::plan::{
-    MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, accept as accept_repair, plan_repair,
+    MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, UnusedLog, WhyUnused, accept as accept_repair, plan_repair,
 };
 pub use crate::repair::rejoin::{Agreement, Recollection, Rejoin};
 pub use crate::repair::returning::Returning;

@@ -168,7 +168,7 @@ fn refusals(ring: &Ring) {
             (
                 "quorum fix",
                 4,
-                "member 1 `n-1` leads, as member 1 `n-1` hears; there is nothing to repair",
+                "member 1 `n-1` leads, as member 1 `n-1` reports: it has a quorum, or does not answer",
             ),
             (
                 "quorum fix --accept-loss 7",
