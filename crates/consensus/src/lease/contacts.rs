@@ -24,6 +24,7 @@ use openraft::raft::{
 };
 use openraft::type_config::alias::SnapshotOf;
 use raft_types::{Incarnation, MemberId, MemberRecord, TypeConfig, Vote};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::lease::leadership::Term;
@@ -31,7 +32,11 @@ use crate::log_probe::RpcResult;
 
 /// One member's contacts; clones are the same.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Contacts(Arc<Mutex<BTreeMap<MemberId, Met>>>);
+pub(crate) struct Contacts {
+    met: Arc<Mutex<BTreeMap<MemberId, Met>>>,
+    /// Nothing is sent to followers while this is set; see [`super::leadership::is_quiet`].
+    quiet: watch::Sender<bool>,
+}
 
 /// Who is behind a number, and what it answered.
 type Met = (Incarnation, Option<Contact>);
@@ -46,7 +51,22 @@ struct Contact {
 impl Contacts {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, Met>> {
         // Every change is one insertion.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Holds back all that this member would send as the leader, or lets it go again.
+    pub(crate) fn keep_quiet(&self, quiet: bool) {
+        self.quiet.send_if_modified(|now| {
+            let changed = *now != quiet;
+            *now = quiet;
+            changed
+        });
+    }
+
+    /// Waits until nothing is held back.
+    async fn may_send(&self) {
+        // It has a sender here, so that this does not fail.
+        let _ = self.quiet.subscribe().wait_for(|quiet| !quiet).await;
     }
 
     /// Behind this number is this data directory from now on. What another one answered there, or still answers, does not
@@ -111,6 +131,7 @@ impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for Lease
     async fn new_client(&mut self, target: MemberId, record: &MemberRecord) -> Self::Network {
         LeaseClient {
             inner: self.inner.new_client(target, record).await,
+            contacts: self.contacts.clone(),
             heartbeats_to: None,
         }
     }
@@ -124,7 +145,8 @@ impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for Lease
         self.contacts.meet(target, incarnation);
         LeaseClient {
             inner: self.inner.new_heartbeat_client(target, record).await,
-            heartbeats_to: Some((target, incarnation, self.contacts.clone())),
+            contacts: self.contacts.clone(),
+            heartbeats_to: Some((target, incarnation)),
         }
     }
 
@@ -135,6 +157,7 @@ impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for Lease
     ) -> Self::Network {
         LeaseClient {
             inner: self.inner.new_snapshot_client(target, record).await,
+            contacts: self.contacts.clone(),
             heartbeats_to: None,
         }
     }
@@ -143,7 +166,8 @@ impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for Lease
 /// A client of [`LeaseNetwork`].
 pub(crate) struct LeaseClient<N> {
     inner: N,
-    heartbeats_to: Option<(MemberId, Incarnation, Contacts)>,
+    contacts: Contacts,
+    heartbeats_to: Option<(MemberId, Incarnation)>,
 }
 
 impl<N: NetStreamAppend<TypeConfig>> NetStreamAppend<TypeConfig> for LeaseClient<N> {
@@ -155,7 +179,17 @@ impl<N: NetStreamAppend<TypeConfig>> NetStreamAppend<TypeConfig> for LeaseClient
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
-        let Some((target, incarnation, contacts)) = self.heartbeats_to.clone() else {
+        let contacts = self.contacts.clone();
+        let held_back = self.contacts.clone();
+        let requests = requests.then(move |request| {
+            let held_back = held_back.clone();
+            async move {
+                held_back.may_send().await;
+                request
+            }
+        });
+        let requests = requests.boxed();
+        let Some((target, incarnation)) = self.heartbeats_to else {
             return self.inner.stream_append(requests, option);
         };
         // A stream of heartbeats has one request; should it ever have more, the first one's time is the safe one.
@@ -285,7 +319,8 @@ mod tests {
     ) {
         let mut client = LeaseClient {
             inner: Follower(takes),
-            heartbeats_to: heartbeat.then(|| (target, Incarnation::default(), contacts.clone())),
+            contacts: contacts.clone(),
+            heartbeats_to: heartbeat.then(|| (target, Incarnation::default())),
         };
         let request = AppendEntriesRequest {
             vote: Vote::new_committed(TERM.0, OWN),
@@ -342,6 +377,24 @@ mod tests {
         // An answer that comes late is the other one's still.
         ask(&contacts, MemberId(2), Duration::ZERO, true).await;
         assert_eq!(contacts.quorum_age(OWN, TERM, &ring), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_leader_sends_nothing_until_it_may() {
+        let contacts = Contacts::default();
+        for heartbeat in [true, false] {
+            contacts.keep_quiet(true);
+            let began = Instant::now();
+            let asked = ask(&contacts, MemberId(2), Duration::ZERO, heartbeat);
+            let quiet = async {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                contacts.keep_quiet(false);
+            };
+            tokio::join!(asked, quiet);
+            assert!(began.elapsed() >= Duration::from_secs(2));
+        }
+        let age = contacts.quorum_age(OWN, TERM, &sets(&[&[1, 2]]));
+        assert!(age.is_some_and(|age| age < Duration::from_secs(3)), "{age:?}");
     }
 
     #[tokio::test]

@@ -45,6 +45,7 @@ pub(crate) async fn observe(core: Arc<MemberCore>, published: Published) {
         let waits_for_answer = waits_for(now, NotServing::QuorumSilent);
         let follows = now.leading_term().is_none();
         let timed = now.leading_term().is_some() && !role.is_alone(core.id);
+        core.keep_quiet_without_a_quorum(&role, timed);
         let look = next_look(
             core.quorum_age(&role),
             core.timers.heartbeat,

@@ -22,7 +22,7 @@ use crate::formats::keeping::Formats;
 use crate::history::noting::Notes;
 use crate::lacking::{Lack, Lacking};
 use crate::lease::contacts::{Contacts, LastHeard};
-use crate::lease::leadership::{Leadership, Observation, Tenure, Term, assess};
+use crate::lease::leadership::{Leadership, Observation, Tenure, Term, assess, is_quiet};
 use crate::log_room::rooms::Rooms;
 use crate::member::config::{MemberConfig, Timers};
 use crate::member::essential_tasks::FirstFault;
@@ -76,7 +76,10 @@ pub(crate) struct MemberCore {
     pub(crate) failed: OnceLock<Fault>,
     /// Why it has stopped.
     pub(crate) fault: FirstFault,
+    /// How long it has served.
     pub(crate) tenure: Tenure,
+    /// How long it has led, with a quorum or without.
+    leading: Tenure,
     started_transfer: Mutex<Option<StartedTransfer>>,
     pub(crate) failed_targets: FailedTargets,
     /// Held by whoever changes the members, the quorum or the leader, from its decision to the end of its act.
@@ -121,6 +124,7 @@ impl MemberCore {
             early_attempt: Attempt::default(),
             stand_in: StandIn::default(),
             tenure: Tenure::default(),
+            leading: Tenure::default(),
             reconfiguration_lock: AsyncMutex::new(()),
             failed: OnceLock::new(),
             fault: FirstFault::default(),
@@ -220,6 +224,14 @@ impl MemberCore {
     pub(crate) fn quorum_age(&self, role: &RoleSnapshot) -> Option<Duration> {
         self.contacts
             .quorum_age(self.id, role.term, role.voter_sets())
+    }
+
+    /// Lets others elect a leader where this one has lost its quorum; `leads` says whether this member leads others at all.
+    pub(crate) fn keep_quiet_without_a_quorum(&self, role: &RoleSnapshot, leads: bool) {
+        let led_for = || self.leading.led_for(role.term, Instant::now());
+        let silent = leads.then(|| self.quorum_age(role).unwrap_or_else(led_for));
+        let quiet = silent.is_some_and(|silent| is_quiet(silent, self.timers.lease));
+        self.contacts.keep_quiet(quiet);
     }
 
     /// The ring at this moment.
