@@ -234,6 +234,12 @@ impl MemberCore {
         self.contacts.keep_quiet(quiet);
     }
 
+    /// When this leader's lease ends if no more heartbeats are answered; none without a lease.
+    pub(crate) fn lease_end(&self, role: &RoleSnapshot) -> Option<Instant> {
+        let left = self.timers.lease.checked_sub(self.quorum_age(role)?);
+        Some(Instant::now() + left.unwrap_or_default())
+    }
+
     /// The ring at this moment.
     pub(crate) fn ring_view(&self) -> RingView {
         let role = self.role();

@@ -329,6 +329,11 @@ impl Member {
         self.0.core.leadership()
     }
 
+    /// When the lease of this leader ends if no more heartbeats are answered; none where it does not lead, and where it is the only voter.
+    pub fn lease_end(&self) -> Option<Instant> {
+        self.0.core.lease_end(&self.0.core.role())
+    }
+
     /// Where the primary is, as the database beside this member may rely on it. It stays true without a reader.
     pub fn primacy(&self) -> watch::Receiver<Primacy> {
         self.0.primacy.clone()
