@@ -363,6 +363,8 @@ impl World {
 
     /// Starts everybody and makes the ring.
     fn found(&mut self) {
+        let members: Vec<MemberId> = self.slots.keys().copied().collect();
+        members.into_iter().for_each(|id| self.change_timers(id));
         for slot in self.slots.values_mut() {
             slot.start(&self.queue, &self.record, self.now);
         }

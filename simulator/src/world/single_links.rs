@@ -1,12 +1,14 @@
 //! Single links: one host loses sight of another one, in one direction or in both, while both reach the rest. Drawn by dice of their own,
-//! so that all else in a seed is drawn as before.
+//! so that all else in a seed is drawn as before. By the same dice, members run with other values of `raft.heartbeat` and `raft.lease` than
+//! the rest, from the beginning or after a restart, as in a rolling change.
 //!
-//! After everything was mended, the leader loses sight of the other voters of one voter set. Where these and the rest have a quorum without
+//! After the faults have ended, the leader loses sight of the other voters of one voter set. Where these and the rest have a quorum without
 //! it, a leader of theirs commits in time, although the first leader still reaches some of them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use consensus::Timers;
 use fastrand::Rng;
 use raft_types::{MemberId, MemberKind};
 
@@ -29,6 +31,8 @@ const FOR_GOOD: Duration = Duration::from_secs(3_600);
 pub(super) struct SingleLinks {
     dice: Rng,
     cuts: bool,
+    /// Members may have other timers.
+    timers_differ: bool,
 }
 
 impl SingleLinks {
@@ -37,12 +41,32 @@ impl SingleLinks {
         let mut dice = Rng::with_seed(seed ^ 0x51_1e11_4b5e);
         Self {
             cuts: anything && dice.bool(),
+            timers_differ: anything && dice.u32(0..3) == 0,
             dice,
         }
     }
 }
 
+impl SingleLinks {
+    /// The timers of a member that starts: those of the ring, which are the longest, or shorter ones.
+    fn timers(&mut self, longest: Timers, before: Timers) -> Timers {
+        if !self.timers_differ || self.dice.u32(0..3) > 0 {
+            return before;
+        }
+        let heartbeat = Duration::from_millis(*pick(&mut self.dice, &[200, 300, 500]));
+        Timers::from_heartbeat(heartbeat.min(longest.heartbeat))
+    }
+}
+
 impl World {
+    /// A member that starts may have other timers than before.
+    pub(super) fn change_timers(&mut self, member: MemberId) {
+        let longest = self.shape.timers;
+        if let Some(slot) = self.slots.get_mut(&member) {
+            slot.setup.timers = self.single_links.timers(longest, slot.setup.timers);
+        }
+    }
+
     /// A single link fails now and then.
     pub(super) fn cut_single_links(&mut self) {
         // Members that a repair gives up must not come back where they do not reach the survivor.
@@ -56,7 +80,9 @@ impl World {
         let dice = &mut self.single_links.dice;
         dice.shuffle(&mut members);
         let of_the_leader = dice.bool();
-        let one = leader.filter(|_| of_the_leader).or(members.first().copied());
+        let one = leader
+            .filter(|_| of_the_leader)
+            .or(members.first().copied());
         let other = members.iter().copied().find(|id| Some(*id) != one);
         let (Some(one), Some(other)) = (one, other) else {
             return;

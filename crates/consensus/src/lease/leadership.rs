@@ -118,7 +118,7 @@ pub(crate) struct Observation {
     pub(crate) transferring_to: Option<MemberId>,
 }
 
-/// The leadership that follows from an observation.
+/// The leadership that follows from an observation; the quorum's last answer counts for this lease.
 pub(crate) fn assess(seen: &Observation, lease: Duration) -> Leadership {
     match seen.role {
         ServerState::Leader => {}
@@ -177,7 +177,7 @@ pub(crate) fn next_look(
     }
 }
 
-/// Whether a leader whose quorum has been silent for so long sends nothing to its followers at this moment. The members that receive
+/// Whether a leader without an answer of its quorum for so long sends nothing to its followers at this moment. The members that receive
 /// its heartbeats elect no other leader, although they may be the ones that reach a quorum. So it keeps quiet after two leases, for
 /// long enough for them to elect one, and then calls for as long, in case none of them could be elected.
 pub(crate) fn is_quiet(silent: Duration, lease: Duration) -> bool {

@@ -18,9 +18,9 @@ use openraft::RaftNetworkFactory;
 use openraft::network::NetSnapshot;
 use openraft::storage::RaftLogStorage;
 use raft_types::{
-    AppEntry, CommittedLeaderId, DoubtedTail, FileStarts, FormatMismatch, FormatVersion, LogIntake,
-    MAX_TRANSACTION_BYTES, MemberId, MemberRecord, OfferedStart, OpId, ProposalResponder,
-    ProposalSequence, TypeConfig,
+    AppEntry, CommittedLeaderId, DoubtedTail, ElectionNotes, FileStarts, FormatMismatch,
+    FormatVersion, LogIntake, MAX_TRANSACTION_BYTES, MemberId, MemberRecord, OfferedStart, OpId,
+    ProposalResponder, ProposalSequence, TypeConfig,
 };
 use thiserror::Error;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
@@ -45,6 +45,7 @@ use crate::history::noting;
 use crate::lease::contacts::{Contacts, LeaseNetwork};
 use crate::lease::leadership::{Leadership, Term};
 use crate::lease::observer;
+use crate::lease::promise::Promise;
 use crate::log_room::asking;
 use crate::member::config::{ConfigError, MemberConfig};
 use crate::member::core::MemberCore;
@@ -87,6 +88,9 @@ pub enum StartError {
     /// Its log or its network could not be opened.
     #[error("the consensus engine did not start: {0}")]
     Engine(#[from] Fault),
+    /// The lease that the member promises to leaders cannot be stored.
+    #[error("the lease of this member cannot be stored with its vote: {0}")]
+    Promise(#[source] io::Error),
     /// The ring has gone on to a format that this program does not speak.
     #[error("the ring's log is in {0}; nothing was changed")]
     Format(FormatMismatch),
@@ -152,7 +156,16 @@ impl Member {
                 let _ = raft.shutdown().await;
                 return Err(StartError::Format(FormatMismatch { found, speaks }));
             }
-            let campaigning = Campaigning::new(begun, config.timers.lease, is_new, gate);
+            let notes = starts.election_notes();
+            let term = engine::role(&raft).term;
+            let promise = Promise::new(config.timers.lease, &notes, term, is_new);
+            let longest = promise.longest();
+            if notes.promised != Some(longest) {
+                let promised = Some(longest);
+                let noted = starts.note_elections(ElectionNotes { promised, ..notes });
+                noted.await.map_err(StartError::Promise)?;
+            }
+            let campaigning = Campaigning::new(begun, promise, is_new, gate);
             let past = OwnPast::new(starts.doubted_tail());
             let mut core =
                 MemberCore::new(raft, &config, mark, contacts, campaigning, memory, past);
@@ -177,7 +190,10 @@ impl Member {
             let programs = formats::asking::ask_around(core.clone(), calls.clone());
             let tasks: [(&'static str, BoxFuture<'static, ()>); 11] = [
                 ("waking elections", wake(core.clone()).boxed()),
-                ("catching up", catch_up(core.clone()).boxed()),
+                (
+                    "catching up",
+                    catch_up(core.clone()).boxed(),
+                ),
                 (
                     "observing the engine",
                     observer::observe(core.clone(), published).boxed(),
@@ -386,6 +402,7 @@ impl Member {
             proposals_bytes: u64::from(config.bounds.proposals_bytes).saturating_sub(available),
             stays_out_of_elections: self.stays_out_of_elections(),
             put_back: self.put_back(),
+            timers: core.timers,
             formats: core.formats.status(&role.membership),
             leader_task: self.0.leader_task.borrow().clone(),
             fault: self.0.core.fault.now(),

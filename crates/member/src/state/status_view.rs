@@ -95,6 +95,7 @@ impl StatusView<'_> {
             pause: raft
                 .and_then(|raft| raft.pause.clone())
                 .map(|paused| PauseView::new(paused, self.now)),
+            timers: raft.map(|raft| raft.timers.into()),
             formats: Some(FormatsView {
                 speaks: self.config.program.formats,
                 ring: raft.map(|raft| raft.formats.ring),

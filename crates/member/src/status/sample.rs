@@ -13,7 +13,7 @@ use crate::status::replication_routes::{FallbackView, LinkView, ReplicationRoute
 use crate::status::view::{
     ActivityView, ArchiveView, ClientAddresses, ConsumerView, FormatsView, HooksView, LogView,
     LoggedMember, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
-    ScrubView,
+    ScrubView, TimersView,
 };
 
 /// A database member that leads, with everything in order.
@@ -192,6 +192,10 @@ pub fn witness_follower() -> MemberView {
         archive: None,
         hooks: None,
         pause: None,
+        timers: Some(TimersView {
+            heartbeat_ms: 500,
+            lease_ms: 750,
+        }),
         formats: Some(FormatsView {
             speaks: FormatRange::OF_THIS_PROGRAM,
             ring: Some(FormatVersion::FIRST),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use consensus::quorum::{RegionQuorum, RingRules, VoterSetHealth};
-use consensus::{DatabaseState, Explanation, PutBack, ScheduledSwitchover};
+use consensus::{DatabaseState, Explanation, PutBack, ScheduledSwitchover, Timers};
 use raft_types::{
     FormatRange, FormatVersion, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region,
     RingId,
@@ -101,6 +101,9 @@ pub struct MemberView {
     /// The pause of failover, if one stands; nothing where the member does not take part in its ring yet.
     #[serde(default)]
     pub pause: Option<PauseView>,
+    /// With which timers it takes part; nothing before it does, and from a member of an older version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timers: Option<TimersView>,
     /// The formats of its program and of the ring; nothing from a member of a version that does not know them.
     #[serde(default)]
     pub formats: Option<FormatsView>,
@@ -109,6 +112,25 @@ pub struct MemberView {
     pub scheduled_switchover: Option<ScheduledSwitchover>,
     /// Why it has stopped working, if it has.
     pub fault: Option<String>,
+}
+
+/// The timers of one member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TimersView {
+    /// `raft.heartbeat`, in milliseconds.
+    pub heartbeat_ms: u64,
+    /// `raft.lease`, in milliseconds.
+    pub lease_ms: u64,
+}
+
+impl From<Timers> for TimersView {
+    fn from(timers: Timers) -> Self {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            heartbeat_ms: millis(timers.heartbeat),
+            lease_ms: millis(timers.lease),
+        }
+    }
 }
 
 impl Serialize for MemberView {

@@ -164,6 +164,7 @@ fn view(id: u64, roster: &[LoggedMember]) -> MemberView {
         archive: None,
         hooks: None,
         pause: None,
+        timers: None,
         formats: None,
         scheduled_switchover: None,
         fault: None,
