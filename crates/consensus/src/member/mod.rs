@@ -133,6 +133,9 @@ impl Member {
             // Whatever an earlier process has promised, it promised before this.
             let begun = Instant::now();
             let gate = ElectionGate::new(starts.doubted_tail().as_ref());
+            if let Some(committed) = starts.election_notes().elects_from {
+                gate.told(committed);
+            }
             let engine_config = config.engine()?;
             let mark = CommitMark::new(floor.last_applied.map(OpId::from));
             let purge_goal = PurgeGoal::default();
@@ -192,7 +195,7 @@ impl Member {
                 ("waking elections", wake(core.clone()).boxed()),
                 (
                     "catching up",
-                    catch_up(core.clone()).boxed(),
+                    catch_up(core.clone(), starts.clone()).boxed(),
                 ),
                 (
                     "observing the engine",
@@ -553,11 +556,20 @@ impl Member {
     }
 }
 
-/// Lets the member take part in elections again once its log has what it was told that others have committed.
-async fn catch_up(core: Arc<MemberCore>) {
+/// Lets the member take part in elections again once its log has what others have committed, as they reported. Until then that is
+/// stored: after a restart without contact, members that a repair gave up would elect one of themselves.
+async fn catch_up(core: Arc<MemberCore>, starts: Arc<dyn FileStarts>) {
     loop {
         core.campaigning.gate.is_told().await;
-        while core.campaigning.gate.committed().is_some() {
+        loop {
+            let elects_from = core.campaigning.gate.committed();
+            let change = |notes: &mut ElectionNotes| notes.elects_from = elects_from;
+            if let Err(error) = greetings::note(&core, &*starts, change).await {
+                tracing::error!(%error, "the entry that others have committed cannot be stored; a restart forgets it");
+            }
+            if elects_from.is_none() {
+                break;
+            }
             let end = doubted_tail::log_end(&core.raft, core.id).await;
             let Some(end) = end else {
                 // The engine has stopped.

@@ -263,7 +263,7 @@ async fn a_member_that_holds_what_the_ring_gave_up_stops_instead_of_keeping_it()
 /// Those that were given up may hear of the repair, and lose sight of it before they have its entry: alone they are as many as before.
 #[tokio::test]
 async fn who_heard_of_a_repair_elects_nobody_without_it() {
-    let ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
+    let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
     let last = ring.commit("everybody has it").await;
     ring.committed_everywhere(last).await;
     let given_up = ring.member(MemberId(3));
@@ -293,6 +293,13 @@ async fn who_heard_of_a_repair_elects_nobody_without_it() {
     .await;
     let own_end = given_up.evidence().await.log_end.map(Into::into);
     let asked = VoteRequest::new(Vote::new(leap + 7, MemberId(2)), own_end);
-    let answer = inbound.vote(asked).await.unwrap();
+    let answer = inbound.vote(asked.clone()).await.unwrap();
+    assert!(!answer.vote_granted, "{answer:?}");
+    // Pins a bug: a restart without contact forgot it.
+    ring.crash(MemberId(3)).await;
+    ring.start(MemberId(3)).await;
+    let restarted = ring.member(MemberId(3));
+    assert_eq!(restarted.evidence().await.elects_from, needed);
+    let answer = restarted.inbound().vote(asked).await.unwrap();
     assert!(!answer.vote_granted, "{answer:?}");
 }
