@@ -178,7 +178,7 @@ impl Follower {
             } = &options;
             tokio::select! {
                 ended = following => ended,
-                never = lock_holders::watch(connect, &known, *kill_after, *own_after, behind, promoted, tells) => match never {},
+                never = lock_holders::watch(&*ring, connect, &known, *kill_after, *own_after, behind, promoted, tells) => match never {},
             }
         });
         Self {
