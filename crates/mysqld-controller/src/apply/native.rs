@@ -71,6 +71,18 @@ async fn begin(connect: &ConnectOptions, source: &ReplicationSource) -> Result<(
              differ: start it without {name}; and have its data replaced (`witness reprovision`) if it has followed so"
         ));
     }
+    for name in &lenience.unordered {
+        let set = format!("SET GLOBAL {name} = ON");
+        connection.execute(&set).await.map_err(|error| {
+            format!(
+                "{name} is OFF, so that readers would see later transactions without earlier ones, and it cannot be set ({error}): \
+                 STOP REPLICA, and run {set}"
+            )
+        })?;
+        tracing::warn!(
+            "{name} was OFF, so that readers could see later transactions without earlier ones: it is set to ON"
+        );
+    }
     let strict = lenience
         .mode
         .map(|(name, _)| format!("SET GLOBAL {name} = 'STRICT'"));
@@ -234,6 +246,7 @@ async fn look(connection: &mut Connection, arrivals: &Arrivals) -> Result<Thread
              FROM performance_schema.replication_applier_status_by_worker WHERE channel_name = '{CHANNEL}' \
              UNION ALL SELECT 'delay', '', 0, desired_delay, '', NULL \
              FROM performance_schema.replication_applier_configuration WHERE channel_name = '{CHANNEL}' AND desired_delay > 0 \
+             UNION ALL SELECT 'order', '', 0, '', '', NULL FROM DUAL WHERE @@GLOBAL.binlog_order_commits = 0 \
              UNION ALL SELECT 'filter', '', 0, CONCAT(filter_name, '=', filter_rule), '', NULL \
              FROM performance_schema.replication_applier_filters WHERE channel_name = '{CHANNEL}' AND filter_rule <> ''"
         ))
@@ -285,6 +298,13 @@ fn judge(threads: &[Thread]) -> Threads {
              much later: the channel is made anew without it. A delayed copy is a replica of its own that reads a member's binlog server",
             delay.message
         ));
+    }
+    if threads.iter().any(|thread| thread.what == "order") {
+        return Threads::Ended(
+            "binlog_order_commits was set to OFF, so that readers would see later transactions without earlier ones: it is set to ON, and \
+             the channel is created again"
+                .to_owned(),
+        );
     }
     let failed = |what: &str| {
         threads
@@ -388,6 +408,8 @@ mod tests {
         assert!(matches!(&filter, Threads::Ended(why) if why.contains("leave transactions out")));
         let delayed = judge(&[on("receiver"), on("worker"), thread("delay", "", "0", None)]);
         assert!(matches!(&delayed, Threads::Ended(why) if why.contains("SOURCE_DELAY")));
+        let unordered = judge(&[on("receiver"), on("worker"), thread("order", "", "0", None)]);
+        assert!(matches!(unordered, Threads::Ended(why) if why.contains("binlog_order_commits")));
         let stopped = [
             thread("receiver", "OFF", "0", None),
             thread("worker", "OFF", "0", None),

@@ -33,6 +33,8 @@ pub enum Check {
     BinlogEncryption,
     /// `log_replica_updates`: whether what mysqld's own replica threads apply is in its binlog.
     ReplicaUpdates,
+    /// `replica_preserve_commit_order` and `binlog_order_commits`: whether readers of a follower see transactions in the log's order.
+    CommitOrder,
     /// `binlog_error_action`: what mysqld does when it cannot write its binlog.
     BinlogErrorAction,
     /// `sync_binlog`: whether a commit is durable in the binlog.

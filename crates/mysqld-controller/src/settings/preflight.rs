@@ -17,6 +17,7 @@ pub fn preflight(observed: &Observed, requirements: &Requirements) -> Vec<Findin
     findings.binlog();
     findings.binlog_place(requirements);
     findings.durability();
+    findings.commit_order(requirements);
     findings.caches(requirements);
     match observed.semi_sync() {
         Some(names) => findings.semi_sync(names, requirements),
@@ -221,6 +222,30 @@ impl Findings<'_> {
                 why,
                 Fix::sql(format!("SET PERSIST {name} = 1")),
             );
+        }
+    }
+
+    /// The member sets them before its replica threads begin.
+    fn commit_order(&mut self, requirements: &Requirements) {
+        let observed = self.observed;
+        let replica = [
+            "replica_preserve_commit_order",
+            "slave_preserve_commit_order",
+        ];
+        let replica = replica
+            .into_iter()
+            .find(|name| observed.variable(name).is_some());
+        for name in replica.into_iter().chain(["binlog_order_commits"]) {
+            if requirements.native {
+                self.expect(
+                    Check::CommitOrder,
+                    Severity::Advice,
+                    name,
+                    "ON",
+                    "as a follower (mysql.apply = \"native\"), its readers would see later transactions without earlier ones",
+                    Fix::sql(format!("SET PERSIST {name} = ON")),
+                );
+            }
         }
     }
 
