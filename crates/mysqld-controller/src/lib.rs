@@ -17,6 +17,7 @@ pub mod conversion;
 pub mod durable_file;
 pub mod events;
 mod executor;
+mod foreign_channels;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod ingest;

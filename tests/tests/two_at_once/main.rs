@@ -28,6 +28,7 @@ mod every_kind_of_statement_is_followed;
 mod logs_are_flushed_through_the_ring;
 mod mysqlbinlog_reads_every_members_files;
 mod no_fault_leaves_a_gap_in_the_archive;
+mod other_channels_end_with_the_primary;
 mod readers_of_a_target_see_prefixes;
 mod readers_stand_before_a_promotion;
 mod replica_threads_follow_the_ring;

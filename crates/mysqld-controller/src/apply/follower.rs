@@ -25,6 +25,7 @@ use crate::apply::lock_holders::{self, HeldUp, Holders};
 use crate::apply::native::{NativeProgress, drop_channel, replicate};
 use crate::apply::standing::{Standing, StandingFile};
 use crate::events::stop_events;
+use crate::foreign_channels::stop_foreign_channels;
 use crate::plan::facts::{Applier, Incarnation};
 use crate::read_fence::close_sessions;
 use crate::replication_source::ReplicationSource;
@@ -442,14 +443,15 @@ async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), String> {
     Ok(())
 }
 
-/// Keeps the server from writing transactions of its own while nobody writes to it but the applier: no event runs, and
-/// temporary tables of readers are not logged, as they are in the formats that log statements. Replica threads that ran before the
+/// Keeps the server from writing transactions of its own while only the applier writes to it: no event runs, no other channel
+/// replicates, and temporary tables of readers are not logged, as they are in the formats that log statements. Replica threads that ran before the
 /// member was restarted, or that came with a copy, are ended: a server that turns out to have errant transactions must not follow.
 async fn keep_still(connect: &ConnectOptions) -> Result<(), String> {
     let mut connection = Connection::open_with_own_settings(connect)
         .await
         .map_err(told)?;
     stop_events(&mut connection).await.map_err(told)?;
+    stop_foreign_channels(&mut connection).await?;
     drop_channel(&mut connection).await.map_err(told)?;
     // It is to go: a server may be without it.
     let format = connection

@@ -10,12 +10,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::arrivals::Arrivals;
+use crate::foreign_channels::OWN_CHANNEL as CHANNEL;
 use crate::replication_source::ReplicationSource;
 use crate::session_limit::within_the_limit;
 use crate::settings::{FORCE_REDO_LOG, filters_of_channel, lenience, stop_waiting_for_acks};
 
-/// The channel's name. Channels of anybody else are not touched.
-const CHANNEL: &str = "witness";
 /// Between two looks at the threads.
 const LOOK: Duration = Duration::from_millis(250);
 /// mysqld may be away for a moment, which its next start ends.

@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use crate::STATEMENT_LIMIT;
 use crate::events::EventScheduler;
+use crate::foreign_channels::{foreign_channels, stop_foreign_channels};
 use crate::ingest::{IngestFigures, IngestStatus};
 use crate::settings::{
     Observed, Phase, Plan, Requirements, apply, binlog_filters, commits, observe_again,
@@ -136,6 +137,8 @@ pub struct Watcher {
     commits: CommitWatch,
     room: Room,
     persisted: PersistedWatch,
+    /// Advice about channels that are not the member's, as of the last look that had the time for it.
+    channels: Vec<String>,
     ending: Ending,
     /// Since when no login was finished, one look after the other.
     locked_out: Option<Instant>,
@@ -182,6 +185,7 @@ impl Watcher {
             looked_whole: None,
             commits: CommitWatch::default(),
             persisted: PersistedWatch::default(),
+            channels: Vec::new(),
             ending: Ending::default(),
             locked_out: None,
         };
@@ -287,7 +291,7 @@ impl Watcher {
         let start = self.starts.see(sighting);
         observed.binlog_filters = self.filters(&observed, start).await;
         let (protection, advice) = judge(&observed, &self.options.requirements);
-        let server = ServerFacts::of(&observed, advice, start, &mut self.had, began);
+        let mut server = ServerFacts::of(&observed, advice, start, &mut self.had, began);
         let follows = *self.readiness.borrow() == Readiness::Applying;
         // Clients wait for this verdict, and nobody commits: what a look finds besides is left to the next one.
         let closed = server.read_only != ReadOnly::Off;
@@ -299,7 +303,9 @@ impl Watcher {
             self.persisted
                 .look(&mut connection, &self.options.requirements)
                 .await?;
+            self.channels = channels_advice(&mut connection, follows).await?;
         }
+        server.advice.extend(self.channels.iter().cloned());
         let commits = match &self.options.figures {
             Some(_) if !follows && !hurries => {
                 let no_room = self.room.is_gone().await;
@@ -396,6 +402,18 @@ impl Watcher {
             *report = next;
         });
     }
+}
+
+/// Advice about channels that are not the member's. Stops those that run on a server that `follows`.
+async fn channels_advice(
+    connection: &mut Connection,
+    follows: bool,
+) -> Result<Vec<String>, LinkError> {
+    if follows && let Err(why) = stop_foreign_channels(connection).await {
+        warn!("{why}");
+    }
+    let channels = foreign_channels(connection).await?;
+    Ok(channels.iter().map(|one| one.advice(follows)).collect())
 }
 
 fn advice_of(report: &WatchReport) -> &[String] {

@@ -10,7 +10,8 @@ use mysqld_controller::status::{RoleState, RoleStatus};
 use mysqld_controller::watch::{WatchOptions, Watcher};
 use mysqld_controller::{LeaderTerm, ReplicationSource};
 use raft_types::MemberId;
-use testkit::mysqld::Mysqld;
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::{Mysqld, MysqldOptions};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -362,6 +363,32 @@ async fn an_owned_gtid_of_the_log_does_not_count_as_executed_at_a_former_followe
         .await?;
     owner.execute("COMMIT").await?;
     follower.is(|state| *state == RoleState::Primary).await?;
+    follower.end().await
+}
+
+/// Replica threads write under `super_read_only` too, and there is nothing at the ring that would tell.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_that_is_not_the_members_is_stopped_at_a_follower() -> Result<()> {
+    let options = MysqldOptions::with_server_id(77);
+    let source = Mysqld::launch_with(&MysqlTree::require(), options)?;
+    source.client().create_replication_user()?;
+    let server = launch(&[])?;
+    server.replicate_from(&source, false)?;
+    let client = server.client();
+    client.wait_for_gtids(&source.client().gtid_executed()?, LIMIT)?;
+    let follower = Follower::of(server, |_| {}).await?;
+    let runs = "SELECT COUNT(*) FROM performance_schema.replication_applier_status WHERE service_state = 'ON'";
+    anyhow::ensure!(client.value(runs)? == "0", "it runs at a follower");
+    source.client().sql("CREATE SCHEMA errant")?;
+    client.sql("STOP REPLICA; START REPLICA IO_THREAD")?;
+    let stopped = "SELECT COUNT(*) FROM performance_schema.replication_connection_status WHERE service_state <> 'OFF'";
+    eventually("what is started is stopped", || {
+        Ok(client.value(stopped)? == "0")
+    })
+    .await?;
+    let came = client
+        .value("SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = 'errant'")?;
+    anyhow::ensure!(came == "0", "it wrote at a follower");
     follower.end().await
 }
 
