@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use consensus::quorum::majority_of;
 use member::settings::MemberEntry;
-use member::status::{MemberView, PauseView, QuorumView, start_advice};
+use member::status::{MemberView, MysqlView, PauseView, QuorumView, start_advice};
 use raft_types::{MemberId, MemberKind, Region};
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +86,21 @@ impl RingReport {
             .iter()
             .find(|member| Some(member.id) == self.leader);
         leader.and_then(|leader| leader.view.as_ref())
+    }
+
+    /// Members whose mysqld is held, has failed or is unreachable, if no mysqld of the ring runs; empty otherwise.
+    pub(crate) fn databases_down(&self) -> Vec<&str> {
+        let databases = || {
+            let views = self.members.iter();
+            views.filter_map(|member| Some((member, member.view.as_ref()?.mysql.as_ref()?)))
+        };
+        if databases().any(|(_, mysql)| mysql.state == MysqlView::RUNNING) {
+            return Vec::new();
+        }
+        databases()
+            .filter(|(_, mysql)| matches!(mysql.state.as_str(), "held" | "failed" | "unreachable"))
+            .map(|(member, _)| member.name.as_str())
+            .collect()
     }
 
     /// Puts the answers of all members together; they stand in the order in which they were asked.
@@ -424,6 +439,32 @@ mod tests {
             why: "the name `w` cannot be looked up: no name server answers".to_owned(),
             unresolved: true,
         })
+    }
+
+    #[test]
+    fn a_ring_whose_only_mysqld_is_held_is_not_well() {
+        let with_state = |state: &str| {
+            let mut leader = database_leader();
+            let mysql = leader.mysql.as_mut().unwrap();
+            mysql.state = state.to_owned();
+            let follower = || Ok(witness_follower());
+            RingReport::new("orders", answers([Ok(leader), follower(), follower()]))
+        };
+        for (state, held) in [
+            ("running", false),
+            ("starting", false),
+            ("held", true),
+            ("unreachable", true),
+        ] {
+            let report = with_state(state);
+            assert!(report.quorum.ok);
+            assert_eq!(!report.databases_down().is_empty(), held, "{state}");
+            let sentence = crate::operator::sentences::quorum(&report);
+            assert_eq!(sentence.ok, !held, "{state}: {}", sentence.begins);
+        }
+        let said = crate::operator::sentences::quorum(&with_state("failed"));
+        assert_eq!(said.begins, "No mysqld runs");
+        assert!(said.fix.unwrap().contains("the mysqld of `db-1`"));
     }
 
     /// Tried with processes: where the first name server was dead, `witness status` said that the quorum was lost, and named the

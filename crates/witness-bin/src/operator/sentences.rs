@@ -9,6 +9,8 @@ use crate::terminal::sentence;
 
 /// Whether commits can go on.
 pub(crate) struct QuorumSentence {
+    /// Whether they can, as far as the report shows.
+    pub(crate) ok: bool,
     /// The few words that matter most; the sentence begins with them.
     pub(crate) begins: &'static str,
     /// The rest of the sentence: who leads, or since when nobody does, and why.
@@ -26,10 +28,24 @@ pub(crate) fn quorum(report: &RingReport) -> QuorumSentence {
             .iter()
             .find(|member| Some(member.id) == report.leader);
         let name = leader.map_or("?", |leader| leader.name.as_str());
-        return QuorumSentence {
-            begins: "The quorum answers",
-            rest: format!(", `{name}` leads ring `{}`", report.ring),
-            fix: None,
+        let rest = format!(", `{name}` leads ring `{}`", report.ring);
+        let down = report.databases_down();
+        return match down.is_empty() {
+            true => QuorumSentence {
+                ok: true,
+                begins: "The quorum answers",
+                rest,
+                fix: None,
+            },
+            false => QuorumSentence {
+                ok: false,
+                begins: "No mysqld runs",
+                rest: format!(": clients can neither read nor write. The quorum answers{rest}"),
+                fix: Some(format!(
+                    "see below why the mysqld of `{}` does not run",
+                    down.join("`, `")
+                )),
+            },
         };
     }
     let since = quorum
@@ -39,12 +55,14 @@ pub(crate) fn quorum(report: &RingReport) -> QuorumSentence {
     let cause = quorum.cause.as_deref().unwrap_or("the cause is not known");
     if report.quorum_unknown {
         return QuorumSentence {
+            ok: false,
             begins: "Not known whether there is a quorum",
             rest: format!(": {cause}."),
             fix: quorum.fix.clone(),
         };
     }
     QuorumSentence {
+        ok: false,
         begins: "No quorum",
         rest: format!("{since}: {cause}. Commits wait."),
         fix: quorum.fix.clone(),

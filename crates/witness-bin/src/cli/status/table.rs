@@ -125,7 +125,7 @@ fn row(member: &MemberReport, report: &RingReport) -> Vec<String> {
 
 pub(super) fn quorum_lines(report: &RingReport, colours: bool) -> String {
     let said = sentences::quorum(report);
-    let code = if report.quorum.ok { "32" } else { "31" };
+    let code = if said.ok { "32" } else { "31" };
     let mut out = format!("{}{}\n", paint(colours, code, said.begins), said.rest);
     if let Some(fix) = said.fix {
         let _ = writeln!(out, "To fix it: {fix}");
