@@ -14,6 +14,7 @@
 //! may do then: of the others, nobody had all that the ring has. A follower's comes last: whoever finds it knows that its mysqld is
 //! closed; without it the member goes on acting.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -78,6 +79,8 @@ pub(crate) struct Given {
     pub(crate) origin: GtidSet,
     /// How a guard is started, if one is.
     pub(crate) guard: Option<GuardCommand>,
+    /// Where the service manager finds what the member manages, if one runs it.
+    pub(crate) runtime_dir: Option<PathBuf>,
     /// Hears how long commits wait, if somebody wants to.
     pub(crate) commits: Option<Arc<dyn CommitObserver>>,
     /// Where large transactions are as they come.
@@ -116,6 +119,7 @@ impl MysqldManagement {
                 events: EventScheduler::new(&config.data_dir, settings.events, command)?,
                 origin: given.origin,
                 guard: given.guard,
+                runtime_dir: given.runtime_dir,
                 commits: given.commits,
                 spill: given.spill,
                 owner: given.owner,

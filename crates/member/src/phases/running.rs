@@ -219,6 +219,7 @@ fn look_after_mysqld(
         native: server.and_then(|server| native_source(&config, &server.account)),
         origin: origin_gtids(&config, &base.book.origin())?,
         guard: base.with.guard.clone(),
+        runtime_dir: base.with.runtime_dir.clone(),
         commits: base.with.commits.clone(),
         spill: base.spill.clone(),
         owner: None,

@@ -110,6 +110,18 @@ fn signal(id: ProcessId, signal: Signal) -> io::Result<()> {
     Ok(kill_process(pid, signal)?)
 }
 
+impl ProcessId {
+    /// When the process started, in clock ticks since the boot. With the number it names one process: numbers are reused.
+    pub fn started(self) -> Option<u64> {
+        let stat = Path::new(PROC).join(self.0.to_string()).join("stat");
+        started_in(&fs::read_to_string(stat).ok()?)
+    }
+}
+
+fn started_in(stat: &str) -> Option<u64> {
+    field(stat, 19)?.parse().ok()
+}
+
 struct Process {
     id: ProcessId,
     parent: Option<ProcessId>,
@@ -194,6 +206,15 @@ mod tests {
     fn parents_are_read_past_odd_names() {
         assert_eq!(parent_of("7 (my) sql) d) S 42 7 7 0"), Some(ProcessId(42)));
         assert_eq!(parent_of("nonsense"), None);
+    }
+
+    #[test]
+    fn the_start_time_is_read_past_odd_names() {
+        let stat = "7 (my) sql) d) S 1 7 7 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 40 0 81234 0";
+        assert_eq!(started_in(stat), Some(81_234));
+        assert_eq!(started_in("nonsense"), None);
+        let own = ProcessId(i32::try_from(std::process::id()).unwrap());
+        assert!(own.started().is_some() && ProcessId(i32::MAX).started().is_none());
     }
 
     #[test]

@@ -67,6 +67,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             commits: Some(observer.clone()),
             takeovers: Some(observer),
             guard: guard(args),
+            runtime_dir: manager.runtime_dir(),
         };
         let opened = Opened::open(config.member.clone(), with).await;
         let opened = opened.map_err(|error| failure(&error))?;
