@@ -7,6 +7,7 @@ use std::time::Duration;
 use binlog_store::VerifyAtStart;
 use consensus::Program;
 use consensus::quorum::RingRules;
+use mysqld_controller::SourceTls;
 use mysqld_controller::events::EventsWanted;
 use mysqld_controller::write_fence::WriteFenceOptions;
 use proxy::ProxyOptions;
@@ -277,6 +278,18 @@ pub struct MysqlSettings {
 }
 
 impl MysqlSettings {
+    /// How this mysqld, as a replica, verifies the mysqld of another member: by the CA that the member verifies its own by, or by the
+    /// ring's.
+    pub fn source_tls(&self, ring_ca: &Path) -> SourceTls {
+        let (ca_file, identity) = match (self.tls, &self.tls_ca_file) {
+            (MysqlTls::VerifyCa, Some(own)) => (own.as_path(), false),
+            (MysqlTls::VerifyIdentity, Some(own)) => (own.as_path(), true),
+            _ => (ring_ca, true),
+        };
+        let ca_file = std::path::absolute(ca_file).unwrap_or_else(|_| ca_file.to_owned());
+        SourceTls::Verified { ca_file, identity }
+    }
+
     /// How long a planned switchover waits at most for what runs at the primary.
     pub fn longest_wait_for_statements(&self) -> Duration {
         WriteFenceOptions::longest_wait_for_statements(self.kill_statements_after)

@@ -23,7 +23,7 @@ use mysql_link::wire::ByteStream;
 use mysql_link::{ConnectOptions, Dial, Dialer, Endpoint, ServerVersion};
 use mysqld_controller::events::EventsWanted;
 use mysqld_controller::supervisor::{ExternalServer, Found, Mark, ProcessId, ServerCommand};
-use mysqld_controller::{CommittedLog, ReplicationSource};
+use mysqld_controller::{CommittedLog, ReplicationSource, SourceTls};
 use mysqld_model::{Account, FindServer, LostTail, Mysqld, MysqldOptions, ReplicaSource, Rights};
 use raft_types::{MAX_TRANSACTION_BYTES, MemberKind};
 use tempfile::TempDir;
@@ -219,7 +219,7 @@ impl Host {
                 port: 3307,
                 user: ACCOUNT.to_owned(),
                 password: "".into(),
-                tls: false,
+                tls: SourceTls::Off,
             }),
             origin: setup.origin(),
             member: (setup.id, setup.record.incarnation),

@@ -49,7 +49,20 @@ fn certificates(folder: &Path) -> Result<PathBuf> {
 impl Scene {
     fn launch() -> Result<Self> {
         let tree = MysqlTree::require();
-        let launch = |id| Mysqld::launch_with(&tree, MysqldOptions::with_server_id(id));
+        let folder = tempfile::tempdir()?;
+        let tls = certificates(folder.path())?;
+        // The replicas verify their source by the ring's CA.
+        let own = ["ca=ca.crt", "cert=member.crt", "key=member.key"].map(|option| {
+            let (option, file) = option.split_once('=').unwrap_or_default();
+            format!("--ssl-{option}={}", tls.join(file).display())
+        });
+        let launch = |id| {
+            let options = MysqldOptions {
+                arguments: own.to_vec(),
+                ..MysqldOptions::with_server_id(id)
+            };
+            Mysqld::launch_with(&tree, options)
+        };
         let (primary, replica, stock) = (launch(1)?, launch(2)?, launch(3)?);
         let client = primary.client();
         client.create_replication_user()?;
@@ -79,8 +92,6 @@ impl Scene {
         let attached = Beside::Attached {
             socket: replica.socket(),
         };
-        let folder = tempfile::tempdir()?;
-        let tls = certificates(folder.path())?;
         let tls = |key: &str, file: &str| format!("{key} = {:?}", tls.join(file));
         let options = ClusterOptions {
             // The commands are for the member that leads: no election may come because the machine is busy.
@@ -131,6 +142,7 @@ impl Scene {
                 &file("replication-password"),
             )
             .replace("/etc/witness/admin-password", &file("admin-password"))
+            .replace("/etc/mysql/ring-ca.crt", &file("ring-tls/ca.crt"))
             .replace("10.0.0.9:3306", &self.stock.address().to_string())
             .replace("witness-1:3307", &self.ring.binlog_server(1).to_string());
         let words = text.split_whitespace().skip(1).map(str::to_owned);
@@ -295,8 +307,17 @@ fn through_a_ring_and_back() -> Result<()> {
     }
     let second = writers.finish()?;
     let port = Some(scene.replica.address().port());
-    ensure!(Scene::source_of(&scene.primary)? == port);
-    ensure!(Scene::source_of(&scene.stock)? == port);
+    for server in [&scene.primary, &scene.stock] {
+        ensure!(Scene::source_of(server)? == port);
+        let verifies = server.client().sql(
+            "SELECT user, ssl_verify_server_certificate, ssl_ca_file <> '', get_public_key \
+             FROM performance_schema.replication_connection_configuration",
+        )?;
+        ensure!(
+            verifies.0 == [["replication", "YES", "1", "NO"]],
+            "{verifies:?}"
+        );
+    }
     for member in 0..scene.ring.size() {
         scene.ring.stop(member)?;
     }

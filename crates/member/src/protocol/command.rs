@@ -1,7 +1,6 @@
 //! What an operator can ask of a member. A JSON document on the wire; fields are only ever added.
 
 use std::fmt;
-use std::path::PathBuf;
 
 use consensus::{PauseRequest, RecordChange, RepairPlan, RulesChange};
 use mysqld_controller::conversion::ServerLook;
@@ -259,8 +258,8 @@ impl fmt::Display for OperatorCommand {
     }
 }
 
-// What `witness enable-raft` and `witness disable-raft` have a member do to the mysqld beside it, and what it answers. No password goes
-// over the wire: accounts are those of the member's own configuration and files.
+// What `witness enable-raft` and `witness disable-raft` have a member do to the mysqld beside it, and what it answers. Orders name no
+// files of the member's host: its mysqld would send the first line of any file that the member can read to a server of the caller's choice.
 
 /// An order to one member. Each may be given again: what is done already is left as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -295,18 +294,30 @@ pub enum MysqldOrder {
 }
 
 /// From whom a server is to replicate.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicateFrom {
     /// Host at which the primary's mysqld is reached.
     pub host: String,
     /// TCP port of the primary's mysqld.
     pub port: u16,
-    /// Whether the replica connects with TLS.
+    /// Whether the primary's mysqld offers TLS.
     pub tls: bool,
-    /// The account at the primary; none: the member's own, `mysql.user`.
+    /// The account at the primary. Without it and its password, as from commands of an earlier version, the order is refused.
     pub user: Option<String>,
-    /// The file on the member's host whose first line is the password; none: that of the member's own account.
-    pub password_file: Option<PathBuf>,
+    /// Its password.
+    #[serde(default)]
+    pub password: Option<String>,
+}
+
+impl fmt::Debug for ReplicateFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplicateFrom")
+            .field("host", &self.host)
+            .field("port", &self.port)
+            .field("tls", &self.tls)
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
 }
 
 impl MysqldOrder {

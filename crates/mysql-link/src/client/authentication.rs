@@ -101,7 +101,8 @@ impl Authentication {
             pinned_key,
         };
         let procedure = start(&plugin)?;
-        let may_request_key = options.public_key != PublicKeySource::Never;
+        let may_request_key =
+            options.public_key == PublicKeySource::Request && options.endpoint.is_on_this_host();
         Ok(Self {
             plugin,
             procedure,
@@ -158,8 +159,9 @@ impl Authentication {
             // One byte that asks for another challenge is the request for the public key.
             Response::Next { packet: Some(packet) } if packet.len() == 1 && !self.may_request_key => {
                 Err(AuthenticationError::PublicKey(
-                    "the password must travel over a plain connection, no public key is pinned, and asking the server \
-                     for it is switched off: use TLS or the unix socket, or pin a copy of mysqld's public_key.pem"
+                    "the password would go over a plain connection, no public key is pinned, and a server on another \
+                     host is not asked for its key, since any host on the way could send its own: use TLS or the unix \
+                     socket, or pin a copy of mysqld's public_key.pem (mysql.public_key_file)"
                         .to_owned(),
                 ))
             }
@@ -322,6 +324,21 @@ mod tests {
         );
         let sealed = authentication.answer(KEY).unwrap().unwrap();
         assert_eq!(sealed.len(), 256);
+    }
+
+    #[test]
+    fn only_a_server_on_this_host_is_asked_for_its_key() {
+        for (host, is_asked) in [
+            ("localhost", true),
+            ("127.0.0.1", true),
+            ("::1", true),
+            ("10.0.0.7", false),
+            ("db-1", false),
+        ] {
+            let options = ConnectOptions::new(Endpoint::tcp(host, 3306), "witness", "secret");
+            let answer = begun(&options, PLAIN).answer(FULL_AUTHENTICATION);
+            assert_eq!(answer.is_ok(), is_asked, "{host}: {answer:?}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use mysql_link::{Connection, DumpError, DumpOptions, ReplicationStream, Secret};
 use mysqld_controller::apply::{FollowOptions, StandingFile, backup_under_way};
 use mysqld_controller::status::{RoleState, RoleStatus};
 use mysqld_controller::watch::{WatchOptions, Watcher};
-use mysqld_controller::{LeaderTerm, ReplicationSource};
+use mysqld_controller::{LeaderTerm, ReplicationSource, SourceTls};
 use raft_types::MemberId;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{Mysqld, MysqldOptions};
@@ -505,7 +505,7 @@ fn by_replica_threads(options: &mut FollowOptions) {
         port: 1,
         user: "replica".to_owned(),
         password: Secret::new("password"),
-        tls: false,
+        tls: SourceTls::Off,
     });
 }
 

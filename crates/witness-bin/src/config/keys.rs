@@ -460,7 +460,7 @@ pub const KEYS: &[Key] = &[
         Kind::File,
         Value("\"\""),
         "\"/var/lib/mysql/public_key.pem\"",
-        "A copy of mysqld's RSA public key, for a password over TCP without TLS. Empty: the server is asked for it.",
+        "A copy of mysqld's RSA public key, for a password over TCP without TLS. Empty: a mysqld on this host is asked for it; the login at one on another host fails.",
     ),
     key(
         "mysql.mysqld",
