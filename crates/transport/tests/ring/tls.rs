@@ -112,8 +112,8 @@ async fn each_certificate_may_do_what_its_role_says_and_nothing_else() {
     let authority = Authority::new();
     let member = TlsFiles {
         roles: NamedRoles {
-            operators: vec!["ben".to_owned()],
-            readers: vec!["dashboard".to_owned()],
+            operators: vec!["ben".to_owned(), "ana".to_owned()],
+            readers: vec!["dashboard".to_owned(), "grafana".to_owned()],
             ..NamedRoles::default()
         },
         ..authority.sign_with_role("n-1", &["127.0.0.1"], Some("member"))
@@ -167,6 +167,10 @@ async fn each_certificate_may_do_what_its_role_says_and_nothing_else() {
         ("db-1", None, a_member),
         ("ben", None, an_operator),
         ("dashboard", None, a_reader),
+        // Of an authority that signs any URI.
+        ("eve", Some("operator"), [false; 5]),
+        ("eve", Some("reader"), [false; 5]),
+        ("ben", Some("member"), [false; 5]),
     ] {
         assert_eq!(allowed(&of(name, role)).await, rights, "{name} {role:?}");
     }
