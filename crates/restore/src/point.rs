@@ -319,6 +319,8 @@ pub(crate) mod tests {
             sha256: Some(Hash([0; 32])),
             first: None,
             last: None,
+            terms: Vec::new(),
+            follows: None,
             transactions: last + 1 - first,
             gtids: set(&format!("{first}-{last}")),
             gtids_before: before,

@@ -110,6 +110,7 @@ fn manifest(name: BaseName, packed: Packed) -> BaseManifest {
         form: BaseForm::DataDirectory,
         gtids_at_least: gtids(7),
         gtids_at_most: gtids(9),
+        committed: None,
         began_at: name.began_at(),
         ended_at: name.began_at() + 1,
         mysqld_version: None,
@@ -472,7 +473,6 @@ async fn a_manifest_that_cannot_be_relied_on_is_told_and_the_others_count() {
     assert_eq!((known.bases.len(), known.damaged.len()), (0, 2));
 }
 
-#[tokio::test(flavor = "multi_thread")]
 /// The storage has lost an object of the newest one, or has cut it. A restore needs an older one.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_base_backup_is_kept_where_the_newest_has_lost_an_object() {
@@ -507,6 +507,7 @@ async fn an_older_base_backup_is_kept_where_the_newest_has_lost_an_object() {
     assert_eq!(expired().await, all_of_older);
 }
 
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_only_registered_is_not_downloaded() {
     let storage = in_memory();
     let mut base = manifest(
