@@ -1,8 +1,9 @@
 //! Restores: looks what the archive has, plans, reads, applies, verifies.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::ops::ControlFlow;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -355,7 +356,7 @@ impl Archive {
                 path: path.clone(),
                 why: error.to_string(),
             };
-            let opened = OpenOptions::new().create(true).append(true).open(&path);
+            let opened = (OpenOptions::new().create(true).append(true).mode(0o600)).open(&path);
             let file: File = opened.map_err(wrong)?;
             let reading = self.log.read(manifest, before, file);
             let read = until_stopped(stop, reading).await?;
@@ -559,7 +560,8 @@ fn make_empty(directory: &Path) -> Result<(), RestoreError> {
         path: directory.to_owned(),
         why,
     };
-    let made = fs::create_dir_all(directory);
+    let mut builder = DirBuilder::new();
+    let made = builder.recursive(true).mode(0o700).create(directory);
     made.map_err(|error| wrong(error.to_string()))?;
     let mut entries = fs::read_dir(directory).map_err(|error| wrong(error.to_string()))?;
     match entries.next() {
@@ -594,5 +596,25 @@ impl io::Write for Finding {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn restored_data_are_readable_by_their_account_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let data = home.path().join("restored/data");
+        make_empty(&data).unwrap();
+        make_empty(&data).unwrap();
+        let mode = fs::metadata(&data).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        fs::write(data.join("ibdata1"), "").unwrap();
+        let refused = make_empty(&data).unwrap_err().to_string();
+        assert!(refused.contains("not empty"), "{refused}");
     }
 }
