@@ -181,7 +181,7 @@ impl StockArgs {
 pub(super) fn password_in(file: &Path) -> Result<Secret, Failure> {
     let read = PasswordSource::File(file.to_owned()).read();
     read.map(Secret::new).map_err(|error| {
-        let what = format!("{} cannot be read: {error}", file.display());
+        let what = format!("cannot read the password file {error}");
         Failure::new(Exit::Usage, what, "")
     })
 }
