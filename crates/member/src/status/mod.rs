@@ -16,8 +16,8 @@ pub use crate::status::replication_routes::{
 };
 pub use crate::status::view::{
     ActivityView, ArchiveView, ClientAddresses, ConsumerView, DISK_HANGS, ErrantTransactions,
-    FormatsView, HooksView, LogView, LoggedMember, MemberName, MemberView, MysqlView, PeerView,
-    ProgramView, QuorumView, RingName, Role, ScrubView, TimersView, ViewSource,
+    FailingHook, FormatsView, HooksView, LogView, LoggedMember, MemberName, MemberView, MysqlView,
+    PeerView, ProgramView, QuorumView, RingName, Role, ScrubView, TimersView, ViewSource,
 };
 
 /// What to do about members that do not run, whoever starts them.

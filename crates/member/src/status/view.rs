@@ -531,15 +531,29 @@ pub struct ArchiveView {
     pub serve_disk_bytes: u64,
 }
 
-/// How the hooks did since the member began.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What the hooks have done since the member started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HooksView {
-    /// Commands that were run, whatever came of them.
+    /// Commands that were run, successfully or not.
     pub runs_total: u64,
     /// Of these, the ones that failed or were killed.
     pub failures_total: u64,
-    /// Events that no command was run for, because too many waited.
+    /// Always 0, for programs that require it: each state is reported until its hook succeeds.
     pub dropped_total: u64,
+    /// The hooks whose last run failed, and that are retried.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failing: Vec<FailingHook>,
+}
+
+/// A hook that has not succeeded yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailingHook {
+    /// Its key in `[hooks]`.
+    pub hook: String,
+    /// Failed runs for the state that it is to report.
+    pub failures: u64,
+    /// Why the last one failed.
+    pub why: String,
 }
 
 /// Gives a member's view at any moment.

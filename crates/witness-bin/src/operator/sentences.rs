@@ -199,6 +199,13 @@ pub(crate) fn notes(member: &MemberReport) -> Vec<String> {
             view.log.disk_free_bytes
         ));
     }
+    let hooks = view.hooks.iter().flat_map(|hooks| &hooks.failing);
+    notes.extend(hooks.map(|failing| {
+        format!(
+            "its hook {} failed {} times and is retried: {}. See the runbook hooks",
+            failing.hook, failing.failures, failing.why
+        )
+    }));
     if let Some(mysql) = &view.mysql {
         notes.extend(mysql.trouble.clone());
         notes.extend(wait(mysql));

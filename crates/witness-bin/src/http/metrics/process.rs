@@ -351,29 +351,27 @@ fn archive(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), E
 }
 
 fn hooks(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error> {
-    let Some(hooks) = view.hooks else {
+    let Some(hooks) = &view.hooks else {
         return Ok(());
     };
-    for (name, help, value) in [
-        (
-            "hook_runs",
-            "Commands of hooks that were run",
-            hooks.runs_total,
-        ),
-        (
-            "hook_failures",
-            "Commands of hooks that failed or were killed",
-            hooks.failures_total,
-        ),
-        (
-            "hook_events_dropped",
-            "Events without a command, because too many waited",
-            hooks.dropped_total,
-        ),
-    ] {
-        writer.counter(name, None, help, value)?;
-    }
-    Ok(())
+    writer.counter(
+        "hook_runs",
+        None,
+        "Commands of hooks that were run",
+        hooks.runs_total,
+    )?;
+    writer.counter(
+        "hook_failures",
+        None,
+        "Commands of hooks that failed or were killed",
+        hooks.failures_total,
+    )?;
+    writer.gauge(
+        "hooks_failing",
+        None,
+        "Hooks whose last run failed, and that are retried",
+        hooks.failing.len() as f64,
+    )
 }
 
 // Metrics of the mysqld beside the member.
