@@ -268,6 +268,9 @@ impl ViewSource for MemberState {
             activity: ActivityView {
                 elections_won_total: remembered.elections_won,
                 leader_changes_total: remembered.leader_changes,
+                leaderless_ms: remembered
+                    .last_leaderless
+                    .and_then(|time| u64::try_from(time.as_millis()).ok()),
                 ..activity
             },
             quorum_lost_for: remembered.quorum_lost_for,

@@ -317,6 +317,9 @@ pub struct ActivityView {
     pub elections_won_total: u64,
     /// How often it saw the leader change.
     pub leader_changes_total: u64,
+    /// For how long it knew of no leader before the present one, or the last one; nothing where it knew of one all the time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaderless_ms: Option<u64>,
 }
 
 /// A member as the ring's log describes it.

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use consensus::quorum;
+
 use crate::config::build::own_socket;
 use crate::config::problem::{Problems, listed, nearest};
 use crate::config::sections;
@@ -540,6 +542,38 @@ pub(crate) fn check_quorum(values: &Values, members: &[Values], problems: &mut P
     }
     if policy == "single-region-dynamic" {
         thin_regions(members, &voters, problems);
+    }
+    even_voters(&policy, &voters, values, problems);
+}
+
+/// A voter set with an even number of voters tolerates no more failures than with one less. Of two voters the ring or its region is
+/// warned already.
+fn even_voters(
+    policy: &str,
+    voters: &BTreeMap<String, usize>,
+    values: &Values,
+    problems: &mut Problems,
+) {
+    let sets: Vec<(String, usize)> = match policy {
+        "majority" => vec![("the ring".to_owned(), voters.values().sum())],
+        _ => {
+            let deciding = values.list(REGIONS).unwrap_or_default();
+            let decides = |region: &String| policy != "regions" || deciding.contains(region);
+            let voters = voters.iter().filter(|(region, _)| decides(region));
+            let named = voters.map(|(region, count)| (format!("region `{region}`"), *count));
+            named.collect()
+        }
+    };
+    for (place, count) in sets.into_iter().filter(|(_, count)| *count > 2) {
+        let Some(costs) = quorum::even_voters(count) else {
+            continue;
+        };
+        problems.warning(
+            values.report_at(POLICY),
+            "members.votes",
+            format!("{place} has an even number of voting members: {costs}"),
+            "add a witness there, or set `votes = false` for one of them",
+        );
     }
 }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::operator::asker::{Asked, Asker, RingSource, latest};
 use crate::operator::differences::differences;
 use crate::operator::history::time_of_day;
+use crate::operator::tolerance;
 
 /// The whole ring at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +26,9 @@ pub struct RingReport {
     /// Whether `quorum` says nothing of the ring: whoever asked reached nobody, or could not look up the names of too many.
     #[serde(default)]
     pub quorum_unknown: bool,
+    /// How many more voters may fail, in the worst case, before commits wait; nothing without a leader.
+    #[serde(default)]
+    pub tolerates: Option<usize>,
     /// Every configured member, and then those that are in the ring all the same.
     pub members: Vec<MemberReport>,
     /// The pause of failover, if one stands.
@@ -128,7 +132,9 @@ impl RingReport {
             (None, None) => (lost(&asked), false),
         };
         let pause = latest(&asked).and_then(|view| view.pause.clone());
+        let tolerates = leader.and_then(|leader| tolerance::of_answers(leader, &asked));
         let mut warnings = differences(&asked);
+        warnings.extend(tolerance::even_sets(&asked));
         warnings.extend(pause.as_ref().and_then(PauseView::warning));
         warnings.extend(latest(&asked).and_then(scheduled));
         let roster: Option<BTreeSet<_>> =
@@ -158,6 +164,7 @@ impl RingReport {
             leader,
             quorum,
             quorum_unknown,
+            tolerates,
             members: members.collect(),
             pause,
             warnings,

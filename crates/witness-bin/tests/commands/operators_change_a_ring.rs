@@ -344,6 +344,14 @@ fn newcomer(ring: &mut Ring) {
         (&"n-4".into(), &"votes".into()),
         "{added}"
     );
+    assert_eq!(added["tolerates"], 1, "{added}");
+    let even = "4 voters need 3 answers and tolerate 1 failure, no more than 3 do: ";
+    assert!(
+        added["warnings"][0]
+            .as_str()
+            .is_some_and(|warning| warning.starts_with(even)),
+        "{added}"
+    );
     let list = ring.json("members list");
     let row = &list["members"][6];
     assert_eq!(

@@ -53,9 +53,9 @@ pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
             } else {
                 show(&report, args, format)?;
                 return match (report.quorum.ok, report.databases_down().is_empty()) {
-                    (true, true) => Ok(()),
-                    (true, false) => Err(Failure::silent(Exit::Error)),
                     (false, _) => Err(Failure::silent(Exit::NoQuorum)),
+                    (true, false) => Err(Failure::silent(Exit::Error)),
+                    (true, true) => Ok(()),
                 };
             }
             tokio::time::sleep(AGAIN).await;

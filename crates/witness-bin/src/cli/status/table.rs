@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use member::status::ScrubView;
 
 use crate::cli::status::routes_tree;
+use crate::operator::events::Level;
 use crate::operator::sentences::{self, notes, role, span};
 use crate::operator::{MemberReport, RingReport};
 use crate::terminal::Table;
@@ -14,7 +15,7 @@ use crate::terminal::Table;
 pub(super) fn page(report: &RingReport, colours: bool) -> String {
     let (members, quorum) = (members(report), quorum_lines(report, colours));
     let (notes, warnings) = (notes_lines(report), warnings(report, false));
-    format!("{members}\n{quorum}{notes}{warnings}")
+    format!("{quorum}\n{members}\n{notes}{warnings}")
 }
 
 /// A line for each member.
@@ -125,7 +126,11 @@ fn row(member: &MemberReport, report: &RingReport) -> Vec<String> {
 
 pub(super) fn quorum_lines(report: &RingReport, colours: bool) -> String {
     let said = sentences::quorum(report);
-    let code = if said.ok { "32" } else { "31" };
+    let code = match said.level {
+        Level::Good => "32",
+        Level::Note => "33",
+        Level::Bad => "31",
+    };
     let mut out = format!("{}{}\n", paint(colours, code, said.begins), said.rest);
     if let Some(fix) = said.fix {
         let _ = writeln!(out, "To fix it: {fix}");
@@ -209,11 +214,12 @@ mod tests {
         });
         let report = RingReport::new("orders", answers.into());
         let expected = "\
+The quorum answers, `db-1` leads ring `orders`; it tolerates 1 more failure, but not of `db-1`, the only database member
+
 Id  Name       Region  Kind      Role      Term  Log_end  Committed  Lag  Mysqld   Uptime
  1  db-1       north   database  leader       3     3.42       3.42    0  primary     12s
  2  witness-1  north   witness   follower     3     3.42       3.42    0  -           12s
 
-The quorum answers, `db-1` leads ring `orders`
 ";
         assert_eq!(page(&report, false), expected);
     }
@@ -235,7 +241,7 @@ The quorum answers, `db-1` leads ring `orders`
             "unreachable              -",
             "No quorum for 1m15s: 1 of 2 voters answer and 2 are needed. Commits wait.\n",
             "To fix it: start witness on `witness-1` (10.0.0.2:7400) (`systemctl start witness`, or `witness run`); if they are permanently lost, see `witness quorum fix`\n",
-            "witness-1: no answer: connection refused\n",
+            "witness-1: no answer: connection refused. See the runbook lost-member\n",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
