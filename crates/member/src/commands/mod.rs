@@ -27,7 +27,7 @@ use crate::protocol::{
 use crate::provisioning::DonorMember;
 use crate::reload::Reload;
 use crate::ring_handle::{RingHandle, RotateError};
-use crate::ring_history::note_promotion;
+use crate::ring_history::{note_promotion, whole_history};
 use crate::state::MemberState;
 use crate::status::ViewSource;
 
@@ -286,7 +286,9 @@ impl Work {
                 let (paused, entry) = ring()?.member.resume(by).await?;
                 CommandResult::Resumed { paused, entry }
             }
-            OperatorCommand::History => CommandResult::History(ring()?.member.history()),
+            OperatorCommand::History => {
+                CommandResult::History(whole_history(&self.member.state, &ring()?.member))
+            }
             OperatorCommand::Evidence => {
                 CommandResult::Evidence(Box::new(ring()?.member.evidence().await))
             }

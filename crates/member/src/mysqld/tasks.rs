@@ -613,6 +613,8 @@ impl Parts {
                 .map(|server| server.ddl_settings.clone())
                 .unwrap_or_default(),
             ingesting: ingest.is_attached(),
+            examined_ms: u64::try_from(now.saturating_duration_since(report.looked_at).as_millis())
+                .ok(),
             protected: report.protection.is_protected() && !stale,
             unprotected_because: unprotected_because(&report, stale),
             writable: write_fence.state == WriteFenceState::Open,

@@ -21,7 +21,7 @@ use crate::other_members::OtherMembers;
 use crate::phases::base::{Base, listen};
 use crate::phases::joining::{Joined, origin_gtids, record_of};
 use crate::ring_handle::{ReadableLog, RingHandle};
-use crate::ring_history::watch_trims;
+use crate::ring_history::{keep_history, watch_trims};
 use crate::state::{ConsumerSource, Parts, Phase, watch_takeovers};
 use crate::{binlog_serving, hooks, leaving};
 
@@ -272,6 +272,10 @@ fn look_after(base: &mut Base, ring: &RingHandle) {
     let takeovers = base.with.takeovers.clone();
     base.tasks.spawn_again("watching takeovers", move || {
         watch_takeovers(state.clone(), member.clone(), takeovers.clone())
+    });
+    let (state, member) = (base.state.clone(), ring.member.clone());
+    base.tasks.spawn_again("keeping the history", move || {
+        keep_history(state.clone(), member.clone())
     });
     if base.settings.mysql.is_some() {
         let (state, member) = (base.state.clone(), ring.member.clone());

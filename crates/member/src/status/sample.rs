@@ -58,6 +58,7 @@ pub fn database_leader() -> MemberView {
         server_uuid: None,
         ddl_settings: BTreeMap::new(),
         ingesting: true,
+        examined_ms: Some(200),
         protected: true,
         unprotected_because: Vec::new(),
         writable: true,

@@ -390,6 +390,9 @@ pub struct MysqlView {
     pub ingesting: bool,
     /// Whether a commit there waits for the ring, whatever happens.
     pub protected: bool,
+    /// How long ago it was examined; nothing from a member of an older version.
+    #[serde(default)]
+    pub examined_ms: Option<u64>,
     /// Why it is not protected.
     pub unprotected_because: Vec<String>,
     /// Whether clients may write there.

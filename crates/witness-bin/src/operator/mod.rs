@@ -7,6 +7,7 @@ mod directory;
 pub(crate) mod events;
 pub(crate) mod history;
 mod hops;
+pub(crate) mod interruptions;
 #[cfg(test)]
 mod refusal_sentences;
 mod ring_report;
