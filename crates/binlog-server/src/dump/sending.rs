@@ -355,7 +355,9 @@ impl Dump<'_, '_> {
         }
         let beat_at = self.beat_at();
         let stop = self.client.shared.stop.clone();
+        let over = self.log().over();
         tokio::select! {
+            why = over_because(over) => return Err(ErrorAnswer::fatal(why).into()),
             changed = self.committed.changed() => {
                 return changed.map_err(|_| Ended::Stopping.into());
             }
@@ -416,6 +418,14 @@ impl Dump<'_, '_> {
             self.log().damaged(self.at.file, why);
         }
         ErrorAnswer::fatal(format!("{name} cannot be read at {offset}: {why}"))
+    }
+}
+
+/// Pending while more may come.
+async fn over_because(mut over: watch::Receiver<Option<String>>) -> String {
+    match over.wait_for(Option::is_some).await {
+        Ok(why) => why.clone().unwrap_or_default(),
+        Err(_) => std::future::pending().await,
     }
 }
 

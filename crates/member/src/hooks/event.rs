@@ -2,7 +2,7 @@
 
 use raft_types::{MemberId, MemberKind};
 
-use crate::status::{MemberView, Question, Role, answer};
+use crate::status::{MemberView, MysqlView, Question, Role, answer};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
@@ -105,7 +105,9 @@ fn primary_of(view: &MemberView, own: bool) -> Option<MemberId> {
     if own {
         return Some(view.member.id);
     }
-    if view.role == Role::Leader {
+    // Plain replication has its primary where the ring does not know.
+    let unmanaged = view.mysql.as_ref().is_some_and(MysqlView::is_unmanaged);
+    if view.role == Role::Leader || unmanaged {
         return None;
     }
     let leader = view.leader?;

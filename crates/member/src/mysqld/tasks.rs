@@ -618,6 +618,7 @@ impl Parts {
             protected: report.protection.is_protected() && !stale,
             unprotected_because: unprotected_because(&report, stale),
             writable: write_fence.state == WriteFenceState::Open,
+            released: false,
             write_fence: write_fence_words(&write_fence.state),
             offline: offline_words(self.controller.read_fence.borrow().because, &report),
             role: role_words(role.as_ref()),

@@ -62,6 +62,7 @@ pub fn database_leader() -> MemberView {
         protected: true,
         unprotected_because: Vec::new(),
         writable: true,
+        released: false,
         write_fence: "open".into(),
         offline: None,
         oldest_unacked_seconds: Some(0.002),

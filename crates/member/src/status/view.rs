@@ -397,6 +397,9 @@ pub struct MysqlView {
     pub unprotected_because: Vec<String>,
     /// Whether clients may write there.
     pub writable: bool,
+    /// Whether it was the ring's primary and was released: clients write without the ring.
+    #[serde(default)]
+    pub released: bool,
     /// The same in words: `open`, or `closed` with the reason.
     pub write_fence: String,
     /// Why ordinary accounts are kept off (`offline_mode`), if they are.
@@ -449,6 +452,13 @@ pub struct MysqlView {
 impl MysqlView {
     /// [`Self::state`] of one that answered the last look.
     pub const RUNNING: &str = "running";
+    /// The same of one that the member does not act on.
+    pub const UNMANAGED: &str = "unmanaged";
+
+    /// Whether the member does not act on it: then it is a server of plain replication, whichever role the member has in the ring.
+    pub fn is_unmanaged(&self) -> bool {
+        self.state == Self::UNMANAGED
+    }
 
     /// Whether its member leads and it lacks a part of the log: nobody writes there, and it is set up as a primary behind that.
     pub fn catches_up(&self) -> bool {
