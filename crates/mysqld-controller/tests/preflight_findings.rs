@@ -379,6 +379,28 @@ fn the_operators_limit_on_transactions_is_set_and_protects_nothing() {
 }
 
 #[test]
+fn a_disabled_redo_log_is_worth_knowing() {
+    let mut observed = perfect(NEW);
+    let redo_log = |value: &str| ("innodb_redo_log_enabled".to_owned(), value.to_owned());
+    observed.status.extend([redo_log("ON")]);
+    assert!(preflight(&observed, &requirements()).is_empty());
+    observed.status.extend([redo_log("OFF")]);
+    let findings = preflight(&observed, &requirements());
+    let [finding] = &findings[..] else {
+        panic!("{findings:?}");
+    };
+    assert_eq!(
+        (finding.check, finding.severity),
+        (Check::RedoLog, Severity::Advice)
+    );
+    assert!(
+        finding
+            .to_string()
+            .contains("ALTER INSTANCE ENABLE INNODB REDO_LOG")
+    );
+}
+
+#[test]
 fn findings_without_sql_say_what_to_do() {
     let mut observed = perfect(NEW);
     observed

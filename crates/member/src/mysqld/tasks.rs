@@ -362,7 +362,7 @@ impl MysqldTasks {
                 applies_rows: !settings.native,
                 supervisor: supervisor
                     .as_ref()
-                    .map(|supervised| supervised.handle.status()),
+                    .map(|supervised| Arc::clone(&supervised.handle)),
             },
             ring,
             write_fence: told.write_fence.clone(),

@@ -41,6 +41,8 @@ pub enum Check {
     SyncBinlog,
     /// `innodb_flush_log_at_trx_commit`: whether a commit is durable in InnoDB.
     RedoFlush,
+    /// `ALTER INSTANCE DISABLE INNODB REDO_LOG`: a crash then leaves a data directory that cannot be started.
+    RedoLog,
     /// `max_binlog_cache_size`: the largest transaction with transactional engines.
     TransactionCache,
     /// `max_binlog_stmt_cache_size`: the largest with other engines.

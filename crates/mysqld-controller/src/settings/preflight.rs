@@ -4,7 +4,7 @@ use mysql_link::VersionSupport;
 
 use crate::settings::finding::{Check, Finding, Fix, LARGEST_CACHE, Requirements, Severity};
 use crate::settings::grants::Privilege;
-use crate::settings::observed::{Observed, SemiSyncNames, says_on};
+use crate::settings::observed::{Observed, REDO_LOG, SemiSyncNames, says_on};
 use crate::settings::persisted;
 
 /// Everything that is not as it must be, the worst first. What was not looked at is not judged.
@@ -202,6 +202,19 @@ impl Findings<'_> {
     }
 
     fn durability(&mut self) {
+        if self
+            .observed
+            .status(REDO_LOG)
+            .is_some_and(|enabled| !says_on(enabled))
+        {
+            self.add(
+                Check::RedoLog,
+                Severity::Advice,
+                "the InnoDB redo log is disabled".to_owned(),
+                "mysqld cannot start again after a crash, and then needs a copy of another member's data",
+                Fix::sql("ALTER INSTANCE ENABLE INNODB REDO_LOG"),
+            );
+        }
         for (check, name, why) in [
             (
                 Check::SyncBinlog,

@@ -8,7 +8,9 @@ use thiserror::Error;
 
 use crate::closed_server::AdministratorsWrite;
 use crate::settings::grants::Grants;
-use crate::settings::observed::{DDL_SETTINGS, Depth, Observed, SemiSyncNames, SemiSyncReplica};
+use crate::settings::observed::{
+    DDL_SETTINGS, Depth, Observed, REDO_LOG, SemiSyncNames, SemiSyncReplica,
+};
 use crate::settings::old_sessions::end_statement_logging;
 use crate::settings::persisted::contradicting;
 use crate::settings::plan::{Plan, Statement};
@@ -148,7 +150,7 @@ async fn look(
     depth: Depth,
     variables: BTreeMap<String, String>,
 ) -> Result<Observed, LinkError> {
-    let status = ["uptime".to_owned()].into_iter().chain(
+    let status = ["uptime", REDO_LOG].map(str::to_owned).into_iter().chain(
         SEMI_SYNC
             .iter()
             .flat_map(|names| [names.status(), names.clients(), names.wait_sessions()]),

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
 use mysql_link::{ConnectOptions, ServerVersion};
@@ -189,6 +190,25 @@ pub(super) fn look(path: &Path) -> io::Result<DataDir> {
 
 fn is_ignored(name: &std::ffi::OsStr) -> bool {
     name == "lost+found" || name.as_encoded_bytes().starts_with(b".")
+}
+
+/// Renames a data directory within its parent, and makes an empty one in its place with the same permissions. Returns the new name.
+///
+/// # Errors
+/// What the file system reports, as where it is a mount point or the folder above may not be written to.
+pub(super) fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".unusable-{}", now.unwrap_or_default().as_secs()));
+    let kept = PathBuf::from(name);
+    let permissions = fs::metadata(path)?.permissions();
+    fs::rename(path, &kept)?;
+    fs::create_dir(path)?;
+    fs::set_permissions(path, permissions)?;
+    if let Some(above) = path.parent() {
+        File::open(above)?.sync_all()?;
+    }
+    Ok(kept)
 }
 
 /// Marks a directory as being initialised, and removes what an earlier attempt left in it.

@@ -83,6 +83,8 @@ pub struct Situation {
     pub anew: Option<Restart>,
     /// Whether an empty data directory may be initialised.
     pub may_initialise: bool,
+    /// True until a new data directory is initialised in the place of this one.
+    pub new_data: bool,
     /// After failures: no attempt before this.
     pub not_before: Option<Instant>,
     /// How far a stop has come, if one is on its way.
@@ -98,6 +100,8 @@ pub struct Situation {
 pub enum Action {
     /// Start mysqld on its data directory.
     Start,
+    /// Rename the data directory, so that a new one can be initialised in its place.
+    SetDataAside,
     /// Initialise the data directory, wiping what an earlier attempt left.
     Initialise,
     /// Refuse: the data directory is empty and may not be initialised.
@@ -144,9 +148,10 @@ fn keep_running(situation: &Situation, now: Instant) -> Action {
         return Action::Wait;
     }
     match situation.data_dir {
+        DataDir::Ready if situation.new_data => Action::SetDataAside,
         DataDir::Ready => Action::Start,
         DataDir::HalfInitialised => Action::Initialise,
-        DataDir::Empty if situation.may_initialise => Action::Initialise,
+        DataDir::Empty if situation.may_initialise || situation.new_data => Action::Initialise,
         DataDir::Empty => Action::RefuseEmpty,
     }
 }
@@ -192,6 +197,7 @@ mod tests {
             wanted: Wanted::Running,
             anew: None,
             may_initialise: true,
+            new_data: false,
             not_before: Some(now),
             stopping: None,
             drain_limit: DRAIN,
@@ -257,6 +263,28 @@ mod tests {
                 data_dir,
                 may_initialise,
                 not_before,
+                ..situation(now)
+            };
+            assert_eq!(decide(&situation, now), expected, "{situation:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_gets_a_new_data_directory_while_none_runs() {
+        let now = Instant::now();
+        let table = [
+            (Found::Nothing, DataDir::Ready, Action::SetDataAside),
+            // After a crash of the member between the two.
+            (Found::Nothing, DataDir::Empty, Action::Initialise),
+            (Found::Nothing, DataDir::HalfInitialised, Action::Initialise),
+            (Found::Known(PID), DataDir::Ready, Action::Wait),
+        ];
+        for (found, data_dir, expected) in table {
+            let situation = Situation {
+                found,
+                data_dir,
+                may_initialise: false,
+                new_data: true,
                 ..situation(now)
             };
             assert_eq!(decide(&situation, now), expected, "{situation:?}");

@@ -165,6 +165,10 @@ pub struct SupervisorHandle {
     pub(super) wanted: watch::Sender<Wanted>,
     /// How often mysqld was to be started anew, and how the last time.
     pub(super) anew: watch::Sender<(u64, Restart)>,
+    /// True until a new data directory is initialised for mysqld.
+    pub(super) new_data: watch::Sender<bool>,
+    /// Whether this supervisor can initialise one.
+    pub(super) initialises: bool,
     pub(super) status: watch::Receiver<SupervisorStatus>,
 }
 
@@ -214,6 +218,15 @@ impl SupervisorHandle {
             Ok(SupervisorState::Failed { cause }) => Err(cause),
             _ => Err("the member stops to look after its mysqld".to_owned()),
         }
+    }
+
+    /// Has a new data directory initialised in the place of one on which mysqld cannot be started; the old one is renamed and kept.
+    /// Whether the supervisor can: it cannot where other programs start mysqld.
+    pub fn initialise_new_data(&self) -> bool {
+        if self.initialises {
+            self.new_data.send_replace(true);
+        }
+        self.initialises
     }
 
     /// Ends the supervisor and leaves mysqld running, for a member that is about to start again.

@@ -34,6 +34,8 @@ pub struct Supervisor {
     pub(super) wanted: watch::Receiver<Wanted>,
     /// How often mysqld was to be started anew and how the last time, and how often it was.
     pub(super) anew: (watch::Receiver<(u64, Restart)>, u64),
+    /// True until a new data directory is initialised for mysqld.
+    pub(super) new_data: watch::Sender<bool>,
     pub(super) status: watch::Sender<SupervisorStatus>,
     pub(super) server: Option<Server>,
     pub(super) version: Option<ServerVersion>,
@@ -78,12 +80,15 @@ impl Supervisor {
         };
         let (status, status_receiver) = watch::channel(beginning);
         let backoff = Backoff::new(options.retry.0, options.retry.1);
+        let new_data = watch::Sender::new(false);
+        let initialises = options.external.is_none();
         let supervisor = Self {
             options,
             guard: None,
             commits: None,
             wanted: wanted_receiver,
             anew: (anew_receiver, 0),
+            new_data: new_data.clone(),
             status,
             server: None,
             version: None,
@@ -98,6 +103,8 @@ impl Supervisor {
             SupervisorHandle {
                 wanted,
                 anew,
+                new_data,
+                initialises,
                 status: status_receiver,
             },
         )
@@ -131,6 +138,7 @@ impl Supervisor {
                 Action::End => break,
                 Action::Wait => self.something_changes().await,
                 Action::Start => self.start().await,
+                Action::SetDataAside => self.set_data_aside().await,
                 Action::Initialise => self.initialise().await,
                 Action::RefuseEmpty => self.fail(self.empty_data_dir()),
                 Action::Adopt(id) => self.adopt(id),
@@ -170,6 +178,7 @@ impl Supervisor {
             wanted,
             anew,
             may_initialise: self.options.may_initialise,
+            new_data: *self.new_data.borrow(),
             not_before: self.not_before,
             stopping: self.stopping,
             drain_limit: self.options.drain_limit,
@@ -250,6 +259,28 @@ impl Supervisor {
         });
     }
 
+    async fn set_data_aside(&mut self) {
+        let data_dir = self.options.server.data_dir.clone();
+        let old = data_dir.clone();
+        match long_work::on_disk(move || command_line::set_aside(&old)).await {
+            Ok(kept) => {
+                warn!(
+                    data_dir = %data_dir.display(),
+                    kept = %kept.display(),
+                    "mysqld could not be started on its data directory, which was renamed: a new one is initialised"
+                );
+            }
+            Err(error) => {
+                self.new_data.send_replace(false);
+                self.fail(format!(
+                    "the data directory {}, on which mysqld cannot be started, cannot be renamed: {error}; move its contents away, \
+                     then run `witness reprovision --from` again",
+                    data_dir.display()
+                ));
+            }
+        }
+    }
+
     async fn initialise(&mut self) {
         self.not_before = None;
         info!(data_dir = %self.options.server.data_dir.display(), "the data directory is being initialised");
@@ -291,7 +322,9 @@ impl Supervisor {
             return Err(ended_with(status));
         }
         warn!("root@localhost of the new server has no password: give it one");
-        command_line::finish(&data_dir).map_err(told)
+        command_line::finish(&data_dir).map_err(told)?;
+        self.new_data.send_replace(false);
+        Ok(())
     }
 
     async fn drain(&mut self) {
