@@ -23,7 +23,7 @@ fn semi_sync(prefix: &str, count: &str, no_replica: &str) -> Vec<(String, String
     [
         ("enabled", "ON"),
         ("timeout", "1000000000000000000"),
-        (count, "1"),
+        (count, "2"),
         (no_replica, "ON"),
         ("wait_point", "AFTER_SYNC"),
     ]
@@ -305,10 +305,10 @@ fn every_drift_is_found_with_the_sql_that_mends_it() {
         ),
         (
             "rpl_semi_sync_source_wait_for_replica_count",
-            "2",
+            "1",
             Check::SemiSyncReplicaCount,
             Unprotected,
-            "_count = 1",
+            "_count = 2",
         ),
         (
             "rpl_semi_sync_source_wait_no_replica",
@@ -511,7 +511,7 @@ fn strangers_who_acknowledge_are_found() {
     assert_eq!(preflight(&observed, &requirements()), []);
     observed
         .status
-        .insert("rpl_semi_sync_source_clients".to_owned(), "2".to_owned());
+        .insert("rpl_semi_sync_source_clients".to_owned(), "3".to_owned());
     assert_eq!(
         only(&preflight(&observed, &requirements())).check,
         Check::ForeignAcker

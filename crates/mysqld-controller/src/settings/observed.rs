@@ -204,7 +204,7 @@ impl SemiSyncNames {
         self.variable("timeout")
     }
 
-    /// How many ACKs it waits for.
+    /// For how many ACKs each commit waits.
     pub fn replica_count(self) -> String {
         match self {
             Self::Source => self.variable("wait_for_replica_count"),

@@ -9,7 +9,9 @@ use std::{fs, io};
 
 use mysql_link::{ConnectOptions, ServerVersion};
 
-use crate::settings::{LARGEST_CACHE, SemiSyncNames, TIMEOUT_MS, native_grants, rows_grants};
+use crate::settings::{
+    LARGEST_CACHE, SemiSyncNames, TIMEOUT_MS, UNREACHABLE_ACKS, native_grants, rows_grants,
+};
 use crate::supervisor::decision::DataDir;
 
 /// What mysqld is started with.
@@ -138,7 +140,7 @@ impl ServerCommand {
             format!("--plugin-load-add={}", names.library()),
             option(names.enabled(), "ON"),
             option(names.timeout(), &timeout),
-            option(names.replica_count(), "1"),
+            option(names.replica_count(), &UNREACHABLE_ACKS.to_string()),
             option(names.wait_no_replica(), "ON"),
             option(names.wait_point(), "AFTER_SYNC"),
             skip_start.to_owned(),
@@ -360,7 +362,9 @@ mod tests {
     fn names_follow_the_version() {
         let words = command(&[]).words(ServerVersion::new(8, 0, 25));
         assert!(words.contains(&"--plugin-load-add=semisync_master.so".to_owned()));
-        assert!(words.contains(&"--loose-rpl-semi-sync-master-wait-for-slave-count=1".to_owned()));
+        assert!(
+            words.contains(&"--loose-rpl-semi-sync-master-wait-for-slave-count=1000".to_owned())
+        );
         assert!(words.contains(&"--skip-slave-start".to_owned()));
         assert!(words.contains(&"--log-error=/run/log.err".to_owned()));
         let words = command(&[]).words(ServerVersion::new(26, 1, 0));

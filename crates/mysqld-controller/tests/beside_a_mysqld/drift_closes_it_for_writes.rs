@@ -610,11 +610,22 @@ async fn somebody_else_who_acknowledges_in_mysqld_is_found() -> Result<()> {
     let stranger = Uuid::from_u128(0xbad);
     let connection = Connection::open(&connect(&server.socket())).await?;
     let options = DumpOptions::new(4002, stranger, server.client().gtid_executed()?.parse()?);
-    let stream = ReplicationStream::start(connection, &options).await?;
+    let mut stream = ReplicationStream::start(connection, &options).await?;
     let told = member.unprotected(Check::ForeignAcker).await?;
     assert!(told.contains(&stranger.to_string()), "{told}");
+    let ended = async { while stream.next().await.is_ok() {} };
+    tokio::time::timeout(LIMIT, ended).await?;
     member.closes("without the ring").await?;
-    drop(stream);
+    let warned = |report: &WatchReport| {
+        let server = report.server.as_ref();
+        server.is_some_and(|server| {
+            server
+                .advice
+                .iter()
+                .any(|advice| advice.contains(&stranger.to_string()))
+        })
+    };
+    tokio::time::timeout(LIMIT, member.reports.clone().wait_for(warned)).await??;
     member.stop().await?;
     // mysqld notices at its next heartbeat that the stranger is gone.
     let member = Member::start(&server, requirements());
@@ -688,6 +699,37 @@ async fn what_is_persisted_against_the_ring_is_taken_out_of_a_mysqld_that_runs()
     .await?;
     assert_eq!(member.write_fence.borrow().since, opened);
     member.stop().await
+}
+
+/// In mode `attach` something else starts it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_start_of_a_mysqld_is_persisted_to_be_closed_until_it_leaves_the_ring()
+-> Result<()> {
+    let server = launch(&[])?;
+    let member = Member::start(
+        &server,
+        Requirements {
+            persists_start: true,
+            ..requirements()
+        },
+    );
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    member.opens().await?;
+    let persisted = || {
+        server.client().value(
+            "SELECT IFNULL(GROUP_CONCAT(variable_name, '=', variable_value ORDER BY variable_name), '') \
+             FROM performance_schema.persisted_variables",
+        )
+    };
+    let expected = "read_only=ON,rpl_semi_sync_source_enabled=ON,rpl_semi_sync_source_timeout=1000000000000000000,\
+                    rpl_semi_sync_source_wait_for_replica_count=1000,rpl_semi_sync_source_wait_no_replica=ON,\
+                    rpl_semi_sync_source_wait_point=AFTER_SYNC,super_read_only=ON";
+    eventually("its start is persisted", || Ok(persisted()? == expected)).await?;
+    ensure!(server.client().variable("super_read_only")? == "0");
+    member.stop().await?;
+    conversion::steps::release_primary(&connect(&server.socket())).await?;
+    ensure!(persisted()?.is_empty(), "{}", persisted()?);
+    Ok(())
 }
 
 /// As behind `witness enable-raft` while a statement runs: it holds up the closing, and meanwhile all becomes right.
