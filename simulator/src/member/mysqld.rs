@@ -22,7 +22,9 @@ use member::{ConvertedMysqld, MysqldBeside, Reached, RingHandle, connect_options
 use mysql_link::wire::ByteStream;
 use mysql_link::{ConnectOptions, Dial, Dialer, Endpoint, ServerVersion};
 use mysqld_controller::events::EventsWanted;
-use mysqld_controller::supervisor::{ExternalServer, Found, Mark, ProcessId, ServerCommand};
+use mysqld_controller::supervisor::{
+    ExternalServer, Found, Identity, Mark, ProcessId, ServerCommand,
+};
 use mysqld_controller::{CommittedLog, ReplicationSource, SourceTls};
 use mysqld_model::{Account, FindServer, LostTail, Mysqld, MysqldOptions, ReplicaSource, Rights};
 use raft_types::{MAX_TRANSACTION_BYTES, MemberKind};
@@ -465,6 +467,10 @@ impl ExternalServer for Host {
                 Found::Nothing
             }
         }
+    }
+
+    fn identity(&self, id: ProcessId) -> Identity {
+        Identity { id, began: None }
     }
 
     fn serves(&self, id: ProcessId, _: &Mark) -> bool {

@@ -23,6 +23,8 @@ pub enum Found {
     Unknown(ProcessId),
     /// One that initialises the data directory, left over from before.
     Initialiser(ProcessId),
+    /// A mysqld that something else started since: the start guard was not asked.
+    Unguarded(ProcessId),
 }
 
 /// What is in the data directory.
@@ -142,6 +144,8 @@ fn keep_running(situation: &Situation, now: Instant) -> Action {
         Found::Unknown(pid) => return Action::Adopt(pid),
         // It belongs to an attempt whose outcome nobody will learn.
         Found::Initialiser(pid) => return Action::Kill(pid),
+        // Its recovery commits transactions that were not acknowledged.
+        Found::Unguarded(pid) => return Action::Kill(pid),
         Found::Nothing => {}
     }
     if situation.not_before.is_some_and(|at| now < at) {
@@ -159,7 +163,7 @@ fn keep_running(situation: &Situation, now: Instant) -> Action {
 fn stop(situation: &Situation, now: Instant) -> Action {
     let pid = match situation.found {
         Found::Nothing => return Action::End,
-        Found::Initialiser(pid) => return Action::Kill(pid),
+        Found::Initialiser(pid) | Found::Unguarded(pid) => return Action::Kill(pid),
         Found::Known(pid) | Found::Unknown(pid) => pid,
     };
     let Some(stopping) = situation.stopping else {
@@ -254,6 +258,13 @@ mod tests {
                 DataDir::HalfInitialised,
                 true,
                 None,
+                Action::Kill(PID),
+            ),
+            (
+                Found::Unguarded(PID),
+                DataDir::Ready,
+                true,
+                later,
                 Action::Kill(PID),
             ),
         ];

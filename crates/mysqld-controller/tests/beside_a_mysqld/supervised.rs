@@ -130,7 +130,7 @@ impl Drop for Home {
     }
 }
 
-fn signal(id: ProcessId, signal: Signal) -> Result<()> {
+pub(crate) fn signal(id: ProcessId, signal: Signal) -> Result<()> {
     Ok(kill_process(
         Pid::from_raw(id.0).context("no pid")?,
         signal,

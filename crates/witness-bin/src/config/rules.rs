@@ -2,6 +2,7 @@
 //! whose own value is already wrong, which is found before (`validation`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -390,6 +391,21 @@ fn mysql(values: &Values, problems: &mut Problems) {
             "mysql.mysqld",
             "`mysql.mysqld` is empty, but the member has to start mysqld",
             "write the command, as in [\"/usr/sbin/mysqld\"], or set `mysql.mode` to \"attach\"",
+        );
+    }
+    let command = values.list("mysql.mysqld").unwrap_or_default();
+    let names = command.iter().map(|word| Path::new(word).file_name());
+    let wrappers = ["mysqld_safe", "mysqld_multi", "mariadbd-safe"].map(OsStr::new);
+    if let Some(wrapper) = names.flatten().find(|name| wrappers.contains(name)) {
+        problems.error(
+            values.report_at("mysql.mysqld"),
+            "mysql.mysqld",
+            format!(
+                "`mysql.mysqld` runs {}, which starts mysqld again by itself: after a crash that mysqld would serve transactions that \
+                 the ring lacks",
+                wrapper.to_string_lossy()
+            ),
+            "write the command of mysqld itself, as in [\"/usr/sbin/mysqld\"]: the member starts it again",
         );
     }
     if empty("mysql.datadir") {

@@ -156,6 +156,11 @@ fn rules_between_keys_are_checked() {
         ),
         (
             "id = 4",
+            "id = 2\n[mysql]\ndatadir = \"d\"\nmysqld = [\"/usr/bin/mysqld_safe\"]",
+            "runs mysqld_safe, which starts mysqld again",
+        ),
+        (
+            "id = 4",
             "id = 1\n[tls]\nca_file = \"witness.toml\"",
             "`tls.key_file` is not",
         ),
