@@ -28,6 +28,7 @@ use crate::watch::lost_gtids::HadGtids;
 use crate::watch::persisted::PersistedWatch;
 use crate::watch::protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
 use crate::watch::starts::{Sighting, Span, Starts};
+use crate::watch::unlogged::UnloggedWatch;
 
 /// From one look at who acknowledges to the next.
 const ACKERS_EVERY: Duration = Duration::from_millis(100);
@@ -140,6 +141,7 @@ pub struct Watcher {
     persisted: PersistedWatch,
     /// Advice about channels that are not the member's, as of the last look that had the time for it.
     channels: Vec<String>,
+    unlogged: UnloggedWatch,
     ending: Ending,
     /// Since when no login was finished, one look after the other.
     locked_out: Option<Instant>,
@@ -189,6 +191,7 @@ impl Watcher {
             commits: CommitWatch::default(),
             persisted: PersistedWatch::default(),
             channels: Vec::new(),
+            unlogged: UnloggedWatch::default(),
             ending: Ending::default(),
             locked_out: None,
             foreign_replica: None,
@@ -307,6 +310,7 @@ impl Watcher {
             )
         }));
         advice.extend(self.persisted.not_persisted.clone());
+        advice.extend(self.unlogged.warning());
         let mut server = ServerFacts::of(&observed, advice, start, &mut self.had, began);
         // Clients wait for this verdict, and nobody commits: what a look finds besides is left to the next one.
         let closed = server.read_only != ReadOnly::Off;
@@ -325,6 +329,13 @@ impl Watcher {
             self.channels = channels_advice(&mut connection, follows).await?;
         }
         server.advice.extend(self.channels.iter().cloned());
+        if follows {
+            self.unlogged = UnloggedWatch::default();
+        } else if !hurries {
+            self.unlogged
+                .look(&mut connection, server.incarnation, began)
+                .await?;
+        }
         let commits = match &self.options.figures {
             Some(_) if !follows && !hurries => {
                 let no_room = self.room.is_gone().await;

@@ -450,6 +450,24 @@ async fn a_binlog_that_mysqld_is_told_to_encrypt_is_told_of_while_it_is() -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn transactions_that_mysqld_does_not_log_are_warned_of() -> Result<()> {
+    let server = launch(&[])?;
+    let member = Member::start(&server, requirements());
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    member.opens().await?;
+    let statements = "SET sql_log_bin = 0; INSERT INTO d.t VALUES (1, ''); SELECT SLEEP(8)";
+    let session = server.client().start_sql(statements)?;
+    let warned = |report: &WatchReport| {
+        let mut advice = report.server.iter().flat_map(|server| &server.advice);
+        advice.any(|advice| advice.contains("set sql_log_bin ran at this primary (1, now by root@"))
+    };
+    let mut reports = member.reports.clone();
+    tokio::time::timeout(LIMIT, reports.wait_for(warned)).await??;
+    finish(session).await?;
+    member.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_reset_of_a_mysqld_has_taken_out_of_its_gtids_is_seen() -> Result<()> {
     let server = launch(&[])?;
     let member = Member::start(&server, requirements());

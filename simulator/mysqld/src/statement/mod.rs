@@ -223,6 +223,10 @@ const LOOKS: [(&str, Look); 35] = [
         Look::GlobalFilters,
     ),
     (
+        "performance_schema.events_statements_summary_by_digest",
+        Look::StatementLogging,
+    ),
+    (
         "performance_schema.variables_by_thread",
         Look::StatementLogging,
     ),
