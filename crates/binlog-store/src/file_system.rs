@@ -99,6 +99,14 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     /// What the disk reports.
     fn free_space(&self, dir: &Path) -> io::Result<u64>;
+
+    /// How many files an ordinary user can still make there; `None` where the file system has no such limit.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    fn free_inodes(&self, _dir: &Path) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
 }
 
 // The real [`FileSystem`]: positioned reads and writes, `fdatasync`, and `fsync` of directories.
@@ -194,6 +202,11 @@ impl FileSystem for DiskFileSystem {
     fn free_space(&self, dir: &Path) -> io::Result<u64> {
         let stat = rustix::fs::statvfs(dir)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn free_inodes(&self, dir: &Path) -> io::Result<Option<u64>> {
+        let stat = rustix::fs::statvfs(dir)?;
+        Ok((stat.f_files > 0).then_some(stat.f_favail))
     }
 }
 

@@ -202,6 +202,7 @@ impl MemberState {
             },
             disk_alarm: stats.disk_alarm,
             disk_full: stats.disk_refuses,
+            disk_has_no_inodes: stats.no_inodes,
             disk_busy_ms: u64::try_from(stats.busy_for.as_millis()).unwrap_or(u64::MAX),
         };
         let activity = ActivityView {

@@ -164,6 +164,7 @@ pub fn witness_follower() -> MemberView {
             scrub: ScrubView::default(),
             disk_alarm: false,
             disk_full: false,
+            disk_has_no_inodes: false,
             disk_busy_ms: 0,
         },
         activity: ActivityView {

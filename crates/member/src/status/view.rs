@@ -270,6 +270,9 @@ pub struct LogView {
     /// Whether the disk is full, so that a write was refused, and the log waits for free space.
     #[serde(default)]
     pub disk_full: bool,
+    /// Whether its file system lacks free inodes then, and not space.
+    #[serde(default)]
+    pub disk_has_no_inodes: bool,
     /// For how many milliseconds the disk has been at the write or fsync that is under way; 0 while none is.
     #[serde(default)]
     pub disk_busy_ms: u64,

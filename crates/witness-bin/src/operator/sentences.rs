@@ -181,7 +181,13 @@ pub(crate) fn notes(member: &MemberReport) -> Vec<String> {
     }
     let unreadable = view.log.unreadable.iter();
     notes.extend(unreadable.map(|file| see(file, "restore")));
-    if view.log.disk_full {
+    if view.log.disk_full && view.log.disk_has_no_inodes {
+        notes.push(see(
+            "the file system of its log has no free inodes: nothing is written or acknowledged, although it may have space. Remove \
+             files there, or purge old log files; it continues by itself",
+            "full-disk",
+        ));
+    } else if view.log.disk_full {
         notes.push(see(
             "the disk of its log is full: nothing is written or acknowledged. Free space, or purge old log files; it \
              continues by itself",
