@@ -423,9 +423,11 @@ impl Dump<'_, '_> {
 
 /// Pending while more may come.
 async fn over_because(mut over: watch::Receiver<Option<String>>) -> String {
-    match over.wait_for(Option::is_some).await {
-        Ok(why) => why.clone().unwrap_or_default(),
-        Err(_) => std::future::pending().await,
+    let over = over.wait_for(Option::is_some).await;
+    let why = over.ok().and_then(|why| why.clone());
+    match why {
+        Some(why) => why,
+        None => std::future::pending().await,
     }
 }
 

@@ -172,7 +172,8 @@ fn append(tail: &TrimmedTail, member_dir: &Path, committed: &str, limit: u64) ->
     };
     let committed_set: GtidSet = committed.parse().map_err(io::Error::other)?;
     let stays = committed_set.union(&header.previous);
-    let end = match kept.plan(&header, &stays, None, limit)? {
+    // Each statement that goes again was judged when it was cut off.
+    let end = match kept.plan(&header, &stays, None, false, limit)? {
         Plan::Cut { at, .. } => at.0,
         Plan::Keep(_) => header.end.0 + tail.bytes,
         Plan::Refuse(refusal) => return Err(refused(&tail.from, committed, &refusal.to_string())),

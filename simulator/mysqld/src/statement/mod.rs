@@ -109,7 +109,7 @@ pub(crate) enum Look {
 }
 
 /// A characteristic piece of each.
-const LOOKS: [(&str, Look); 35] = [
+const LOOKS: [(&str, Look); 36] = [
     (
         "performance_schema.user_variables_by_thread",
         Look::SemiSyncDumps,

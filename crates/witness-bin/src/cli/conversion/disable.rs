@@ -50,7 +50,7 @@ pub(crate) fn run(args: &DisableArgs, format: Format) -> Result<(), Failure> {
             .replication_user
             .clone()
             .zip(args.replication_password_file.as_deref())
-            .map(|(user, file)| Ok((user, password_in(file)?)))
+            .map(|(user, file)| password_in(file).map(|password| (user, password)))
             .transpose()?,
     };
     let given = Given::new(settings, &args.stock)?;
