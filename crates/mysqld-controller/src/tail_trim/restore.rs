@@ -127,7 +127,7 @@ pub(super) fn restore(
         return Err(refused(
             &tail.from,
             &committed,
-            "its index does not list the file any more",
+            "its index no longer lists the file",
         ));
     };
     for file in later {

@@ -58,7 +58,7 @@ impl UnloggedWatch {
         Ok(())
     }
 
-    /// Whether there are more than at the question before.
+    /// Whether statements ran since the question before.
     fn count(&mut self, start: u64, count: u64) -> bool {
         match &mut self.counted {
             Some((of, _, last)) if *of == start && count >= *last => {

@@ -535,7 +535,10 @@ async fn a_dump_that_breaks_while_nobody_can_log_in_comes_back() -> Result<()> {
         )
     };
     eventually("a session for each dump is kept in reserve", || {
-        Ok(server.client().value(&sessions("witness-reserve"))? != "")
+        Ok(!server
+            .client()
+            .value(&sessions("witness-reserve"))?
+            .is_empty())
     })
     .await?;
     let dump = server.client().value(&sessions("witness-ingest"))?;
