@@ -72,7 +72,7 @@ pub struct MemberEvidence {
     /// could not say.
     #[serde(default)]
     pub settled: Option<StoredMembership>,
-    /// The leader that it follows: one that has a quorum, or that it cannot ask for that. See [`has_quorum`].
+    /// The leader that it follows: one that has a quorum, or that it cannot ask for that. See `has_quorum`.
     pub leader: Option<MemberId>,
     /// The end of its log may lack what it acknowledged: it may have had more.
     #[serde(default)]

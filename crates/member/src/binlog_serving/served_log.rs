@@ -63,9 +63,9 @@ impl ServedLog {
                 *over = why;
                 changed
             });
-            match tokio::time::timeout(RELEASE_LOOK, others.changed()).await {
-                Ok(Err(_)) => tokio::time::sleep(RELEASE_LOOK).await,
-                Ok(Ok(())) | Err(_) => {}
+            let changed = tokio::time::timeout(RELEASE_LOOK, others.changed()).await;
+            if let Ok(Err(_)) = changed {
+                tokio::time::sleep(RELEASE_LOOK).await;
             }
         }
     }

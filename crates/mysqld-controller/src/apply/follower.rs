@@ -171,15 +171,13 @@ impl Follower {
             };
             // Before it has begun, the lag is not known, and its row may be locked already.
             let behind = || known_lag.ms().is_none_or(lock_holders::is_far);
-            let FollowOptions {
-                connect,
-                kill_after,
-                own_after,
-                ..
-            } = &options;
+            let limits = lock_holders::Limits {
+                kill_after: options.kill_after,
+                own_after: options.own_after,
+            };
             tokio::select! {
                 ended = following => ended,
-                never = lock_holders::watch(&*ring, connect, &known, *kill_after, *own_after, behind, promoted, tells) => match never {},
+                never = lock_holders::watch(&*ring, &options.connect, limits, &known, behind, promoted, tells) => match never {},
             }
         });
         Self {

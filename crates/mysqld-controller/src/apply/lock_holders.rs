@@ -44,6 +44,15 @@ pub(super) fn is_far(lag_ms: u64) -> bool {
     Duration::from_millis(lag_ms) >= NAMED
 }
 
+/// How long a session may hold the applier up.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Until it is killed at a server that is to be the primary; `None`: never.
+    pub(super) kill_after: Option<Duration>,
+    /// Until a transaction of a member's own session counts.
+    pub(super) own_after: Duration,
+}
+
 /// Looks without an end: always for owners of GTIDs, since the applier may have applied such a transaction and only not published it; for
 /// locks while mysqld is `behind` or is to be the primary (`promoting`). Tells who holds it up, in words; members' own
 /// sessions once their transaction is as old as `own_after`. `holders` are known to one applier after the other: a statement of one
@@ -51,13 +60,16 @@ pub(super) fn is_far(lag_ms: u64) -> bool {
 pub(super) async fn watch<R: Ring>(
     ring: &R,
     connect: &ConnectOptions,
+    limits: Limits,
     holders: &Mutex<Holders>,
-    kill_after: Option<Duration>,
-    own_after: Duration,
     behind: impl Fn() -> bool,
     promoting: watch::Receiver<bool>,
     told: watch::Sender<HeldUp>,
 ) -> Infallible {
+    let Limits {
+        kill_after,
+        own_after,
+    } = limits;
     let connect = connect
         .clone()
         .bounded("witness-lock-holders", STATEMENT_LIMIT);
