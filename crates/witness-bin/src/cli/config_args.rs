@@ -176,7 +176,7 @@ impl ConfigArgs {
     /// The same for a command to a member.
     ///
     /// # Errors
-    /// As [`Self::load_for_start`].
+    /// As `load_for_start`.
     pub fn load(&self) -> Result<(Config, Problems), Failure> {
         self.load_by(read_for_command)
     }
