@@ -245,7 +245,7 @@ mod tests {
         ];
         assert_eq!(
             noted(views),
-            ["1000 writes_resumed db-1", "5000 writes_stopped db-1"]
+            ["1000 writes_resumed db-1", "4800 writes_stopped db-1"]
         );
     }
 
