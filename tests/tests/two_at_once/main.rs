@@ -13,6 +13,7 @@ mod a_replica_that_lacks_the_log_is_behind;
 mod a_ring_is_restored_from_its_archive;
 mod a_running_primary_becomes_a_ring;
 mod a_statement_about_accounts_waits;
+mod a_statement_that_cannot_be_executed_is_replaced;
 mod a_stock_replica_follows_through_failovers;
 mod a_stopped_apply_says_where;
 mod a_target_follows_a_server_and_a_ring;

@@ -24,7 +24,7 @@ use crate::protocol::{
     CommandEvent, CommandProgress, CommandResult, OperatorCommand, Order, PurgeReport,
     PurgeRequest, Refusal, RefusalKind, done_event,
 };
-use crate::provisioning::DonorMember;
+use crate::provisioning::{DonorMember, Provisioner};
 use crate::reload::Reload;
 use crate::ring_handle::{RingHandle, RotateError};
 use crate::ring_history::{note_promotion, whole_history};
@@ -310,6 +310,10 @@ impl Work {
                 mysqld_orders::restart(&self.member.state, force).await?;
                 CommandResult::MysqldRestarted
             }
+            OperatorCommand::ReplaceStatement { gtid, statement } => {
+                let follows = self.provisioner()?.replace(&gtid, &statement).await?;
+                CommandResult::StatementReplaced { follows }
+            }
             OperatorCommand::OfferClone { recipient } => {
                 CommandResult::Offered(mysqld_orders::offer(&self.member.state, recipient).await?)
             }
@@ -472,6 +476,12 @@ impl Work {
         log_keeping::purge_on_order(ring, request, &self.member.state, dry_run).await
     }
 
+    fn provisioner(&self) -> Result<Arc<Provisioner>, Refusal> {
+        let management = self.member.state.management();
+        let provisioner = management.and_then(|management| management.provisioner());
+        provisioner.ok_or_else(mysqld_orders::no_mysqld)
+    }
+
     async fn provision(
         &self,
         donor: MemberId,
@@ -480,9 +490,7 @@ impl Work {
         by: &str,
     ) -> Result<CommandResult, Refusal> {
         let parts = self.member.state.parts();
-        let management = parts.as_ref().and_then(|parts| parts.management.as_ref());
-        let provisioner = management.and_then(|management| management.provisioner());
-        let provisioner = provisioner.ok_or_else(mysqld_orders::no_mysqld)?;
+        let provisioner = self.provisioner()?;
         let member = parts.as_ref().map(|parts| &parts.ring.member);
         let others = member.map(Member::others).unwrap_or_default();
         let named =

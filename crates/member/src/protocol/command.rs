@@ -129,6 +129,14 @@ pub enum OperatorCommand {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         force: bool,
     },
+    /// Executes a statement in the place of the transaction at which the follower's applier is stopped, under its GTID. To that
+    /// member.
+    ReplaceStatement {
+        /// The transaction that cannot be executed.
+        gtid: String,
+        /// What is executed instead.
+        statement: String,
+    },
     /// Makes an account for a copy of the data of this member's mysqld. From another member.
     OfferClone {
         /// The member whose mysqld copies the data.
@@ -179,6 +187,7 @@ impl OperatorCommand {
             | Self::Bootstrap { .. }
             | Self::WithdrawClone { .. }
             | Self::RestartMysqld { .. }
+            | Self::ReplaceStatement { .. }
             | Self::Reload => true,
             Self::DryRun { .. } => false,
             Self::Promote { .. }
@@ -247,6 +256,9 @@ impl fmt::Display for OperatorCommand {
             Self::DryRun { of } => write!(f, "the dry run of {of}"),
             Self::Reload => write!(f, "the reload of the configuration"),
             Self::RestartMysqld { .. } => write!(f, "the restart of its mysqld"),
+            Self::ReplaceStatement { gtid, .. } => {
+                write!(f, "another statement in the place of {gtid}")
+            }
             Self::OfferClone { recipient } => {
                 write!(f, "making an account for the copy of member {recipient}")
             }
@@ -390,9 +402,14 @@ mod tests {
         let offer = OperatorCommand::OfferClone {
             recipient: MemberId(3),
         };
+        let replace = OperatorCommand::ReplaceStatement {
+            gtid: String::new(),
+            statement: String::new(),
+        };
         for (command, right) in [
             (promote, Right::Operate),
             (OperatorCommand::Reload, Right::Operate),
+            (replace, Right::Operate),
             (purge(false), Right::Operate),
             (mysqld(MysqldOrder::Manage), Right::Operate),
             (dry_run, Right::Read),

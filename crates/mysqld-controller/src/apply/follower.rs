@@ -414,7 +414,8 @@ fn in_words(error: &ApplyError) -> String {
     let remedy = match error {
         // Whoever skips it has other data than the ring, which nothing shows any more.
         ApplyError::Refused { .. } => {
-            ". If its data are not the ring's, run `witness reprovision` for this member; do not skip the transaction"
+            ". If its data are not the ring's, run `witness reprovision` for this member; do not skip the transaction. Where no \
+             server can execute the statement, `witness replace-statement` executes another one in its place"
         }
         _ => "",
     };
