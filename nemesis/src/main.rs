@@ -9,7 +9,6 @@ mod campaign;
 mod clients;
 mod fault;
 mod guide;
-mod intruder;
 mod ledger;
 mod lists;
 mod readers;

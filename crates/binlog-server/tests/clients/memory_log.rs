@@ -74,8 +74,6 @@ pub(crate) struct MemoryLog {
     /// How many more reads the disk refuses.
     refused: Mutex<usize>,
     committed: watch::Sender<Position>,
-    /// Why no more comes.
-    pub(crate) over: watch::Sender<Option<String>>,
     /// What the ring is said to have beyond what is committed here.
     pub(crate) elsewhere: Mutex<Option<u64>>,
 }
@@ -108,7 +106,6 @@ impl MemoryLog {
                 file: FileNumber(1),
                 offset: 4,
             }),
-            over: watch::Sender::new(None),
             elsewhere: Mutex::new(None),
         };
         log.begin_file(1);
@@ -274,10 +271,6 @@ impl CommittedFiles for MemoryLog {
 
     fn committed(&self) -> watch::Receiver<Position> {
         self.committed.subscribe()
-    }
-
-    fn over(&self) -> watch::Receiver<Option<String>> {
-        self.over.subscribe()
     }
 
     fn gtids(&self) -> GtidSet {

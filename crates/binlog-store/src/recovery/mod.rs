@@ -414,7 +414,6 @@ fn start(
         failure: None,
         holds: Default::default(),
         doubt: saved.doubt,
-        elections: saved.elections,
     };
     if let Some(floor) = saved.floor {
         view.purge(floor);

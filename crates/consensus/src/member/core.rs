@@ -21,8 +21,8 @@ use crate::formats;
 use crate::formats::keeping::Formats;
 use crate::history::noting::Notes;
 use crate::lacking::{Lack, Lacking};
-use crate::lease::contacts::{Contacts, LastHeard, QuorumContact};
-use crate::lease::leadership::{Leadership, Observation, Tenure, Term, assess, is_quiet};
+use crate::lease::contacts::{Contacts, LastHeard};
+use crate::lease::leadership::{Leadership, Observation, Tenure, Term, assess};
 use crate::log_room::rooms::Rooms;
 use crate::member::config::{MemberConfig, Timers};
 use crate::member::essential_tasks::FirstFault;
@@ -56,9 +56,7 @@ pub(crate) struct MemberCore {
     /// The rules of this member's file, which count where the log has none.
     configured: RingRules,
     pub(crate) mark: CommitMark,
-    pub(crate) contacts: Contacts,
-    /// Held by the task that changes what is stored for the next election.
-    pub(crate) noting: AsyncMutex<()>,
+    contacts: Contacts,
     pub(crate) campaigning: Campaigning,
     pub(crate) heard: LastHeard,
     lacking: Lacking,
@@ -78,15 +76,12 @@ pub(crate) struct MemberCore {
     pub(crate) failed: OnceLock<Fault>,
     /// Why it has stopped.
     pub(crate) fault: FirstFault,
-    /// How long it has served.
     pub(crate) tenure: Tenure,
-    /// How long it has led, with a quorum or without.
-    leading: Tenure,
     started_transfer: Mutex<Option<StartedTransfer>>,
     pub(crate) failed_targets: FailedTargets,
     /// Held by whoever changes the members, the quorum or the leader, from its decision to the end of its act.
     pub(crate) reconfiguration_lock: AsyncMutex<()>,
-    /// Wakes the observer when a transfer starts, or a voter's lease is known.
+    /// Wakes the observer when a transfer starts.
     pub(crate) transfer_started: Notify,
     /// Wakes whoever keeps connections when a member calls that had none to this one.
     pub(crate) arrived: Notify,
@@ -115,7 +110,6 @@ impl MemberCore {
             doubted: Notify::new(),
             raft,
             contacts,
-            noting: AsyncMutex::default(),
             campaigning,
             id: config.id,
             timers: config.timers,
@@ -127,7 +121,6 @@ impl MemberCore {
             early_attempt: Attempt::default(),
             stand_in: StandIn::default(),
             tenure: Tenure::default(),
-            leading: Tenure::default(),
             reconfiguration_lock: AsyncMutex::new(()),
             failed: OnceLock::new(),
             fault: FirstFault::default(),
@@ -202,21 +195,17 @@ impl MemberCore {
         let transfer = self
             .started_transfer()
             .filter(|started| started.term == role.term);
-        let quorum = self.quorum(role);
         let seen = Observation {
             role: role.state,
             term: role.term,
             leader: role.leader,
             committed: self.mark.get(),
-            quorum_age: quorum.map(|quorum| quorum.age),
+            quorum_age: self.quorum_age(role),
             alone: role.is_alone(self.id),
             another_alone: role.another_alone(self.id, self.mark.get()),
             transferring_to: transfer.map(|started| started.to),
         };
-        assess(
-            &seen,
-            quorum.map_or(self.timers.lease, |quorum| quorum.lease),
-        )
+        assess(&seen, self.timers.lease)
     }
 
     /// What the leadership that goes with a role is worth to the database beside this member.
@@ -227,25 +216,10 @@ impl MemberCore {
         pinned_primary::primacy(self.id, self.assess(role), stands_in, records)
     }
 
-    /// What this leader's lease rests on.
-    pub(crate) fn quorum(&self, role: &RoleSnapshot) -> Option<QuorumContact> {
+    /// How long ago the last heartbeat was sent that a quorum has answered.
+    pub(crate) fn quorum_age(&self, role: &RoleSnapshot) -> Option<Duration> {
         self.contacts
-            .quorum(self.id, role.term, role.voter_sets(), self.timers.lease)
-    }
-
-    /// Lets others elect a leader where this one has lost its quorum; `leads` says whether this member leads others at all.
-    pub(crate) fn keep_quiet_without_a_quorum(&self, role: &RoleSnapshot, leads: bool) {
-        let led_for = || self.leading.led_for(role.term, Instant::now());
-        let silent = leads.then(|| self.quorum(role).map_or_else(led_for, |quorum| quorum.age));
-        let quiet = silent.is_some_and(|silent| is_quiet(silent, self.timers.lease));
-        self.contacts.keep_quiet(quiet);
-    }
-
-    /// When this leader's lease ends if no more heartbeats are answered; none without a lease.
-    pub(crate) fn lease_end(&self, role: &RoleSnapshot) -> Option<Instant> {
-        let quorum = self.quorum(role)?;
-        let left = quorum.lease.checked_sub(quorum.age);
-        Some(Instant::now() + left.unwrap_or_default())
+            .quorum_age(self.id, role.term, role.voter_sets())
     }
 
     /// The ring at this moment.

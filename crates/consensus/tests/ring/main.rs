@@ -34,6 +34,5 @@ mod silent_leader;
 mod slow_disks;
 mod slow_writer;
 mod split_votes;
-mod timers;
 mod transfer_to_a_database_member;
 mod transfers;

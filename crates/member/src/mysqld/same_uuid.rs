@@ -178,7 +178,6 @@ mod tests {
         OtherMysqlds {
             asked: true,
             said: said.collect(),
-            ..OtherMysqlds::default()
         }
     }
 

@@ -16,12 +16,6 @@ pub use crate::status::replication_routes::{
 };
 pub use crate::status::view::{
     ActivityView, ArchiveView, ClientAddresses, ConsumerView, DISK_HANGS, ErrantTransactions,
-    FailingHook, FormatsView, HooksView, LogView, LoggedMember, MemberName, MemberView, MysqlView,
-    PeerView, ProgramView, QuorumView, RingName, Role, ScrubView, TimersView, ViewSource,
+    FormatsView, HooksView, LogView, LoggedMember, MemberName, MemberView, MysqlView, PeerView,
+    ProgramView, QuorumView, RingName, Role, ScrubView, ViewSource,
 };
-
-/// What to do about members that do not run, whoever starts them.
-#[must_use]
-pub fn start_advice(named: &str) -> String {
-    format!("start witness on {named} (`systemctl start witness`, or `witness run`)")
-}

@@ -9,7 +9,6 @@ use mysql_link::{ConnectOptions, Connection, LinkError, Timeouts};
 use tracing::info;
 
 use crate::ingest::error::IngestError;
-use crate::ingest::session::DUMPS;
 use crate::session_limit::within_the_limit;
 use crate::settings::{ApplyError, SemiSyncNames};
 
@@ -20,11 +19,11 @@ const BEHIND_THE_OPENING: Duration = Duration::from_millis(500);
 /// How long an ordinary attachment may take where a reserve waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Sessions of the mysqld that was attached to last, one for each dump. A session ends with its mysqld, so that whatever was
+/// A session of the mysqld that was attached to last, if there is one. A session ends with its mysqld, so that whatever was
 /// seen of that start is so as long as the session answers.
 #[derive(Debug, Default)]
 pub(super) struct Reserve {
-    sessions: Vec<Connection>,
+    session: Option<Connection>,
     /// What the semi-sync plugin of that mysqld is called.
     names: Option<SemiSyncNames>,
 }
@@ -52,19 +51,14 @@ impl Reserve {
         // Behind the attachment, the opening of the primary comes first.
         tokio::time::sleep(BEHIND_THE_OPENING).await;
         loop {
-            let mut place = 0;
-            while let Some(session) = self.sessions.get_mut(place) {
-                match session.ping().await {
-                    Ok(_) => place += 1,
-                    Err(_) => drop(self.sessions.swap_remove(place)),
-                }
+            if let Some(session) = &mut self.session
+                && session.ping().await.is_err()
+            {
+                self.session = None;
             }
-            while self.sessions.len() < DUMPS {
+            if self.session.is_none() {
                 // That there is none costs nothing before it is needed, and then the dump is begun in the ordinary way.
-                match within_the_limit(&connect).await {
-                    Ok(Some(session)) => self.sessions.push(session),
-                    Ok(None) | Err(_) => break,
-                }
+                self.session = within_the_limit(&connect).await.unwrap_or(None);
             }
             tokio::time::sleep(ALIVE_EVERY).await;
         }
@@ -72,7 +66,7 @@ impl Reserve {
 
     /// How long the ordinary way may take at each step.
     pub(super) fn patience(&self, ordinary: Timeouts) -> Timeouts {
-        if self.sessions.len() < DUMPS {
+        if self.session.is_none() {
             return ordinary;
         }
         Timeouts {
@@ -82,20 +76,16 @@ impl Reserve {
         }
     }
 
-    /// The sessions to attach by, where an attachment in the ordinary way failed so.
-    pub(super) fn after(
-        &mut self,
-        failure: &IngestError,
-    ) -> Option<([Connection; DUMPS], SemiSyncNames)> {
+    /// The session to attach by, where an attachment in the ordinary way failed so.
+    pub(super) fn after(&mut self, failure: &IngestError) -> Option<(Connection, SemiSyncNames)> {
         let names = self.names.filter(|_| timed_out(failure))?;
-        self.sessions.retain(Connection::is_usable);
-        let sessions = std::mem::take(&mut self.sessions).try_into().ok()?;
-        info!("the dumps are begun by the sessions in reserve: {failure}");
-        Some((sessions, names))
+        let session = self.session.take().filter(Connection::is_usable)?;
+        info!("the dump is begun by the session in reserve: {failure}");
+        Some((session, names))
     }
 
     pub(super) async fn end(self) {
-        for session in self.sessions {
+        if let Some(session) = self.session {
             session.close().await;
         }
     }

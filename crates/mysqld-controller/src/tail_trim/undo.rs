@@ -5,9 +5,7 @@
 
 use binlog_format::DecodeError;
 use binlog_format::event::{EventFlags, EventRef, EventType};
-use binlog_format::events::{
-    Query, SessionContext, StatementKind, TransactionPayload, shown_statement,
-};
+use binlog_format::events::{Query, SessionContext, StatementKind, TransactionPayload};
 use mysql_link::ServerVersion;
 
 /// What of the server decides where a statement's event does not.
@@ -95,7 +93,8 @@ impl UndoCheck {
                 let statement = Alone::of(event, &query).map_err(unreadable)?;
                 if let Effect::Stays(why) = statement.effect(self.server) {
                     const SHOWN: usize = 60;
-                    let shown = shown_statement(&query.statement, SHOWN);
+                    let text = String::from_utf8_lossy(&query.statement);
+                    let shown: String = text.chars().take(SHOWN).collect();
                     return Err(format!("{why}: {shown}"));
                 }
             }

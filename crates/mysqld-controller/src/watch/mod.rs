@@ -6,7 +6,6 @@ mod lost_gtids;
 mod persisted;
 mod protection;
 mod starts;
-mod unlogged;
 mod watcher;
 
 pub use crate::watch::commits::Standing;

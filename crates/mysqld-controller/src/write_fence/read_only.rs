@@ -94,8 +94,7 @@ pub(crate) async fn close(
     Ok(())
 }
 
-/// The same by a session that is there, which was opened with these options and has its own settings: what is left of the statement
-/// when its time is over would hold back new writes, and is killed with it.
+/// The same by a session that is there, which was opened with these options.
 pub(crate) async fn close_by(
     connection: &mut Connection,
     options: &ConnectOptions,
@@ -109,6 +108,15 @@ pub(crate) async fn close_by(
         Ok(_) => Ok(()),
         Err(LinkError::Server(error)) if error.code == server_code::LOCK_WAIT_TIMEOUT => {
             Err(ReadOnlyError::BehindCommits)
+        }
+        Err(error @ LinkError::Timeout { .. }) => {
+            // It would go on holding back new writes.
+            if let Err(failure) = Connection::kill(options, connection.id()).await {
+                tracing::warn!(
+                    "a blocked SET GLOBAL super_read_only could not be killed: {failure}"
+                );
+            }
+            Err(error.into())
         }
         Err(error) => Err(error.into()),
     }

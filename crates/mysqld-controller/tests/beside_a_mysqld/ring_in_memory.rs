@@ -14,7 +14,6 @@ use mysqld_controller::{
 };
 use raft_types::{AppEntry, MemberId, OpId, ProposalSequence};
 use tokio::sync::{oneshot, watch};
-use tokio::time::Instant;
 
 pub(crate) struct MemoryRing {
     state: Mutex<State>,
@@ -241,10 +240,6 @@ impl Ring for MemoryRing {
             Leadership::Serving(term) => Some(term),
             Leadership::Silent(_) | Leadership::Over | Leadership::Elsewhere(_) => None,
         }
-    }
-
-    fn lease_end(&self) -> Option<Instant> {
-        None
     }
 
     async fn serves(&self) -> LeaderTerm {

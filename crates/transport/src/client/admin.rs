@@ -21,13 +21,8 @@ pub struct AdminClient {
     client: admin_client::AdminClient<Channel>,
     address: String,
     names: Names,
-    has_tls: bool,
     config: TransportConfig,
 }
-
-/// Why a call without TLS fails at the port of a member with TLS, in place of what HTTP/2 makes of it.
-const WITHOUT_TLS: &str = "it does not answer a call without TLS; if the ring has TLS, give --tls-certificate-file, --tls-key-file and \
-                           --tls-ca-file, or a configuration with [tls]";
 
 /// Why a member gave no answer that could be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -120,7 +115,6 @@ impl AdminClient {
             client: admin_client::AdminClient::new(channel),
             address: address.to_owned(),
             names,
-            has_tls: tls.is_some(),
             config,
         })
     }
@@ -235,10 +229,7 @@ impl AdminClient {
             }),
             Ok(Err(status)) => Err(AdminError::Unreachable {
                 address,
-                reason: match !self.has_tls && peers::is_another_protocol(&status) {
-                    true => WITHOUT_TLS.to_owned(),
-                    false => peers::words(&status),
-                },
+                reason: peers::words(&status),
             }),
             Err(_) => Err(AdminError::Unreachable {
                 address,

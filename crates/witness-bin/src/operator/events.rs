@@ -13,10 +13,9 @@ use crate::operator::{Directory, RingReport};
 
 /// So many are kept; the oldest go.
 const KEPT: usize = 200;
-/// A leader's peer answers when it did within this time, and is silent after the other one; in between nothing is reported. Where
-/// heartbeats are so rare that an answer is older, the leader's lease decides.
-const ANSWERS_WITHIN_SECONDS: f64 = 2.0;
-const SILENT_AFTER_SECONDS: f64 = 5.0;
+/// A leader's peer answers when it did within this time, and is silent after the other one; in between nothing is said.
+const ANSWERS_WITHIN_SECONDS: f64 = 5.0;
+const SILENT_AFTER_SECONDS: f64 = 15.0;
 
 /// How much an event matters to who reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -100,10 +99,8 @@ struct Facts {
     leading: Leading,
     /// Whether this member leads, and too few answer it.
     lacks_quorum: bool,
-    /// The last moment at which a leader with a quorum was seen.
+    /// The last moment at which somebody led.
     led_ms: u64,
-    /// For how long this member knew of no leader before the present one.
-    leaderless_ms: Option<u64>,
     /// Since when this member leads, if it does.
     leads_since_ms: Option<u64>,
     pause: Option<PauseView>,
@@ -155,7 +152,6 @@ impl Facts {
                 _ => led_before,
             },
             leading,
-            leaderless_ms: view.activity.leaderless_ms,
             lacks_quorum,
             leads_since_ms,
             pause: view.pause.clone(),
@@ -166,21 +162,26 @@ impl Facts {
                 .iter()
                 .map(|member| (member.id, member.record.name.clone()))
                 .collect(),
-            // Members that were not asked at this moment keep their state.
-            answers: before.map_or_else(BTreeMap::new, |before| before.answers.clone()),
+            answers: BTreeMap::new(),
             mysqlds: BTreeMap::new(),
             trimmed: view.mysql.as_ref().map_or(0, |mysql| mysql.trimmed_total),
             own,
             fault: view.fault.clone(),
         };
-        facts.see_others(now_ms, view, report);
+        facts.see_others(now_ms, view, report, before);
         if let Some(own_mysqld) = &view.mysql {
             facts.mysqlds.insert(own, kind_of(&mysqld(own_mysqld)));
         }
         facts
     }
 
-    fn see_others(&mut self, now_ms: u64, view: &MemberView, report: Option<&RingReport>) {
+    fn see_others(
+        &mut self,
+        now_ms: u64,
+        view: &MemberView,
+        report: Option<&RingReport>,
+        before: Option<&Self>,
+    ) {
         if let Some(report) = report {
             for member in &report.members {
                 self.answers.insert(member.id, member.view.is_some());
@@ -198,13 +199,16 @@ impl Facts {
         let led_seconds = now_ms.saturating_sub(since) as f64 / 1e3;
         for peer in &view.peers {
             let age = peer.answered_seconds.unwrap_or(led_seconds);
-            let mut sets = view.voter_set_health.iter();
-            let within_lease = sets.any(|set| set.answering.contains(&peer.id));
-            if age < ANSWERS_WITHIN_SECONDS && peer.answered_seconds.is_some() {
-                self.answers.insert(peer.id, true);
-            } else if age > SILENT_AFTER_SECONDS && !within_lease {
-                self.answers.insert(peer.id, false);
-            }
+            let known = before.and_then(|before| before.answers.get(&peer.id));
+            let answers = if age > SILENT_AFTER_SECONDS {
+                Some(false)
+            } else if age < ANSWERS_WITHIN_SECONDS && peer.answered_seconds.is_some() {
+                Some(true)
+            } else {
+                known.copied()
+            };
+            self.answers
+                .extend(answers.map(|answers| (peer.id, answers)));
         }
     }
 
@@ -324,15 +328,6 @@ fn differences(before: &Facts, now: &Facts) -> Vec<(Level, String)> {
     told
 }
 
-/// A measured time; of less than a minute with its tenths.
-fn precise(milliseconds: u64) -> String {
-    let seconds = milliseconds as f64 / 1e3;
-    match milliseconds {
-        0..60_000 => format!("{seconds:.1} s"),
-        _ => span(seconds),
-    }
-}
-
 fn leading(before: &Facts, now: &Facts) -> Option<(Level, String)> {
     if before.leading == now.leading {
         return None;
@@ -342,13 +337,9 @@ fn leading(before: &Facts, now: &Facts) -> Option<(Level, String)> {
             let before = match was {
                 Leading::Led { by: was, .. } if was == by => String::new(),
                 Leading::Led { by: was, .. } => format!(", before: {}", now.name(*was)),
-                // Between two looks much may have happened: the member itself has measured it.
-                Leading::Unknown => now.leaderless_ms.map_or_else(String::new, |measured| {
-                    format!(", after {} without a leader", precise(measured))
-                }),
-                Leading::NoQuorum { .. } => {
-                    let lost = now.led_ms.saturating_sub(before.led_ms) as f64 / 1e3;
-                    format!(", after about {} without a quorum", span(lost))
+                _ => {
+                    let seconds = now.led_ms.saturating_sub(before.led_ms) as f64 / 1e3;
+                    format!(", after {} without a leader", span(seconds))
                 }
             };
             let name = now.name(*by);
@@ -363,10 +354,10 @@ fn leading(before: &Facts, now: &Facts) -> Option<(Level, String)> {
             let name = now.name(*by);
             (
                 Level::Bad,
-                format!("{name} lost the leadership; no leader is known"),
+                format!("{name} leads no more, and nobody else is known to lead"),
             )
         }
-        (_, Leading::Unknown) => (Level::Bad, "no leader is known".to_owned()),
+        (_, Leading::Unknown) => (Level::Bad, "nobody is known to lead".to_owned()),
     })
 }
 
@@ -375,7 +366,6 @@ mod tests {
     use member::status::sample::{database_leader, witness_follower};
 
     use super::*;
-    use crate::operator::Asked;
 
     /// What is told of each view, one second after the one before.
     fn told(views: impl IntoIterator<Item = MemberView>) -> Vec<String> {
@@ -395,18 +385,16 @@ mod tests {
             leader: None,
             ..followed()
         };
-        let mut another = MemberView {
+        let another = MemberView {
             leader: Some(MemberId(3)),
             term: 4,
             ..followed()
         };
-        another.activity.leaderless_ms = Some(310);
-        // The looks are seconds apart; the switchover was shorter.
         assert_eq!(
             told([followed(), followed(), alone(), alone(), another]),
             [
-                "3 `db-1` lost the leadership; no leader is known",
-                "5 `witness-2` leads in term 4, after 0.3 s without a leader",
+                "3 `db-1` leads no more, and nobody else is known to lead",
+                "5 `witness-2` leads in term 4, after 3s without a leader",
             ]
         );
     }
@@ -418,42 +406,16 @@ mod tests {
             view.peers[0].answered_seconds = seconds;
             view
         };
-        let silent = |age| {
-            let mut view = answered(Some(age));
-            view.voter_set_health[0].answering.remove(&MemberId(2));
-            view
-        };
-        let views = [0.1, 1.0].map(|age| answered(Some(age)));
-        let views = views.into_iter().chain([3.0, 6.0, 17.0].map(silent));
-        let back = [0.1, 10.0].map(|age| answered(Some(age)));
+        let ages = [0.1, 4.0, 10.0, 16.0, 17.0, 0.1, 10.0].map(|age| answered(Some(age)));
         assert_eq!(
-            told(views.chain(back)),
+            told(ages),
             [
                 "4 `witness-1` does not answer",
                 "6 `witness-1` answers again"
             ]
         );
-        let rare = [0.1, 6.0, 7.0].map(|age| answered(Some(age)));
-        assert!(told(rare).is_empty(), "the lease has not ended");
         let never = (0..20).map(|_| answered(None));
         assert!(told(never).is_empty(), "it was not known to answer before");
-    }
-
-    #[test]
-    fn a_member_that_stops_responding_is_an_event_although_the_others_are_not_asked_all_the_time() {
-        let witness = |answer| Asked::sample(2, "witness-1", answer);
-        let report = |answer| RingReport::new("orders", vec![witness(answer)]);
-        let mut events = Events::default();
-        events.see(
-            1_000,
-            &witness_follower(),
-            Some(&report(Ok(witness_follower()))),
-        );
-        events.see(2_000, &witness_follower(), None);
-        let silent = report(Err("connection refused".to_owned()));
-        events.see(9_000, &witness_follower(), Some(&silent));
-        let last = events.kept().next_back().map(|event| event.text.as_str());
-        assert_eq!(last, Some("`witness-1` does not answer"));
     }
 
     #[test]
@@ -467,7 +429,7 @@ mod tests {
             told([database_leader(), lost.clone(), worse, database_leader()]),
             [
                 "3 no quorum: 0 of 3 answer. Commits wait",
-                "4 `db-1` leads in term 3, after about 3s without a quorum",
+                "4 `db-1` leads in term 3, after 3s without a leader",
             ]
         );
         let just_elected = told([witness_follower(), lost, database_leader()]);

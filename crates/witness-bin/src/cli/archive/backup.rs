@@ -13,9 +13,8 @@ use archive::base_backup::{
 use binlog_format::gtid::GtidSet;
 use member::connect_options;
 use member::settings::MysqlSettings;
-use member::status::MemberView;
 use mysqld_controller::tail_trim::lock_data;
-use raft_types::{MemberId, OpId, RingId};
+use raft_types::{MemberId, RingId};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -67,7 +66,6 @@ struct Data {
     began_at: u64,
     at_least: GtidSet,
     at_most: GtidSet,
-    committed: Option<OpId>,
     mysqld_version: Option<String>,
     server_uuid: Option<Uuid>,
     keyring_needed: Option<bool>,
@@ -159,7 +157,7 @@ async fn of_running(
     let copied = copying.copy(name, stop).await?;
     let directory = copied.directory.clone();
     let taken = async {
-        let committed = sound_still(archive).await?.committed;
+        sound_still(archive).await?;
         let Copied {
             source,
             at_least,
@@ -172,7 +170,6 @@ async fn of_running(
             began_at,
             at_least,
             at_most,
-            committed,
             mysqld_version: Some(source.version),
             server_uuid: Some(source.server_uuid),
             keyring_needed: Some(source.keyring_needed),
@@ -219,15 +216,12 @@ async fn name_of(archive: &OwnArchive, began_at: u64) -> Result<BaseName, Failur
     name.map_err(|error| unreachable(&error))
 }
 
-/// The member's view after the copy, if the data are the ring's still. The member may be restarting at that moment.
-async fn sound_still(archive: &OwnArchive) -> Result<MemberView, Failure> {
+/// Whether what was copied is still the ring's: the member may be starting again just now.
+async fn sound_still(archive: &OwnArchive) -> Result<(), Failure> {
     let deadline = Instant::now() + ANSWERS;
     loop {
         match archive.view().await {
-            Ok(view) => {
-                belongs_to_the_ring(&view)?;
-                return Ok(view);
-            }
+            Ok(view) => return belongs_to_the_ring(&view),
             Err(failure) if Instant::now() >= deadline => return Err(failure),
             Err(_) => tokio::time::sleep(AGAIN).await,
         }
@@ -258,7 +252,6 @@ async fn of_stopped(
         began_at,
         at_least: gtids.clone(),
         at_most: gtids,
-        committed: None,
         mysqld_version: fs::read_to_string(directory.join(UPGRADE_HISTORY))
             .ok()
             .and_then(|history| last_version(&history)),
@@ -319,7 +312,6 @@ fn manifest(name: BaseName, member: MemberId, data: Data, packed: Packed) -> Bas
         form: BaseForm::DataDirectory,
         gtids_at_least: data.at_least,
         gtids_at_most: data.at_most,
-        committed: data.committed,
         began_at: data.began_at,
         ended_at: now().max(data.began_at),
         mysqld_version: data.mysqld_version,
