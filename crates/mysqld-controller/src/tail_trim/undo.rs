@@ -1,4 +1,4 @@
-//! Whether a cut of the binlog leaves nothing of a transaction behind, pure, event by event. The engines' recovery rolls back what
+//! Decides, event by event, whether a cut of the binlog removes a transaction completely. Pure. The engines' recovery rolls back what
 //! they have prepared and the binlog does not name: transactions that end with an XID, XA transactions, and DDL whose event has an
 //! XID. Every other statement was complete before mysqld wrote it to the binlog, and some of those with an XID have changed files by
 //! then. `docs/mysqld-facts.md` lists the statements.
@@ -20,7 +20,7 @@ pub(super) struct ServerFacts {
 /// The first version whose recovery removes the folder of a schema that was not committed.
 const ATOMIC_SCHEMAS: ServerVersion = ServerVersion::new(9, 1, 0);
 
-/// What is left of a statement after its event was cut off and recovery has run.
+/// The effect of a statement that remains after its event was cut off and recovery has run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
     /// Nothing: recovery rolls it back.
@@ -35,11 +35,11 @@ const NOT_ATOMIC: &str = "the statement is not atomic";
 const CHANGES_FILES: &str = "the statement has changed the files of its table";
 const LEAVES_FOLDER: &str = "before MySQL 9.1 the statement leaves a folder";
 
-/// Checks the events of one transaction, from behind its GTID on.
+/// Checks the events of one transaction that follow its GTID.
 #[derive(Debug)]
 pub(super) struct UndoCheck {
     server: ServerFacts,
-    /// Behind BEGIN or XA START.
+    /// After BEGIN or XA START.
     inside: bool,
     changes: bool,
 }
@@ -200,7 +200,7 @@ impl<'a> Alone<'a> {
 }
 
 /// CREATE … IF NOT EXISTS of an object that was there, and DROP … IF EXISTS of one that was not; temporary tables, which end with
-/// mysqld. `of_tables`: whether that is known of tables. The words are those behind CREATE or DROP.
+/// mysqld. `of_tables`: whether that is known of tables. `words` follow CREATE or DROP.
 fn changes_nothing(words: Words<'_>, of_tables: bool) -> bool {
     /// In front of the kind: OR REPLACE, DEFINER = name @ host, SQL SECURITY DEFINER and the like.
     const MOST: usize = 20;
