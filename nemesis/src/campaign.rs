@@ -228,7 +228,7 @@ impl Campaign {
         self.ledger.forget_times();
         let primary = self.guide.direction().primary_index();
         let primary = primary.and_then(|index| self.stage.ring.databases().get(index).copied());
-        let struck =
+        let mut struck =
             strike(&mut self.stage, fault, primary, self.calm).with_context(|| doing.clone())?;
         let (calm, words) = (std::mem::take(&mut self.calm), struck.words.clone());
         let began = struck.began;
@@ -258,7 +258,7 @@ impl Campaign {
         if let Some(place) = struck.goes_back.and_then(place_of) {
             self.readers.goes_back(place);
         }
-        cure(&mut self.stage, &struck).with_context(|| format!("{doing} {words}"))?;
+        cure(&mut self.stage, &mut struck).with_context(|| format!("{doing} {words}"))?;
         let cured = Instant::now();
         let after = self
             .writes_after(cured)

@@ -49,6 +49,12 @@ pub(crate) enum Kind {
     CutRegion,
     /// A member hears nobody, or nobody hears it, or one does not hear another
     OneWay,
+    /// A member and one other reach each other no more
+    CutLink,
+    /// A foreign semi-sync replica acknowledges all commits of a primary that reaches no other member
+    ForeignReplica,
+    /// A session at a follower's mysqld owns GTIDs that the follower has to apply
+    GtidOwner,
     /// The disk of a member's log is full
     FullDisk,
     /// SIGTERM of a member, and its start
@@ -98,6 +104,8 @@ pub(crate) struct Fault {
     pub(crate) kind: Kind,
     pub(crate) target: Target,
     pub(crate) one_way: OneWay,
+    /// Which other member a cut link leads to.
+    pub(crate) other: usize,
     pub(crate) stopped: Stopped,
     /// How long it stays at least, where it stays.
     pub(crate) hold: Duration,
@@ -153,13 +161,19 @@ impl Iterator for Script {
         };
         let (least, most) = match kind {
             Kind::LongStop => (LONG.min(self.longest_stop), self.longest_stop),
-            Kind::FreezeDisk | Kind::FullMysqld | Kind::CutMember => STALL,
+            Kind::FreezeDisk
+            | Kind::FullMysqld
+            | Kind::CutMember
+            | Kind::CutLink
+            | Kind::ForeignReplica
+            | Kind::GtidOwner => STALL,
             _ => SHORT,
         };
         Some(Fault {
             kind,
             target,
             one_way,
+            other: any,
             stopped,
             hold: least + (most - least).mul_f64(self.random.f64()),
             settle: self.random.f64() < 0.7,

@@ -9,6 +9,7 @@ mod campaign;
 mod clients;
 mod fault;
 mod guide;
+mod intruder;
 mod ledger;
 mod lists;
 mod readers;

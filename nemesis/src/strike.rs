@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use testkit::distance::Place;
 use testkit::wait::{Patience, eventually};
 
 use crate::fault::{Fault, Kind, OneWay, Stopped, Target};
+use crate::intruder::{Intruder, Intrusion};
 use crate::stage::{DEMOTE_AFTER, NATIVE, Stage};
 
 /// How long a member may take to notice that its disk is full: it notices when it writes.
@@ -34,6 +35,8 @@ pub(crate) struct Struck {
     /// Who lost its power and had applied row by row: its last commits were shown before they were durable.
     pub(crate) goes_back: Option<usize>,
     cure: Cure,
+    /// Ends with the fault.
+    intruder: Option<Intruder>,
 }
 
 /// What takes it back.
@@ -68,6 +71,7 @@ pub(crate) fn strike(
         cut_off: None,
         goes_back: None,
         cure: Cure::Nothing,
+        intruder: None,
     };
     if struck.primary && calm && stalls_mysqld(fault) {
         // A member that has just given the leadership away does so again only when its mysqld was sound for that long.
@@ -158,6 +162,33 @@ pub(crate) fn strike(
             struck.words = format!("{name} {words}");
             struck.cure = Cure::Mend;
         }
+        Kind::CutLink => {
+            let others = all_but(stage, &[victim]);
+            let other = others[fault.other % others.len()];
+            cut(stage, &[victim], &[other], true, true);
+            struck.words = format!("{name} and {}", stage.ring.name(other));
+            struck.cure = Cure::Mend;
+        }
+        Kind::ForeignReplica => {
+            let socket = stage.ring.server(victim).socket();
+            struck.intruder = Some(Intruder::start(socket, Intrusion::Replica)?);
+            std::thread::sleep(SETTLED);
+            struck.began = Instant::now();
+            let others: Vec<usize> = all_but(stage, &[victim]);
+            cut(stage, &[victim], &others, true, true);
+            struck.cut_off = primary.filter(|primary| *primary == victim);
+            struck.cure = Cure::Mend;
+        }
+        Kind::GtidOwner => {
+            if let Some(primary) = primary {
+                let source = stage.ring.server(primary).client();
+                let next = soon_used(&source.variable("server_uuid")?, &source.gtid_executed()?)?;
+                let socket = stage.ring.server(victim).socket();
+                let owner = Intruder::start(socket, Intrusion::GtidOwner(next.clone()))?;
+                struck.intruder = Some(owner);
+                struck.words = format!("{name}, {next}");
+            }
+        }
         Kind::FullDisk => {
             stage.member_disk(victim)?.fill()?;
             struck.cure = Cure::MakeRoomForLog(victim);
@@ -181,8 +212,23 @@ pub(crate) fn strike(
     Ok(struck)
 }
 
+/// A GTID that a primary with this UUID will use soon.
+fn soon_used(uuid: &str, executed: &str) -> Result<String> {
+    const AHEAD: u64 = 20;
+    let of_primary = executed
+        .split(',')
+        .find(|of_source| of_source.trim().starts_with(uuid));
+    let last = of_primary.and_then(|set| set.rsplit([':', '-']).next());
+    let last: u64 = last
+        .context("the primary has written nothing")?
+        .trim()
+        .parse()?;
+    Ok(format!("{uuid}:{}", last + AHEAD))
+}
+
 /// Takes it back.
-pub(crate) fn cure(stage: &mut Stage, struck: &Struck) -> Result<()> {
+pub(crate) fn cure(stage: &mut Stage, struck: &mut Struck) -> Result<()> {
+    drop(struck.intruder.take());
     match struck.cure {
         Cure::Nothing => Ok(()),
         Cure::Start(index) => stage.ring.start(index),
@@ -217,12 +263,13 @@ fn victim(stage: &Stage, fault: &Fault, primary: Option<usize>) -> usize {
     let databases = stage.ring.databases();
     let candidates: Vec<usize> = match fault.kind {
         Kind::KillMysqld
+        | Kind::ForeignReplica
         | Kind::KillHost
         | Kind::StopMysqld
         | Kind::FreezeDisk
         | Kind::FullMysqld => databases,
         Kind::LongStop if fault.stopped != Stopped::Member => databases,
-        Kind::Promote => {
+        Kind::Promote | Kind::GtidOwner => {
             // Always another one than the primary.
             let others = databases.iter().filter(|index| Some(**index) != primary);
             let others: Vec<usize> = others.copied().collect();
@@ -350,4 +397,17 @@ pub(crate) fn last(since: Instant, fault: &Fault, goes_on: impl Fn() -> Result<(
         std::thread::sleep(LOOK.min(fault.hold.saturating_sub(since.elapsed())));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gtid_of_an_owner_follows_the_primarys_last() {
+        let executed = "0aa:1-5,\n3e1:1-3:7-90,\n4f2:1-7";
+        assert_eq!(soon_used("3e1", executed).unwrap(), "3e1:110");
+        assert_eq!(soon_used("4f2", executed).unwrap(), "4f2:27");
+        soon_used("5aa", executed).unwrap_err();
+    }
 }

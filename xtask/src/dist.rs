@@ -278,6 +278,9 @@ fn external_mysqld(work: &Path, version: &str) -> Result<Package> {
     ] {
         package.file(&from.join(file), place, 0o644)?;
     }
+    let script = "kill-managed-mysqld";
+    let place = format!("usr/lib/witness/{script}");
+    package.file(&from.join(script), &place, 0o755)?;
     package.documentation()?;
     Ok(package)
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask packages`: the Debian packages in a clean Debian stable, as an administrator would use them: installed, configured,
 //! started, hung, upgraded under way, removed. It says how the unit is confined and how long each part took.
 
+mod external;
 mod quick_start;
 
 use std::path::{Path, PathBuf};
@@ -54,10 +55,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let host = Host {
         machine: Machine::boot(&engine, image, &name, shared, None)?,
         configuration: configuration(&tree),
+        mysqld_unit: external::mysqld_unit(&tree),
     };
     host.machine.copy(&first, "/root/first")?;
     host.machine.copy(&second, "/root/second")?;
-    let steps: [(&str, &dyn Fn() -> Result<()>); 8] = [
+    let steps: [(&str, &dyn Fn() -> Result<()>); 10] = [
         ("installed", &|| host.is_installed(version)),
         ("confined", &|| host.is_confined()),
         ("started", &|| host.is_started()),
@@ -68,6 +70,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ("upgraded under way", &|| host.is_upgraded(version, &next)),
         ("beside a mysqld of systemd's", &|| {
             host.stands_beside_a_mysqld()
+        }),
+        ("mysqld killed after its member hung", &|| {
+            host.kills_a_managed_mysqld()
+        }),
+        ("a released mysqld left alone by members that fail", &|| {
+            host.leaves_an_unmanaged_mysqld_alone()
         }),
         ("removed", &|| host.is_removed()),
     ];
@@ -94,6 +102,8 @@ struct Host<'e> {
     machine: Machine<'e>,
     /// Of the member, as an administrator would write it.
     configuration: String,
+    /// Of a mysqld that systemd owns, on the data of the member's.
+    mysqld_unit: String,
 }
 
 impl Host<'_> {
@@ -235,11 +245,7 @@ impl Host<'_> {
             .machine
             .try_run("runuser -u mysql -- systemctl start other")?;
         ensure!(!allowed, "the account mysql may start any unit: {said}");
-        self.machine
-            .run("apt-get purge --yes witness-external-mysqld")?;
-        self.says("systemctl show witness --property User", "User=witness")?;
-        self.machine.run("systemctl start witness")?;
-        self.until("witness status", "  primary  ")
+        Ok(())
     }
 
     fn is_removed(&self) -> Result<()> {
@@ -260,11 +266,12 @@ impl Host<'_> {
     }
 
     fn process(&self) -> Result<String> {
-        Ok(self
-            .machine
-            .run("systemctl show witness --property MainPID --value")?
-            .trim()
-            .to_owned())
+        self.process_of("witness")
+    }
+
+    fn process_of(&self, unit: &str) -> Result<String> {
+        let shown = format!("systemctl show {unit} --property MainPID --value");
+        Ok(self.machine.run(&shown)?.trim().to_owned())
     }
 
     fn says(&self, command: &str, wanted: &str) -> Result<()> {

@@ -363,31 +363,36 @@ impl Archiver {
         self.log.files().iter().any(|own| own.number == file)
     }
 
-    /// The file in which the log and this history of it part: that of the first piece that ends with another entry than the log has
-    /// there. `None` where the log has none of it any more.
+    /// The file with which another history begins: in which the log and this one part, that is of the first piece that ends with another
+    /// entry than the log has there. Where they part before the archive's first entry, it is the first file of the log. `None` where the
+    /// log has too little of it.
     async fn parted_in(
         &self,
         history: &[Run],
         mark: Option<OpId>,
     ) -> Result<Option<FileNumber>, ArchiveError> {
-        let mut parted = None;
+        let mut parted: Option<Manifest> = None;
         for piece in history.iter().flat_map(|run| &run.pieces).rev() {
-            match self.read_manifest(*piece, mark).await {
-                Err(ArchiveError::OtherHistory { .. }) => parted = Some(piece.file),
-                Err(error) => return Err(error),
-                Ok(manifest) => {
-                    let last = manifest.last.map(|last| self.log.op_id_at(last.index));
-                    match last {
-                        // A header alone says nothing.
-                        None => {}
-                        Some(Some(_)) => return Ok(parted),
-                        // It is purged here, and may be another one.
-                        Some(None) => return Ok(None),
-                    }
-                }
+            let manifest = self.manifest_of(*piece).await?;
+            if self.assert_of_this_log(&manifest, mark).is_err() {
+                parted = Some(manifest);
+                continue;
+            }
+            match manifest.last.map(|last| self.log.op_id_at(last.index)) {
+                // A header alone says nothing.
+                None => {}
+                Some(Some(_)) => return Ok(parted.map(|parted| parted.piece.file)),
+                // It is purged here, and may be another one.
+                Some(None) => return Ok(None),
             }
         }
-        Ok(parted)
+        Ok(parted.and_then(|earliest| {
+            let first = earliest.first?;
+            match self.log.op_id_at(first.index)? == first {
+                true => Some(earliest.piece.file),
+                false => self.log.files().first().map(|file| file.number),
+            }
+        }))
     }
 
     /// The manifest of the piece in front of one.
@@ -434,17 +439,31 @@ impl Archiver {
         piece: PieceName,
         mark: Option<OpId>,
     ) -> Result<Manifest, ArchiveError> {
+        let manifest = self.manifest_of(piece).await?;
+        self.assert_of_this_log(&manifest, mark)?;
+        Ok(manifest)
+    }
+
+    async fn manifest_of(&self, piece: PieceName) -> Result<Manifest, ArchiveError> {
         let name = piece.manifest();
         let bytes = self.storage.read(&name, MAX_MANIFEST_BYTES).await?;
-        let manifest = Manifest::read(&bytes, piece, self.ring)
-            .map_err(|error| ArchiveError::Manifest { name, error })?;
+        Manifest::read(&bytes, piece, self.ring)
+            .map_err(|error| ArchiveError::Manifest { name, error })
+    }
+
+    /// Whether the log has no other entry in the place of the last one of a piece.
+    fn assert_of_this_log(
+        &self,
+        manifest: &Manifest,
+        mark: Option<OpId>,
+    ) -> Result<(), ArchiveError> {
         if let Some(archived) = manifest.last
             && let Some(here) = self.in_the_place_of(archived, mark)
             && here != archived
         {
             return Err(ArchiveError::OtherHistory { archived, here });
         }
-        Ok(manifest)
+        Ok(())
     }
 
     async fn store_bytes(

@@ -64,13 +64,31 @@ impl Pieces {
         self.begins.insert(begin);
     }
 
-    /// The file with which a history begins since the archive was pruned; `None` if it never was.
+    /// The file with which a history begins since the archive was pruned; `None` if it never was. A repair may go back before the
+    /// begin of the history that it has ended: the new history begins earlier then.
     #[must_use]
     pub fn begin(&self, timeline: Timeline) -> Option<FileNumber> {
+        self.until(timeline).into_iter().fold(None, |begin, of| {
+            let own = self.by_timeline.get(&of);
+            let own = own.and_then(|files| files.keys().next().copied());
+            let begin = begin.map(|begin: FileNumber| own.map_or(begin, |own| begin.min(own)));
+            begin.max(self.pruned_to(of))
+        })
+    }
+
+    /// The histories up to one, oldest first.
+    fn until(&self, timeline: Timeline) -> BTreeSet<Timeline> {
+        let pruned = self.begins.iter().map(|begin| begin.timeline);
+        let all = self.timelines().chain(pruned);
+        all.filter(|of| *of <= timeline).collect()
+    }
+
+    /// The file with which the archive has begun since it was pruned while this history was the newest.
+    fn pruned_to(&self, timeline: Timeline) -> Option<FileNumber> {
         let of_history = self
             .begins
             .iter()
-            .filter(|begin| begin.timeline <= timeline);
+            .filter(|begin| begin.timeline == timeline);
         of_history.map(|begin| begin.file).max()
     }
 
@@ -115,16 +133,17 @@ impl Pieces {
     #[must_use]
     pub fn history(&self, timeline: Timeline) -> Vec<Run> {
         let mut files: BTreeMap<FileNumber, Vec<PieceName>> = BTreeMap::new();
-        for (_, of_timeline) in self.by_timeline.range(..=timeline) {
-            if let Some(first) = of_timeline.keys().next() {
+        for of in self.until(timeline) {
+            let of_timeline = self.by_timeline.get(&of);
+            if let Some(first) = of_timeline.and_then(|files| files.keys().next()) {
                 files.split_off(first);
             }
-            for (file, pieces) in of_timeline {
+            for (file, pieces) in of_timeline.into_iter().flatten() {
                 files.insert(*file, runs_of_a_file(pieces).concat());
             }
-        }
-        if let Some(begin) = self.begin(timeline) {
-            files = files.split_off(&begin);
+            if let Some(begin) = self.pruned_to(of) {
+                files = files.split_off(&begin);
+            }
         }
         joined(files.into_values().flatten())
     }
@@ -334,6 +353,14 @@ pub(crate) mod tests {
         repaired.begin_with(begin(2, 4));
         assert_eq!(history(&repaired, 2), ["2/4:0-70! 2/5:0-5"]);
         assert_eq!(repaired.begin(Timeline::FIRST), None);
+        // A repair that goes back before the begin.
+        let mut earlier = pieces("1/4:0-60! 1/5:0-10 2/3:0-70! 2/4:0-5");
+        earlier.begin_with(begin(1, 4));
+        assert_eq!(history(&earlier, 1), ["1/4:0-60! 1/5:0-10"]);
+        assert_eq!(history(&earlier, 2), ["2/3:0-70! 2/4:0-5"]);
+        assert_eq!(earlier.begin(Timeline(2)), Some(number(3)));
+        earlier.begin_with(begin(2, 4));
+        assert_eq!(history(&earlier, 2), ["2/4:0-5"]);
         // Nothing is left of what it should begin with.
         archive.begin_with(begin(1, 9));
         assert_eq!(history(&archive, 1), Vec::<String>::new());

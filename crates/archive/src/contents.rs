@@ -29,6 +29,8 @@ pub struct Contents {
     pub beginning: Option<FileBeginning>,
     /// Its first and its last entry; none in a piece that is a header alone.
     pub entries: Option<(OpId, OpId)>,
+    /// The first entry of each term.
+    pub terms: Vec<OpId>,
     /// How many transactions.
     pub transactions: u64,
     /// Their GTIDs.
@@ -47,6 +49,7 @@ impl Contents {
             sha256: Hash([0; 32]),
             beginning: None,
             entries: None,
+            terms: Vec::new(),
             transactions: 0,
             gtids: GtidSet::new(),
             committed: None,
@@ -412,6 +415,10 @@ impl ContentsReader {
         }
         let first = self.found.entries.map_or(op_id, |(first, _)| first);
         self.found.entries = Some((first, op_id));
+        let last_term = self.found.terms.last().map(|begun| begun.term);
+        if last_term != Some(op_id.term) {
+            self.found.terms.push(op_id);
+        }
         Ok(())
     }
 

@@ -36,6 +36,12 @@ pub struct Manifest {
     /// The last entry in it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last: Option<OpId>,
+    /// The first entry of each term in it; nothing in manifests from before this was recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub terms: Vec<OpId>,
+    /// The entry before it, where it is the beginning of a file; none before the log's first entry.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub follows: Option<OpId>,
     /// How many transactions it has.
     pub transactions: u64,
     /// Their GTIDs.
@@ -132,6 +138,11 @@ impl Manifest {
             sha256: object.encryption.is_none().then_some(contents.sha256),
             first: contents.entries.map(|(first, _)| first),
             last: contents.entries.map(|(_, last)| last),
+            terms: contents.terms.clone(),
+            follows: contents
+                .beginning
+                .as_ref()
+                .and_then(|beginning| beginning.before),
             transactions: contents.transactions,
             gtids: contents.gtids.clone(),
             gtids_before: archiving.gtids_before,
@@ -181,6 +192,19 @@ impl Manifest {
             return Err(ManifestError::NoHash);
         }
         Ok(manifest)
+    }
+
+    /// Entries that the log has for certain, in its order: those that it names, and the last one of each term.
+    pub fn known_entries(&self) -> impl Iterator<Item = OpId> + '_ {
+        let terms = self.terms.windows(2).flat_map(|pair| {
+            let last = OpId {
+                term: pair[0].term,
+                index: pair[1].index - 1,
+            };
+            [last, pair[1]]
+        });
+        let before = self.follows.into_iter().chain(self.first);
+        before.chain(terms).chain(self.last)
     }
 
     /// The GTIDs of the whole log up to its end.

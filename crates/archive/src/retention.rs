@@ -468,6 +468,8 @@ mod tests {
             sha256: Some(Hash([0; 32])),
             first: None,
             last: None,
+            terms: Vec::new(),
+            follows: None,
             transactions: 0,
             gtids: GtidSet::new(),
             gtids_before: GtidSet::new(),

@@ -55,6 +55,7 @@ async fn taking_and_restoring_a_base_backup_takes_little_memory() {
         form: BaseForm::DataDirectory,
         gtids_at_least: Default::default(),
         gtids_at_most: Default::default(),
+        committed: None,
         began_at: 1,
         ended_at: 1,
         mysqld_version: None,

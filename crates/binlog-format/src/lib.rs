@@ -21,6 +21,8 @@ pub use crate::decode_error::DecodeError;
 
 /// What every binlog file begins with.
 pub const MAGIC: [u8; 4] = [0xfe, b'b', b'i', b'n'];
+/// What a binlog file begins with that mysqld encrypts (`binlog_encryption`).
+pub const ENCRYPTED_MAGIC: [u8; 4] = [0xfd, b'b', b'i', b'n'];
 
 /// The examples of the README, run as tests.
 #[cfg(doctest)]

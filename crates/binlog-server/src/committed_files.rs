@@ -76,6 +76,12 @@ pub trait CommittedFiles: Send + Sync + 'static {
     /// Where the committed part ends. Never goes back; closed when the log is.
     fn committed(&self) -> watch::Receiver<Position>;
 
+    /// Why the log gets no more transactions, while that is so: a consumer that has everything gets this as an error. Nothing where
+    /// more may come.
+    fn over(&self) -> watch::Receiver<Option<String>> {
+        watch::channel(None).1
+    }
+
     /// The GTIDs of the committed part, those of purged files among them.
     fn gtids(&self) -> GtidSet;
 

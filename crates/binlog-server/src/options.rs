@@ -149,6 +149,17 @@ pub enum TlsError {
     Rejected(String),
 }
 
+impl TlsError {
+    /// The file that cannot be used, where it is one.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File { path, .. } => Some(path),
+            Self::Rejected(_) => None,
+        }
+    }
+}
+
 /// The server's side of TLS: its certificate and key, loaded. Clones share them: renewed in one place, they are shown to everybody
 /// who connects from then on.
 #[derive(Clone)]

@@ -111,8 +111,10 @@ async fn serve_client(
         Ended::Goodbye => {
             tracing::debug!(%address, connection, "a client of the binlog server has left")
         }
-        // The limit says so for all of them.
-        ended @ Ended::Crowded => tracing::debug!(%address, connection, "{ended}"),
+        // The limit says so for all of them. Probes of the port are no failures.
+        ended @ (Ended::Crowded | Ended::Silent) => {
+            tracing::debug!(%address, connection, "{ended}")
+        }
         ended @ (Ended::Login(_) | Ended::Stalled) => {
             tracing::warn!(%address, connection, "a client of the binlog server is let go: {ended}");
         }

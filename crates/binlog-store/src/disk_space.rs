@@ -69,12 +69,16 @@ impl DiskSpace {
     /// what only root gets), there is no room for anybody from now on.
     pub(crate) fn refused(&self, doing: &str, error: &io::Error) {
         *self.since() = Some(Instant::now());
+        let what = match self.has_no_inodes() {
+            true => "has no free inodes, whatever space it has",
+            false => "is full",
+        };
         tracing::error!(
             doing,
             %error,
             dir = %self.dir.display(),
-            "the log's disk is full: nothing is written and nothing acknowledged until there is space. Purge old files of the log, \
-             or free space; no restart is needed"
+            "the log's disk {what}: nothing is written and nothing acknowledged until there is room. Purge old files of the log, \
+             or remove other files; no restart is needed"
         );
         let mut budget = self.lock();
         self.look(&mut budget);
@@ -98,6 +102,10 @@ impl DiskSpace {
 
     fn since(&self) -> MutexGuard<'_, Option<Instant>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_no_inodes(&self) -> bool {
+        matches!(self.fs.free_inodes(&self.dir), Ok(Some(0)))
     }
 
     fn is_refused(&self) -> bool {
@@ -144,6 +152,8 @@ impl DiskSpace {
         let left = if refused { 0 } else { budget.left() };
         counters.left_bytes.store(left, Relaxed);
         counters.disk_refuses.store(refused, Relaxed);
+        let no_inodes = refused && self.has_no_inodes();
+        counters.no_inodes.store(no_inodes, Relaxed);
         counters
             .disk_alarm
             .store(refused || budget.alarm(), Relaxed);

@@ -4,7 +4,9 @@
 use std::io;
 
 use bytes::Bytes;
-use raft_types::{DoubtedTail, FilePart, FileStart, FileStartAnswer, FileStarts, OpId, Standing};
+use raft_types::{
+    DoubtedTail, ElectionNotes, FilePart, FileStart, FileStartAnswer, FileStarts, OpId, Standing,
+};
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
@@ -117,6 +119,21 @@ impl FileStarts for LogHandle {
             let (done, answer) = oneshot::channel();
             self.shared
                 .submit(Command::NoteDoubt { doubt, done })
+                .map_err(|refused| refused.1)?;
+            let closed = || self.failure().unwrap_or(StoreError::Closed);
+            Ok(answer.await.unwrap_or_else(|_| Err(closed()))?)
+        })
+    }
+
+    fn election_notes(&self) -> ElectionNotes {
+        self.shared.view.lock().elections
+    }
+
+    fn note_elections(&self, notes: ElectionNotes) -> FileStartAnswer<'_, ()> {
+        Box::pin(async move {
+            let (done, answer) = oneshot::channel();
+            self.shared
+                .submit(Command::NoteElections { notes, done })
                 .map_err(|refused| refused.1)?;
             let closed = || self.failure().unwrap_or(StoreError::Closed);
             Ok(answer.await.unwrap_or_else(|_| Err(closed()))?)

@@ -4,8 +4,8 @@
 //! What the seam promises is what POSIX promises and no more: written bytes are durable after
 //! [`StorageFile::sync_data`], names are durable after [`FileSystem::sync_dir`], a rename is atomic.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::{fs, io};
@@ -99,6 +99,14 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     /// What the disk reports.
     fn free_space(&self, dir: &Path) -> io::Result<u64>;
+
+    /// How many files an ordinary user can still make there; `None` where the file system has no such limit.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    fn free_inodes(&self, _dir: &Path) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
 }
 
 // The real [`FileSystem`]: positioned reads and writes, `fdatasync`, and `fsync` of directories.
@@ -145,7 +153,7 @@ impl StorageFile for DiskFile {
 
 impl FileSystem for DiskFileSystem {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        fs::create_dir_all(dir)
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn StorageFile>> {
@@ -154,6 +162,7 @@ impl FileSystem for DiskFileSystem {
             .write(true)
             .create(true)
             .truncate(true)
+            .mode(0o600)
             .open(path)?;
         Ok(Arc::new(DiskFile(file)))
     }
@@ -193,5 +202,30 @@ impl FileSystem for DiskFileSystem {
     fn free_space(&self, dir: &Path) -> io::Result<u64> {
         let stat = rustix::fs::statvfs(dir)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn free_inodes(&self, dir: &Path) -> io::Result<Option<u64>> {
+        let stat = rustix::fs::statvfs(dir)?;
+        Ok((stat.f_files > 0).then_some(stat.f_favail))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn the_log_is_readable_by_its_account_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let log = home.path().join("data/log");
+        DiskFileSystem.create_dir(&log).unwrap();
+        let file = log.join("binlog.000001");
+        DiskFileSystem.create(&file).unwrap();
+        for (path, expected) in [(&log, 0o700), (&file, 0o600)] {
+            let mode = fs::metadata(path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, expected, "{}", path.display());
+        }
     }
 }

@@ -122,6 +122,7 @@ pub fn record(which: usize, value: &[u8]) -> Option<Vec<u8>> {
         saved.start.map(|start| state.put_start(Some(&start))),
         saved.doubt.map(|doubt| state.put_doubt(Some(&doubt))),
         Some(state.put_scrub(&saved.scrub)),
+        Some(state.put_elections(&saved.elections)),
     ];
     for put in puts.into_iter().flatten() {
         put.expect("it is written to memory");

@@ -56,6 +56,8 @@ pub struct StoreStats {
     pub disk_alarm: bool,
     /// The disk refused a write for want of room, and the writer waits until it takes it.
     pub disk_refuses: bool,
+    /// Its file system has no free inodes: it may have space all the same.
+    pub no_inodes: bool,
     /// For how long the writer has been at what it does now; zero while it has nothing to do. What does not end is in no other figure.
     pub busy_for: Duration,
 }
@@ -75,6 +77,7 @@ pub(crate) struct Counters {
     pub(crate) left_bytes: AtomicU64,
     pub(crate) disk_alarm: AtomicBool,
     pub(crate) disk_refuses: AtomicBool,
+    pub(crate) no_inodes: AtomicBool,
     busy_since: Mutex<Option<Instant>>,
 }
 
@@ -130,6 +133,7 @@ impl Counters {
             left_bytes: get(&self.left_bytes),
             disk_alarm: self.disk_alarm.load(Ordering::Relaxed),
             disk_refuses: self.disk_refuses.load(Ordering::Relaxed),
+            no_inodes: self.no_inodes.load(Ordering::Relaxed),
             busy_for: busy_since.map_or(Duration::ZERO, |since| since.elapsed()),
         }
     }

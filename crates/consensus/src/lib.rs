@@ -43,6 +43,7 @@ pub use crate::engine::Fault;
 pub use crate::formats::{FormatStatus, Program};
 pub use crate::history::{HistoryEntry, HistoryEvent, Named, without as without_history};
 pub use crate::lease::leadership::{Leadership, NotServing, Term};
+pub use crate::lease::promise::PromisedLease;
 pub use crate::log_room::rooms::NoRoom;
 pub use crate::member::config::{Bounds, ConfigError, MemberConfig, Timers};
 pub use crate::member::explain::{Explanation, MemberStatus, Prospects, explain};
@@ -62,7 +63,8 @@ pub use crate::reconfiguration::promotion::{
 pub use crate::reconfiguration::scheduled_switchover::ScheduledSwitchover;
 pub use crate::reconfiguration::updates::{Amendment, RecordChange, RulesChange};
 pub use crate::repair::plan::{
-    MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, accept as accept_repair, plan_repair,
+    MemberEvidence, PossibleLoss, RepairPlan, RepairRefusal, UnusedLog, WhyUnused,
+    accept as accept_repair, plan_repair,
 };
 pub use crate::repair::rejoin::{Agreement, Recollection, Rejoin};
 pub use crate::repair::returning::Returning;

@@ -1,6 +1,8 @@
 //! Certificates, keys and passwords of a member, as they were last read. Whoever uses one shares it, so that a reload renews it
 //! everywhere: for whatever is connected from then on.
 
+use archive::encryption::{Identities, Recipients};
+use archive::storage::StorageSettings;
 use binlog_server::{Account, OptionsError, ServerCertificate, ServerError, ServerTls};
 use mysql_link::{ConnectOptions, Secret};
 use transport::TlsMaterial;
@@ -8,6 +10,96 @@ use transport::TlsMaterial;
 use crate::error::MemberError;
 use crate::mysqld::connect_options;
 use crate::settings::{BinlogServerSettings, Settings, TlsSettings};
+
+/// A secret or a certificate of the configuration that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnusableFile {
+    /// The key that names the file.
+    pub key: &'static str,
+    /// The file and what is wrong with it.
+    pub why: String,
+}
+
+/// Reads each secret and certificate as the running member does, and returns all that cannot be used. It looks at no expiry.
+#[must_use]
+pub fn unusable_files(settings: &Settings) -> Vec<UnusableFile> {
+    let mut unusable = Vec::new();
+    let mut check = |key: &'static str, why: Option<String>| {
+        unusable.extend(why.map(|why| UnusableFile { key, why }));
+    };
+    if let Some(tls) = &settings.tls
+        && let Err(error) = tls.load()
+    {
+        let file = error.file();
+        let key = match () {
+            () if file == tls.key_file => "tls.key_file",
+            () if file == tls.ca_file => "tls.ca_file",
+            () => "tls.certificate_file",
+        };
+        check(key, Some(error.to_string()));
+    }
+    if let Some(mysql) = &settings.mysql {
+        match connect_options(mysql) {
+            Err(error) => check("mysql.password_file", Some(error.to_string())),
+            Ok(options) => {
+                if let Err(error) = options.tls.check() {
+                    let pair = mysql.tls_certificate.as_ref();
+                    let key = match error.file() {
+                        Some(file) if pair.is_some_and(|(_, key)| file == key) => {
+                            "mysql.tls_key_file"
+                        }
+                        Some(file) if mysql.tls_ca_file.as_deref() == Some(file) => {
+                            "mysql.tls_ca_file"
+                        }
+                        _ => "mysql.tls_certificate_file",
+                    };
+                    check(key, Some(error.to_string()));
+                }
+                let key = options.public_key.read().err();
+                check("mysql.public_key_file", key);
+            }
+        }
+    }
+    if let Some(server) = &settings.binlog_server {
+        let why = match BinlogServerCredentials::read(server) {
+            Err(MemberError::BinlogServerTls(error)) => {
+                let own_key = server.certificate.as_ref().map(|(_, key)| key.as_path());
+                let key = match error.file().is_some() && error.file() == own_key {
+                    true => "binlog_server.tls_key_file",
+                    false => "binlog_server.tls_certificate_file",
+                };
+                check(key, Some(error.to_string()));
+                None
+            }
+            read => read.err().map(|error| error.to_string()),
+        };
+        check("binlog_server.password_file", why);
+    }
+    if let Some(archive) = &settings.archive {
+        let (url, file) = (archive.url.clone(), archive.options_file.as_deref());
+        let options = StorageSettings::with_options_of(url, file, archive.call_limit).err();
+        check(
+            "archive.options_file",
+            options.map(|error| error.to_string()),
+        );
+        let recipients = archive.recipients_file.as_deref().map(Recipients::of_file);
+        let recipients = recipients.and_then(Result::err);
+        check(
+            "archive.recipients_file",
+            recipients.map(|error| error.to_string()),
+        );
+        let identity = archive
+            .identity_file
+            .as_deref()
+            .map(Identities::of_private_file);
+        let identity = identity.and_then(Result::err);
+        check(
+            "archive.identity_file",
+            identity.map(|error| error.to_string()),
+        );
+    }
+    unusable
+}
 
 pub(crate) struct Credentials {
     /// Between members; none without TLS.

@@ -357,6 +357,7 @@ const OF_THE_PRIMARY: &[u8] =
 
 /// The note in the data directory that the member leaves its mysqld alone: it neither starts nor stops it, nor opens, closes or
 /// applies. `witness enable-raft` and `witness disable-raft` have it written and removed; a restart of the member changes nothing.
+#[derive(Debug, Clone)]
 pub(crate) struct UnmanagedNote {
     data_dir: PathBuf,
 }

@@ -68,12 +68,12 @@ pub enum MemberError {
         /// The error of its database.
         source: io::Error,
     },
-    /// A password file cannot be read.
-    #[error("the file of `{key}` cannot be read: {source}")]
+    /// A password file cannot be used.
+    #[error("cannot use the file of `{key}`: {source}")]
     PasswordFile {
         /// The configuration key that names the file.
         key: &'static str,
-        /// What the operating system says.
+        /// The file's path, and why.
         source: io::Error,
     },
     /// The binlog server cannot serve.

@@ -42,6 +42,7 @@ mod state;
 pub mod status;
 
 pub use commands::Commands;
+pub use credentials::{UnusableFile, unusable_files};
 pub use data_directory::{IdentityFileError, LockError};
 pub use error::MemberError;
 pub use mysqld::{

@@ -7,6 +7,7 @@ use std::time::Duration;
 use binlog_store::VerifyAtStart;
 use consensus::Program;
 use consensus::quorum::RingRules;
+use mysqld_controller::SourceTls;
 use mysqld_controller::events::EventsWanted;
 use mysqld_controller::write_fence::WriteFenceOptions;
 use proxy::ProxyOptions;
@@ -277,6 +278,18 @@ pub struct MysqlSettings {
 }
 
 impl MysqlSettings {
+    /// How this mysqld, as a replica, verifies the mysqld of another member: by the CA that the member verifies its own by, or by the
+    /// ring's.
+    pub fn source_tls(&self, ring_ca: &Path) -> SourceTls {
+        let (ca_file, identity) = match (self.tls, &self.tls_ca_file) {
+            (MysqlTls::VerifyCa, Some(own)) => (own.as_path(), false),
+            (MysqlTls::VerifyIdentity, Some(own)) => (own.as_path(), true),
+            _ => (ring_ca, true),
+        };
+        let ca_file = std::path::absolute(ca_file).unwrap_or_else(|_| ca_file.to_owned());
+        SourceTls::Verified { ca_file, identity }
+    }
+
     /// How long a planned switchover waits at most for what runs at the primary.
     pub fn longest_wait_for_statements(&self) -> Duration {
         WriteFenceOptions::longest_wait_for_statements(self.kill_statements_after)
@@ -396,14 +409,21 @@ impl PasswordSource {
     /// The password as it is now.
     ///
     /// # Errors
-    /// When the password file cannot be read.
+    /// When the password file cannot be read, is not UTF-8, or its first line is empty; with its path.
     pub fn read(&self) -> std::io::Result<String> {
-        match self {
-            Self::Given(password) => Ok(password.clone()),
-            Self::File(path) => {
-                let text = std::fs::read_to_string(path)?;
-                Ok(Self::in_file(&text).to_owned())
-            }
+        let path = match self {
+            Self::Given(password) => return Ok(password.clone()),
+            Self::File(path) => path,
+        };
+        let wrong = |kind, why: &dyn fmt::Display| {
+            std::io::Error::new(kind, format!("{}: {why}", path.display()))
+        };
+        let bytes = std::fs::read(path).map_err(|error| wrong(error.kind(), &error))?;
+        let unusable = |why: &str| wrong(std::io::ErrorKind::InvalidData, &why);
+        let text = String::from_utf8(bytes).map_err(|_| unusable("it is not UTF-8"))?;
+        match Self::in_file(&text) {
+            line if line.trim().is_empty() => Err(unusable("its first line is empty")),
+            line => Ok(line.to_owned()),
         }
     }
 

@@ -99,8 +99,10 @@ pub mod server_code {
     pub const SOURCE_FATAL_ERROR_READING_BINLOG: u16 = 1236;
     /// Refused by `read_only`, `super_read_only` and others of their kind.
     pub const OPTION_PREVENTS_STATEMENT: u16 = 1290;
-    /// The statement was killed (`KILL QUERY`, `max_execution_time`).
+    /// The statement was killed (`KILL QUERY`).
     pub const QUERY_INTERRUPTED: u16 = 1317;
+    /// A SELECT has run for as long as `max_execution_time` lets it.
+    pub const QUERY_TIMEOUT: u16 = 3024;
     /// A statement was to restart mysqld, which nobody starts again: it ends instead.
     pub const RESTART_FAILED: u16 = 3707;
     /// The session may do nothing but give its account another password.

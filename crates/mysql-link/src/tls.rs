@@ -91,6 +91,19 @@ pub struct TlsOptions {
     pub client_certificate: Option<ClientCertificate>,
 }
 
+impl TlsOptions {
+    /// Reads the files as a connection does.
+    ///
+    /// # Errors
+    /// When one of them cannot be used.
+    pub fn check(&self) -> Result<(), TlsConfigError> {
+        match self.mode {
+            TlsMode::Disabled => Ok(()),
+            _ => connector(self, "localhost").map(drop),
+        }
+    }
+}
+
 /// Files of ours that do not give a TLS configuration.
 #[derive(Debug, Error)]
 pub enum TlsConfigError {
@@ -115,6 +128,17 @@ pub enum TlsConfigError {
     /// The host is neither a name nor an address.
     #[error("`{0}` is not a host name for TLS")]
     ServerName(String),
+}
+
+impl TlsConfigError {
+    /// The file that cannot be used, where it is one.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File { path, .. } => Some(path),
+            _ => None,
+        }
+    }
 }
 
 // From [`TlsOptions`] to a rustls connector, and from a rustls error to advice.

@@ -47,12 +47,14 @@ pub struct RingObserver<R> {
 struct Memory {
     /// The leadership that was last seen to serve, while it is not over.
     last_served: Option<LeaderTerm>,
+    /// The end of the lease, as it was when this member was last seen to serve.
+    lease_end: Option<Instant>,
     /// Since when this member has not served; none while it does.
     unserved_since: Option<Instant>,
 }
 
 impl<R: Ring> RingObserver<R> {
-    /// An observer of this ring. For how long nobody has led counts from its first look.
+    /// An observer of this ring. The time without a lease counts from the lease's end; from the first look where this process had none.
     pub fn new(ring: Arc<R>) -> Arc<Self> {
         let memory = Mutex::default();
         Arc::new(Self { ring, memory })
@@ -75,10 +77,13 @@ impl Memory {
     fn look<R: Ring>(&mut self, ring: &R, now: Instant) -> Leading {
         if let Some(term) = ring.serving_term() {
             self.last_served = Some(term);
+            self.lease_end = ring.lease_end();
             self.unserved_since = None;
             return Leading::Serving(term);
         }
-        let so_far = now.saturating_duration_since(*self.unserved_since.get_or_insert(now));
+        // This process may have been stopped since then.
+        let began = self.lease_end.map_or(now, |end| end.min(now));
+        let so_far = now.saturating_duration_since(*self.unserved_since.get_or_insert(began));
         let over = |term: LeaderTerm| ring.leadership_over(term).now_or_never().is_some();
         self.last_served = self.last_served.filter(|&term| !over(term));
         match (self.last_served, ring.primary_elsewhere()) {

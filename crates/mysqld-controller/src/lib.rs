@@ -17,6 +17,7 @@ pub mod conversion;
 pub mod durable_file;
 pub mod events;
 mod executor;
+mod foreign_channels;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod ingest;
@@ -40,7 +41,7 @@ const STATEMENT_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
 pub use binlog_place::BinlogPlace;
 pub use controller::{Controller, ControllerInputs, ControllerOptions, ControllerStatus, ToGuard};
 pub use leading::{Leading, RingObserver};
-pub use replication_source::ReplicationSource;
+pub use replication_source::{ReplicationSource, SourceTls};
 pub use ring::{
     CommittedLog, CurrentFile, LeaderTerm, Outcome, Ring, RingChanges, RingError, RingLog, Ticket,
 };

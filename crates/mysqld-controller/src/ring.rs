@@ -13,6 +13,7 @@ use raft_types::{AppEntry, MemberId, OpId, ProposalSequence};
 use serde::Serialize;
 use thiserror::Error;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// The number of a leadership. Proposals name it, so that one that outlives its leadership is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -98,6 +99,9 @@ pub trait Ring: Send + Sync + 'static {
     /// The term in which this member serves as the leader, if it does: an entry of its own term is
     /// committed and a quorum has answered recently.
     fn serving_term(&self) -> Option<LeaderTerm>;
+
+    /// When this member's lease ends if no more heartbeats are answered; none where it serves without one, or does not serve.
+    fn lease_end(&self) -> Option<Instant>;
 
     /// Waits until this member serves as the leader. Cancel safe.
     fn serves(&self) -> impl Future<Output = LeaderTerm> + Send;

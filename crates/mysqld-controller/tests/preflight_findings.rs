@@ -23,7 +23,7 @@ fn semi_sync(prefix: &str, count: &str, no_replica: &str) -> Vec<(String, String
     [
         ("enabled", "ON"),
         ("timeout", "1000000000000000000"),
-        (count, "1"),
+        (count, "2"),
         (no_replica, "ON"),
         ("wait_point", "AFTER_SYNC"),
     ]
@@ -305,10 +305,10 @@ fn every_drift_is_found_with_the_sql_that_mends_it() {
         ),
         (
             "rpl_semi_sync_source_wait_for_replica_count",
-            "2",
+            "1",
             Check::SemiSyncReplicaCount,
             Unprotected,
-            "_count = 1",
+            "_count = 2",
         ),
         (
             "rpl_semi_sync_source_wait_no_replica",
@@ -376,6 +376,28 @@ fn the_operators_limit_on_transactions_is_set_and_protects_nothing() {
         let sets = "SET GLOBAL max_binlog_cache_size = 67108864";
         assert_eq!(format!("{plan:?}").contains(sets), expected, "{plan:?}");
     }
+}
+
+#[test]
+fn a_disabled_redo_log_is_worth_knowing() {
+    let mut observed = perfect(NEW);
+    let redo_log = |value: &str| ("innodb_redo_log_enabled".to_owned(), value.to_owned());
+    observed.status.extend([redo_log("ON")]);
+    assert!(preflight(&observed, &requirements()).is_empty());
+    observed.status.extend([redo_log("OFF")]);
+    let findings = preflight(&observed, &requirements());
+    let [finding] = &findings[..] else {
+        panic!("{findings:?}");
+    };
+    assert_eq!(
+        (finding.check, finding.severity),
+        (Check::RedoLog, Severity::Advice)
+    );
+    assert!(
+        finding
+            .to_string()
+            .contains("ALTER INSTANCE ENABLE INNODB REDO_LOG")
+    );
 }
 
 #[test]
@@ -489,7 +511,7 @@ fn strangers_who_acknowledge_are_found() {
     assert_eq!(preflight(&observed, &requirements()), []);
     observed
         .status
-        .insert("rpl_semi_sync_source_clients".to_owned(), "2".to_owned());
+        .insert("rpl_semi_sync_source_clients".to_owned(), "3".to_owned());
     assert_eq!(
         only(&preflight(&observed, &requirements())).check,
         Check::ForeignAcker

@@ -18,8 +18,8 @@ pub use crate::entry::{
 pub use crate::format::{FormatMismatch, FormatRange, FormatVersion};
 pub use crate::ids::{Incarnation, MemberId, OpId, Region, RingId};
 pub use crate::log::{
-    DoubtedTail, FilePart, FileStart, FileStartAnswer, FileStarts, LogIntake, LogReport, LogRoom,
-    OfferedStart, OwnLog, REPORTED_RUNS, ReadingEntries, Standing, TermRun, WaitingForLog,
-    stored_bytes,
+    DoubtedTail, ElectionNotes, FilePart, FileStart, FileStartAnswer, FileStarts, LogIntake,
+    LogReport, LogRoom, OfferedStart, OwnLog, REPORTED_RUNS, ReadingEntries, Standing, TermRun,
+    WaitingForLog, stored_bytes,
 };
 pub use crate::member_record::{Extras, MemberKind, MemberRecord, Pause, PauseMark, UnixSeconds};

@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
+use std::time::Duration;
 use std::{fmt, io};
 
 use bytes::Bytes;
@@ -120,6 +121,19 @@ pub trait FileStarts: Send + Sync + 'static {
         Box::pin(async { Ok(()) })
     }
 
+    /// The record that this member reads after a restart, before it votes.
+    fn election_notes(&self) -> ElectionNotes {
+        ElectionNotes::default()
+    }
+
+    /// Stores [`FileStarts::election_notes`]; durable when it returns.
+    ///
+    /// # Errors
+    /// They could not be stored.
+    fn note_elections(&self, _notes: ElectionNotes) -> FileStartAnswer<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// How far this member has come, durably and now. Nothing where the log cannot say.
     fn standing(&self) -> Option<Standing> {
         None
@@ -225,6 +239,17 @@ pub trait LogIntake: Send + Sync + 'static {
 // A log that may lack entries at its end which it has acknowledged: it had to cut bytes off, or was written without syncing when its
 // machine stopped. Declared here, because the log finds it out
 // and keeps it, and the consensus engine acts on it.
+
+/// A member's record for the next election, stored with the vote: it is read after a restart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ElectionNotes {
+    /// The lease that leaders may count on by the heartbeats that this member has answered; none where an earlier version answered them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promised: Option<Duration>,
+    /// The entry that others have committed and this log lacks: the member votes for no log that ends before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elects_from: Option<OpId>,
+}
 
 /// What a log remembers of such a loss until it is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,6 @@
 //! Which base backup a restore begins with, and what it needs of the log behind it. Pure.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Range;
 
@@ -7,6 +8,7 @@ use archive::base_backup::{BaseForm, BaseManifest, BaseName};
 use archive::manifest::Manifest;
 use archive::name::PieceName;
 use binlog_format::gtid::GtidSet;
+use raft_types::OpId;
 
 use crate::point::Point;
 use crate::unread::number_of;
@@ -61,6 +63,15 @@ pub enum Unfit {
     /// It has, or may have, transactions that lie behind the point.
     #[error("it may have {0}, which lies behind the point")]
     Later(GtidSet),
+    /// It was taken of another history of the ring: a repair has given up what it may have, and GTIDs of it may have come again.
+    #[error(
+        "it was taken when entry {base} was committed, and the log that is restored does not have that entry: a repair of the quorum has \
+         given it up"
+    )]
+    OtherHistory {
+        /// The last committed entry at the end of its copy.
+        base: OpId,
+    },
     /// The archive, or a file in it, begins later.
     #[error("the archive lacks {gtids} between it and the point")]
     Missing {
@@ -79,7 +90,9 @@ impl Unfit {
     #[must_use]
     pub fn lacks_before(&self, pieces: &[Manifest]) -> Option<usize> {
         match self {
-            Self::NotNamed | Self::Elsewhere(_) | Self::Later(_) => None,
+            Self::NotNamed | Self::Elsewhere(_) | Self::Later(_) | Self::OtherHistory { .. } => {
+                None
+            }
             Self::Missing { before, .. } => match before {
                 Some(before) => number_of(before, pieces),
                 None => Some(0),
@@ -124,10 +137,27 @@ pub fn plan(
     Err(NoBase(unfit))
 }
 
+/// Whether a log can have this entry: terms never go back in it.
+fn may_have(log: &[Manifest], entry: OpId) -> bool {
+    log.iter()
+        .flat_map(Manifest::known_entries)
+        .all(|known| match known.index.cmp(&entry.index) {
+            Ordering::Less => known.term <= entry.term,
+            Ordering::Equal => known.term == entry.term,
+            Ordering::Greater => known.term >= entry.term,
+        })
+}
+
 /// The pieces that lead from a base to the point.
 fn needed(base: &BaseManifest, log: &[Manifest], point: &Point) -> Result<Range<usize>, Unfit> {
     if let BaseForm::Registered { place, .. } = &base.form {
         return Err(Unfit::Elsewhere(place.clone()));
+    }
+    if let Some(committed) = base
+        .committed
+        .filter(|committed| !may_have(log, *committed))
+    {
+        return Err(Unfit::OtherHistory { base: committed });
     }
     let later = base.gtids_at_most.difference(&point.gtids);
     if !later.is_empty() {
@@ -186,6 +216,7 @@ mod tests {
             form: BaseForm::DataDirectory,
             gtids_at_least: up_to(at_least),
             gtids_at_most: up_to(at_most),
+            committed: None,
             began_at: at_least,
             ended_at: at_most,
             mysqld_version: None,
@@ -235,6 +266,65 @@ mod tests {
         let later = |gtids| Unfit::Later(set(gtids));
         let why: Vec<Unfit> = too_early.0.into_iter().map(|(_, why)| why).collect();
         assert_eq!(why, [later("7-20"), later("7-16"), later("7")]);
+    }
+
+    /// A repair has given up entries from 16 on, in term 2, and the ring continued in term 1002. GTIDs are the same.
+    #[test]
+    fn a_base_of_a_history_that_a_repair_has_ended_is_not_taken() {
+        let op = |term, index| OpId::new(term, index);
+        let mut log = [file(1, 1, 10), file(2, 11, 20), file(3, 21, 30)];
+        let ranges = [
+            (op(1, 1), op(2, 10), None),
+            (op(2, 11), op(1002, 20), Some(op(2, 10))),
+            (op(1002, 21), op(1002, 30), Some(op(1002, 20))),
+        ];
+        for (piece, (first, last, follows)) in log.iter_mut().zip(ranges) {
+            (piece.first, piece.last, piece.follows) = (Some(first), Some(last), follows);
+        }
+        log[0].terms = vec![op(1, 1), op(2, 5)];
+        log[1].terms = vec![op(2, 11), op(1002, 16)];
+        let taken = |log: &[Manifest], committed| {
+            let bases = [
+                base(3, 4),
+                BaseManifest {
+                    committed: Some(committed),
+                    ..base(12, 12)
+                },
+            ];
+            let planned = planned(&bases, log, &Target::End).unwrap();
+            planned.0 == 12
+        };
+        for (committed, expected) in [
+            (op(2, 12), true),
+            (op(2, 15), true),
+            (op(2, 16), false),
+            (op(2, 20), false),
+            (op(2, 25), false),
+            (op(2, 40), false),
+            (op(1002, 16), true),
+            (op(1002, 15), false),
+            (op(1002, 30), true),
+            (op(1003, 40), true),
+            (op(1, 12), false),
+        ] {
+            assert_eq!(taken(&log, committed), expected, "{committed}");
+        }
+        // The archive begins after the repair.
+        assert!(!may_have(&log[2..], op(2, 20)) && may_have(&log[2..], op(2, 19)));
+        let refused = planned(
+            &[BaseManifest {
+                committed: Some(op(2, 18)),
+                ..base(12, 12)
+            }],
+            &log,
+            &Target::End,
+        );
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.0[0].1, Unfit::OtherHistory { base: op(2, 18) });
+        assert_eq!(refused.0[0].1.lacks_before(&log), None);
+        // Manifests from before terms were recorded, and a base that does not say.
+        log.iter_mut().for_each(|piece| piece.terms.clear());
+        assert!(taken(&log, op(2, 18)) && !taken(&log, op(2, 20)));
     }
 
     #[test]

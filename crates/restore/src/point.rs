@@ -31,6 +31,22 @@ pub struct Point {
     pub pieces: usize,
     /// When the last transactions of it were committed, as far as it is known; none where the point lies before the log's first one.
     pub last_commit: Option<SystemTime>,
+    /// Of [`Target::Time`]: the transaction that ends the range; none where the log has no later timestamp.
+    pub range_end: Option<RangeEnd>,
+}
+
+/// The first transaction in the log with a later timestamp than the one that was asked for. Timestamps are those of the clocks of the
+/// servers that led, so transactions with earlier ones may follow it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RangeEnd {
+    /// The transaction; it is the first one that the range lacks.
+    pub gtid: Gtid,
+    /// Its timestamp.
+    pub committed: SystemTime,
+    /// How many transactions follow it in the log whose timestamps are not later than the one that was asked for.
+    pub excluded_earlier: u64,
+    /// As [`Target::Gtids`], these restore all of the excluded ones as well; empty where there are none.
+    pub to_include: GtidSet,
 }
 
 /// Why there is no such point.
@@ -136,6 +152,7 @@ pub fn at_the_end(pieces: &[Manifest]) -> Option<Point> {
         gtids: last.gtids_behind(),
         pieces: pieces.len(),
         last_commit: last_commit(pieces),
+        range_end: None,
     })
 }
 
@@ -149,7 +166,7 @@ fn committed_at(CommitTimestamp(micros): CommitTimestamp) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
 }
 
-/// Finds the point in the piece in which it lies, transaction by transaction.
+/// Finds the point in the piece in which it lies, transaction by transaction. The pieces after it only matter for [`RangeEnd`].
 #[derive(Debug)]
 pub struct PointFinder {
     target: Target,
@@ -159,6 +176,7 @@ pub struct PointFinder {
     last_commit: Option<SystemTime>,
     pieces: usize,
     is_over: bool,
+    range_end: Option<RangeEnd>,
 }
 
 impl PointFinder {
@@ -181,17 +199,29 @@ impl PointFinder {
             last_commit: last_commit(&pieces[..number]),
             pieces: number + 1,
             is_over,
+            range_end: None,
         }
     }
 
     /// Takes the next transaction.
     pub fn transaction(&mut self, gtid: Gtid, committed: Option<CommitTimestamp>) {
         let committed = committed.map(committed_at);
-        self.is_over |= match &self.target {
-            Target::Time(time) => committed.is_some_and(|at| at > *time),
-            Target::Before(end) => gtid == *end,
-            Target::End | Target::Gtids(_) => false,
-        };
+        match (&self.target, &mut self.range_end, committed) {
+            (Target::Time(time), None, Some(at)) if at > *time => {
+                self.is_over = true;
+                self.range_end = Some(RangeEnd {
+                    gtid,
+                    committed: at,
+                    excluded_earlier: 0,
+                    to_include: GtidSet::new(),
+                });
+            }
+            (Target::Time(time), Some(end), Some(at)) if at <= *time => {
+                end.exclude(1, std::iter::once(gtid).collect());
+            }
+            (Target::Before(end), _, _) => self.is_over |= gtid == *end,
+            _ => {}
+        }
         if self.is_over {
             return;
         }
@@ -202,6 +232,26 @@ impl PointFinder {
         }
     }
 
+    /// Takes a piece after the one in which the point lies, as far as its manifest says enough. Returns whether its transactions have
+    /// to be passed to [`Self::transaction`] one by one.
+    pub fn must_read(&mut self, piece: &Manifest) -> bool {
+        let (Target::Time(time), Some(end)) = (&self.target, &mut self.range_end) else {
+            return false;
+        };
+        let is_later = |micros| committed_at(CommitTimestamp(micros)) > *time;
+        match (
+            piece.committed_from_us.map(is_later),
+            piece.committed_to_us.map(is_later),
+        ) {
+            (Some(false), Some(false)) => {
+                end.exclude(piece.transactions, piece.gtids.clone());
+                false
+            }
+            (Some(false), Some(true)) => true,
+            _ => false,
+        }
+    }
+
     /// The point, once the piece was read.
     #[must_use]
     pub fn point(&self) -> Point {
@@ -209,7 +259,16 @@ impl PointFinder {
             gtids: self.found.clone(),
             pieces: self.pieces,
             last_commit: self.last_commit,
+            range_end: self.range_end.clone(),
         }
+    }
+}
+
+impl RangeEnd {
+    /// The next transactions in the log that have earlier timestamps.
+    fn exclude(&mut self, transactions: u64, gtids: GtidSet) {
+        self.excluded_earlier += transactions;
+        self.to_include = gtids;
     }
 }
 
@@ -260,6 +319,8 @@ pub(crate) mod tests {
             sha256: Some(Hash([0; 32])),
             first: None,
             last: None,
+            terms: Vec::new(),
+            follows: None,
             transactions: last + 1 - first,
             gtids: set(&format!("{first}-{last}")),
             gtids_before: before,
@@ -277,17 +338,30 @@ pub(crate) mod tests {
         }
     }
 
-    /// The point of a target, the pieces being read as the archive reads them.
+    /// The point of a target, the pieces being read as the archive reads them; each transaction has the second of its number.
     pub(crate) fn point(pieces: &[Manifest], target: &Target) -> Result<Point, NoPoint> {
+        point_with(pieces, target, |number| number)
+    }
+
+    fn point_with(
+        pieces: &[Manifest],
+        target: &Target,
+        second_of: impl Fn(u64) -> u64,
+    ) -> Result<Point, NoPoint> {
         let number = match place(pieces, target)? {
             Place::AtTheEnd => return Ok(at_the_end(pieces).unwrap()),
             Place::AtTheBeginning => 0,
             Place::Within(number) => number,
         };
         let mut finder = PointFinder::new(target.clone(), pieces, number);
-        for gtid in pieces[number].gtids.iter() {
-            let micros = gtid.gno.get() * 1_000_000;
-            finder.transaction(gtid, Some(CommitTimestamp(micros)));
+        for (after, piece) in pieces[number..].iter().enumerate() {
+            if after > 0 && !finder.must_read(piece) {
+                continue;
+            }
+            for gtid in piece.gtids.iter() {
+                let micros = second_of(gtid.gno.get()) * 1_000_000;
+                finder.transaction(gtid, Some(CommitTimestamp(micros)));
+            }
         }
         Ok(finder.point())
     }
@@ -310,10 +384,20 @@ pub(crate) mod tests {
             (Target::Time(second(1)), "1", 1, 1),
         ];
         for (target, gtids, pieces, last) in table {
+            let range_end = match target {
+                Target::Time(_) if last < 30 => Some(RangeEnd {
+                    gtid: gtid(last + 1),
+                    committed: second(last + 1),
+                    excluded_earlier: 0,
+                    to_include: GtidSet::new(),
+                }),
+                _ => None,
+            };
             let expected = Point {
                 gtids: set(gtids),
                 pieces,
                 last_commit: Some(second(last)),
+                range_end,
             };
             assert_eq!(point(&log, &target), Ok(expected), "{target:?}");
         }
@@ -392,5 +476,36 @@ pub(crate) mod tests {
         let log = [file(1, 1, 10), late];
         let point = point(&log, &Target::Time(second(9))).unwrap();
         assert_eq!(point.gtids, set("1-9"));
+    }
+
+    /// One server's clock is an hour ahead for one transaction.
+    #[test]
+    fn a_range_by_time_counts_the_earlier_transactions_that_it_excludes() {
+        const HOUR: u64 = 3600;
+        let second_of = |number| if number == 8 { 8 + HOUR } else { number };
+        let mut ahead = file(1, 1, 10);
+        ahead.committed_to_us = Some((8 + HOUR) * 1_000_000);
+        let log = [ahead, file(2, 11, 20), file(3, 21, 30), file(4, 31, 40)];
+        let at = |wanted| {
+            let point = point_with(&log, &Target::Time(second(wanted)), second_of).unwrap();
+            (point.gtids, point.range_end)
+        };
+        let ends_at_8 = |excluded_earlier, to_include| RangeEnd {
+            gtid: gtid(8),
+            committed: second(8 + HOUR),
+            excluded_earlier,
+            to_include,
+        };
+        let table = [
+            (9, ends_at_8(1, set("9"))),
+            (20, ends_at_8(12, set("11-20"))),
+            (25, ends_at_8(17, set("25"))),
+            (99, ends_at_8(32, set("31-40"))),
+        ];
+        for (wanted, range_end) in table {
+            assert_eq!(at(wanted), (set("1-7"), Some(range_end)), "{wanted}");
+        }
+        let included = point_with(&log, &Target::Gtids(set("25")), second_of).unwrap();
+        assert_eq!(included.gtids, set("1-25"));
     }
 }

@@ -188,11 +188,12 @@ impl ScratchServer {
             statement: statement.to_owned(),
             source: Box::new(source),
         };
-        let mut connection = Connection::open_with_own_settings(&self.connect)
+        let mut connect = self.connect.clone();
+        connect.timeouts.statement = LIMIT;
+        let mut connection = Connection::open_with_own_settings(&connect)
             .await
             .map_err(refused)?;
-        let told = connection.query_within(statement, LIMIT).await;
-        let told = told.map_err(refused)?;
+        let told = connection.query(statement).await.map_err(refused)?;
         connection.close().await;
         Ok(told.rows)
     }

@@ -29,7 +29,7 @@ pub enum Right {
     SpeakAsMember,
 }
 
-/// Those whose certificates say no role, by their common names.
+/// Common names of certificates by their roles. If any is listed, a certificate has no other role than its list's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NamedRoles {
     /// Members; where nobody is listed, all who are neither operators nor readers.
@@ -38,6 +38,24 @@ pub struct NamedRoles {
     pub operators: Vec<String>,
     /// Readers.
     pub readers: Vec<String>,
+}
+
+impl NamedRoles {
+    fn is_empty(&self) -> bool {
+        [&self.members, &self.operators, &self.readers]
+            .iter()
+            .all(|list| list.is_empty())
+    }
+
+    fn role_of(&self, common: &str) -> Option<Role> {
+        let is = |list: &[String]| list.iter().any(|name| name == common);
+        match () {
+            () if is(&self.operators) => Some(Role::Operator),
+            () if is(&self.readers) => Some(Role::Reader),
+            () if self.members.is_empty() || is(&self.members) => Some(Role::Member),
+            () => None,
+        }
+    }
 }
 
 /// Whom a certificate is of.
@@ -54,6 +72,8 @@ enum NoRole {
     Unknown,
     /// It says none, and nobody has listed its name.
     NotListed,
+    /// It says one that the lists of the configuration do not give its name.
+    OnlySaid,
 }
 
 /// A call that its certificate does not allow.
@@ -91,28 +111,38 @@ impl Holder {
         Self::said_by(said.next(), common.unwrap_or_default(), named)
     }
 
+    /// Where the configuration lists names, a certificate's URI gives no role that the lists do not give its common name: the CA may be
+    /// one that signs any URI.
     fn said_by(said: Option<&str>, common: &str, named: &NamedRoles) -> Self {
-        let is = |list: &[String]| list.iter().any(|name| name == common);
-        let (role, name) = match said {
+        let (said, name) = match said {
             Some(said) => {
                 let (role, name) = said.split_once('/').unwrap_or((said, common));
-                let role = match role {
-                    "member" => Ok(Role::Member),
-                    "operator" => Ok(Role::Operator),
-                    "reader" => Ok(Role::Reader),
-                    _ => Err(NoRole::Unknown),
-                };
-                (role, name)
+                (Some(role), name)
             }
-            None if is(&named.operators) => (Ok(Role::Operator), common),
-            None if is(&named.readers) => (Ok(Role::Reader), common),
-            None if named.members.is_empty() || is(&named.members) => (Ok(Role::Member), common),
-            None => (Err(NoRole::NotListed), common),
+            None => (None, common),
+        };
+        let said = said.map(|role| match role {
+            "member" => Ok(Role::Member),
+            "operator" => Ok(Role::Operator),
+            "reader" => Ok(Role::Reader),
+            _ => Err(NoRole::Unknown),
+        });
+        let role = match said {
+            None => named.role_of(common).ok_or(NoRole::NotListed),
+            Some(Ok(role)) if !named.is_empty() && named.role_of(common) != Some(role) => {
+                Err(NoRole::OnlySaid)
+            }
+            Some(role) => role,
         };
         Self {
             name: name.to_owned(),
             role,
         }
+    }
+
+    /// The name in the certificate.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Whether it may make a call.
@@ -140,6 +170,10 @@ impl Holder {
             ),
             Err(NoRole::NotListed) => (
                 "says no role, and neither `tls.members` nor `tls.operators` nor `tls.readers` has its name",
+                "may do nothing",
+            ),
+            Err(NoRole::OnlySaid) => (
+                "says a role, and the list of that role (`tls.members`, `tls.operators`, `tls.readers`) does not have its common name",
                 "may do nothing",
             ),
         };
@@ -178,8 +212,15 @@ mod tests {
     fn a_certificate_says_its_role_or_the_configuration_does() {
         for (said, common, role, name) in [
             (Some("member/db-1"), "db-1", Ok(Role::Member), "db-1"),
-            (Some("operator/eve"), "x", Ok(Role::Operator), "eve"),
-            (Some("reader/grafana"), "ana", Ok(Role::Reader), "grafana"),
+            (Some("operator/ana"), "ana", Ok(Role::Operator), "ana"),
+            (Some("operator/ana"), "x", Err(NoRole::OnlySaid), "ana"),
+            (
+                Some("reader/grafana"),
+                "ana",
+                Err(NoRole::OnlySaid),
+                "grafana",
+            ),
+            (Some("member/db-1"), "ana", Err(NoRole::OnlySaid), "db-1"),
             (Some("auditor/bob"), "ana", Err(NoRole::Unknown), "bob"),
             (Some("member"), "db-1", Ok(Role::Member), "db-1"),
             (None, "ana", Ok(Role::Operator), "ana"),
@@ -214,7 +255,13 @@ mod tests {
         assert_eq!(role(None, "db-1"), Ok(Role::Member));
         assert_eq!(role(None, "ana"), Ok(Role::Operator));
         assert_eq!(role(None, "web-7"), Err(NoRole::NotListed));
-        assert_eq!(role(Some("member/db-2"), "db-2"), Ok(Role::Member));
+        // Its URI says what it likes.
+        for said in ["member/db-2", "member/db-1", "operator/ana", "reader/x"] {
+            assert_eq!(role(Some(said), "db-2"), Err(NoRole::OnlySaid), "{said}");
+        }
+        assert_eq!(role(Some("member/db-1"), "db-1"), Ok(Role::Member));
+        assert_eq!(role(Some("operator/ana"), "ana"), Ok(Role::Operator));
+        assert_eq!(role(Some("reader/db-1"), "db-1"), Err(NoRole::OnlySaid));
         let refusal = Holder::said_by(None, "web-7", &named).may(Right::Read);
         let words = refusal.unwrap_err().to_string();
         assert!(
@@ -228,7 +275,8 @@ mod tests {
         use Right::{Operate, Read, ReadLog, SpeakAsMember};
         let rights = |said| {
             let all = [Read, ReadLog, Operate, SpeakAsMember];
-            all.map(|right| holder(Some(said), "").may(right).is_ok())
+            let holder = Holder::said_by(Some(said), "", &NamedRoles::default());
+            all.map(|right| holder.may(right).is_ok())
         };
         assert_eq!(rights("member/a"), [true, true, false, true]);
         assert_eq!(rights("operator/a"), [true, true, true, false]);
@@ -238,7 +286,8 @@ mod tests {
 
     #[test]
     fn a_refusal_says_whose_certificate_it_is_and_what_to_use() {
-        let refusal = |said, right| holder(Some(said), "").may(right).unwrap_err().to_string();
+        let holder = |said| Holder::said_by(Some(said), "", &NamedRoles::default());
+        let refusal = |said, right| holder(said).may(right).unwrap_err().to_string();
         assert_eq!(
             refusal("member/db-1", Right::Operate),
             "the certificate of `db-1` is a member's: it gives no commands, and this takes an operator's: `witness tls init --operator NAME` \

@@ -107,6 +107,20 @@ pub enum TlsError {
     },
 }
 
+impl TlsError {
+    /// The file that cannot be used.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        match self {
+            Self::Unreadable { path, .. }
+            | Self::Nothing { path, .. }
+            | Self::Damaged { path, .. } => path,
+            Self::NotAPair { key, .. } => key,
+            Self::NobodyTalks { certificate, .. } => certificate,
+        }
+    }
+}
+
 const CERTIFICATE: &str = "the TLS certificate";
 const KEY: &str = "the TLS key";
 const AUTHORITY: &str = "the TLS authority";

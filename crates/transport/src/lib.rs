@@ -32,7 +32,9 @@ pub use crate::client::{
 };
 pub use crate::compression::{Compression, CompressionFigures};
 pub use crate::config::{TlsError, TlsFiles, TlsMaterial, TransportConfig, https_server};
-pub use crate::local_member::{CommandSource, LocalMember, LogPiece, LogSource, StatusSource};
+pub use crate::local_member::{
+    CommandCaller, CommandSource, LocalMember, LogPiece, LogSource, StatusSource,
+};
 pub use crate::own_certificate::ValidFor;
 pub use crate::server::{RunningServer, ServeError, serve, serve_streams};
 pub use crate::streams::{ByteStream, Duplex, Listening, Streams};

@@ -30,8 +30,17 @@ pub trait CommandSource: Send + Sync + 'static {
     fn right(&self, json: &[u8]) -> Right;
 
     /// Begins a command, and tells what happens, as JSON documents; the channel ends with the command.
-    /// The command goes on when nobody receives any more. `caller` is where it comes from, if that is known.
-    fn command(&self, caller: Option<SocketAddr>, json: Bytes) -> mpsc::Receiver<Bytes>;
+    /// The command goes on when nobody receives any more.
+    fn command(&self, caller: CommandCaller, json: Bytes) -> mpsc::Receiver<Bytes>;
+}
+
+/// Where a command comes from, as the connection proves it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CommandCaller {
+    /// The other end of the connection, if that is known.
+    pub address: Option<SocketAddr>,
+    /// The name in the certificate that the caller has shown; none without TLS.
+    pub certificate_name: Option<String>,
 }
 
 /// What a reader of the log is sent.

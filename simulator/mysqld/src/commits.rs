@@ -5,7 +5,7 @@
 //!   (LOCK_log)  (written)  (waits for the ACK of its last transaction)
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use binlog_format::events::{CommitTimestamp, LogicalClock, ServerVersion};
 use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
@@ -43,6 +43,8 @@ pub(crate) struct Commits {
     /// Sessions that want a new file. The first one holds LOCK_log.
     flushes: VecDeque<SessionId>,
     acknowledged: Position,
+    /// The last ACK of each server id, of replicas that are gone as well.
+    acks: BTreeMap<u32, Position>,
     /// The server stops, and lets through what waits.
     through: bool,
 }
@@ -93,13 +95,26 @@ impl Commits {
                 .any(|written| written.end == end)
     }
 
-    pub(crate) fn acknowledge(&mut self, position: Position) {
-        self.acknowledged = self.acknowledged.max(position);
+    /// Notes the ACK of a server id; commits are released up to the position that `needed` ids have acknowledged.
+    pub(crate) fn acknowledge(&mut self, server_id: u32, position: Position, needed: u64) {
+        self.acks.insert(server_id, position);
+        self.count_acks(needed);
+    }
+
+    /// The number of ACKs that a commit needs has changed.
+    pub(crate) fn count_acks(&mut self, needed: u64) {
+        let mut positions: Vec<Position> = self.acks.values().copied().collect();
+        positions.sort_unstable_by(|one, other| other.cmp(one));
+        let last = usize::try_from(needed.saturating_sub(1)).ok();
+        if let Some(position) = last.and_then(|last| positions.get(last)) {
+            self.acknowledged = self.acknowledged.max(*position);
+        }
     }
 
     /// Switched on anew: earlier ACKs do not count.
     pub(crate) fn forget_acks(&mut self) {
         self.acknowledged = Position::default();
+        self.acks.clear();
     }
 
     pub(crate) fn let_through(&mut self) {

@@ -18,6 +18,7 @@ use crate::connection::{Connection, Over, Seat};
 use crate::process::Mysqld;
 use crate::server::{Running, Server};
 use crate::sessions::{Dump, SessionId};
+use crate::variables::REPLICA_COUNT;
 
 /// Where the first event of a file stands.
 const FIRST_EVENT: u64 = 4;
@@ -31,10 +32,10 @@ where
     /// A dump is the last thing that a connection does.
     pub(crate) async fn dump(mut self, request: &Bytes, sequence: u8) -> Result<(), Over> {
         let id = self.seat.id;
-        let begun = match have_of(request) {
-            Some(have) => self
+        let begun = match server_id_of(request).zip(have_of(request)) {
+            Some((server_id, have)) => self
                 .server
-                .act(|state| Sending::begin(state, id, have, sequence)),
+                .act(|state| Sending::begin(state, id, server_id, have, sequence)),
             None => Err(SqlError::new(
                 code::MALFORMED_PACKET,
                 "Malformed communication packet",
@@ -160,6 +161,12 @@ fn farewell(server: &mut Server, seat: &Seat) -> Option<Vec<u8>> {
     session.dump.is_some().then(eof_packet)
 }
 
+/// After two bytes of flags.
+fn server_id_of(request: &Bytes) -> Option<u32> {
+    let id = request.get(2..6)?.try_into().ok()?;
+    Some(u32::from_le_bytes(id))
+}
+
 /// The GTIDs that a request names; `None` where it is malformed.
 fn have_of(request: &Bytes) -> Option<GtidSet> {
     // Flags, server id, length of the file's name.
@@ -194,6 +201,7 @@ impl Sending {
     fn begin(
         server: &mut Server,
         id: SessionId,
+        server_id: u32,
         have: GtidSet,
         sequence: u8,
     ) -> Result<Self, SqlError> {
@@ -252,6 +260,7 @@ impl Sending {
         let file = first.or(files.first()).map_or(1, |file| file.number);
         if let Some(session) = running.sessions.get_mut(&id) {
             session.dump = Some(Dump {
+                server_id,
                 uuid,
                 semi_sync,
                 replaced: false,
@@ -386,11 +395,15 @@ impl Server {
         let Some(running) = self.running.as_mut() else {
             return;
         };
-        let counts = running
-            .sessions
-            .get(&id)
-            .is_some_and(|session| session.is_semi_sync_dump());
-        let Some(file) = file_number(&name).filter(|_| counts) else {
+        let session = running.sessions.get(&id);
+        let dump = session.and_then(|session| session.dump.as_ref());
+        let Some(server_id) = dump
+            .filter(|dump| dump.semi_sync)
+            .map(|dump| dump.server_id)
+        else {
+            return;
+        };
+        let Some(file) = file_number(&name) else {
             return;
         };
         let position = Position {
@@ -398,7 +411,8 @@ impl Server {
             offset: reply.position(),
         };
         if position <= running.binlog.end() {
-            running.commits.acknowledge(position);
+            let needed = running.variables.number(REPLICA_COUNT);
+            running.commits.acknowledge(server_id, position, needed);
             self.changed();
         }
     }

@@ -61,6 +61,7 @@ pub(crate) struct OpenTransaction {
 /// A dump under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dump {
+    pub(crate) server_id: u32,
     pub(crate) uuid: Option<String>,
     pub(crate) semi_sync: bool,
     /// A newer one of the same UUID has ended it.

@@ -289,10 +289,11 @@ impl Server {
             Look::ChannelCount => said("COUNT(*)", self.channel.is_some()),
             Look::ReplicaThreads => self.replica_threads(),
             // Nobody takes a backup here, and no reader keeps a lock.
-            // Members alone read binlogs here.
-            Look::HoldersOfApplier | Look::HoldersOfBackupLock | Look::DumpsOfOthers => {
-                Rows::of(&HOLDER)
-            }
+            // Members alone read binlogs here, and no other server replicates into a primary.
+            Look::HoldersOfApplier
+            | Look::HoldersOfBackupLock
+            | Look::DumpsOfOthers
+            | Look::ForeignChannels => Rows::of(&HOLDER),
             Look::HoldersOfGlobalLock => {
                 let holds = |(other, session): &(&SessionId, &Session)| {
                     **other != id && session.holds_global() && !session.is_replica_thread()

@@ -79,12 +79,7 @@ const DEFINITIONS: [(&str, Kind, Set, &str); 37] = [
     // With the source's semi-sync plugin alone, from here on.
     ("rpl_semi_sync_source_enabled", Switch, Dynamic, "OFF"),
     ("rpl_semi_sync_source_timeout", Number, Dynamic, "10000"),
-    (
-        "rpl_semi_sync_source_wait_for_replica_count",
-        Number,
-        Dynamic,
-        "1",
-    ),
+    (REPLICA_COUNT, Number, Dynamic, "1"),
     (
         "rpl_semi_sync_source_wait_no_replica",
         Switch,
@@ -99,6 +94,8 @@ const DEFINITIONS: [(&str, Kind, Set, &str); 37] = [
     ),
 ];
 
+/// The number of ACKs that a commit needs.
+pub(crate) const REPLICA_COUNT: &str = "rpl_semi_sync_source_wait_for_replica_count";
 /// The first part of the names that come with the source's semi-sync plugin.
 const SEMI_SYNC: &str = "rpl_semi_sync_source_";
 

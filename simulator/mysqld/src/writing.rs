@@ -11,7 +11,7 @@ use crate::sessions::{
     Closing, ClosingStep, Content, OpenTransaction, SessionId, SetWork, Work, Write,
 };
 use crate::statement::{Assignment, Scope, Value};
-use crate::variables::Source;
+use crate::variables::{REPLICA_COUNT, Source};
 
 impl Server {
     /// Begins a write. Lists are locked in the order of their numbers, so that no two writes wait for each other.
@@ -368,6 +368,10 @@ impl Server {
                     .put("super_read_only", "OFF", Source::Dynamic(user));
             }
             "super_read_only" if !on => running.super_read_only = false,
+            REPLICA_COUNT => {
+                let needed = running.variables.number(REPLICA_COUNT);
+                running.commits.count_acks(needed);
+            }
             "offline_mode" if on => self.close_ordinary_sessions(),
             _ => {}
         }

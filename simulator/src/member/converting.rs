@@ -12,6 +12,7 @@ use member::conversion::{
 };
 use member::protocol::{MysqldAnswer, MysqldOrder, Refusal};
 use mysql_link::ConnectOptions;
+use mysqld_controller::SourceTls;
 use raft_types::MemberId;
 use tokio::time::Instant;
 
@@ -64,6 +65,7 @@ impl ConversionCommand {
             connect,
             stock: Vec::new(),
             binlog_account: None,
+            source_tls: SourceTls::Off,
             until: Instant::now() + patience,
         };
         let ended = match direction {
@@ -72,7 +74,10 @@ impl ConversionCommand {
                 Err(failure) => Err(failure.to_string()),
             },
             Direction::DisableRaft => {
-                let account = ReplicationAccount::default();
+                let account = ReplicationAccount {
+                    source: None,
+                    login: Some(("root".to_owned(), "".into())),
+                };
                 match Detaching::course(&conversion, account).await {
                     Ok(mut course) => go(&mut course, &record).await,
                     Err(failure) => Err(failure.to_string()),

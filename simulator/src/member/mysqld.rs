@@ -22,8 +22,10 @@ use member::{ConvertedMysqld, MysqldBeside, Reached, RingHandle, connect_options
 use mysql_link::wire::ByteStream;
 use mysql_link::{ConnectOptions, Dial, Dialer, Endpoint, ServerVersion};
 use mysqld_controller::events::EventsWanted;
-use mysqld_controller::supervisor::{ExternalServer, Found, Mark, ProcessId, ServerCommand};
-use mysqld_controller::{CommittedLog, ReplicationSource};
+use mysqld_controller::supervisor::{
+    ExternalServer, Found, Identity, Mark, ProcessId, ServerCommand,
+};
+use mysqld_controller::{CommittedLog, ReplicationSource, SourceTls};
 use mysqld_model::{Account, FindServer, LostTail, Mysqld, MysqldOptions, ReplicaSource, Rights};
 use raft_types::{MAX_TRANSACTION_BYTES, MemberKind};
 use tempfile::TempDir;
@@ -219,7 +221,7 @@ impl Host {
                 port: 3307,
                 user: ACCOUNT.to_owned(),
                 password: "".into(),
-                tls: false,
+                tls: SourceTls::Off,
             }),
             origin: setup.origin(),
             member: (setup.id, setup.record.incarnation),
@@ -465,6 +467,10 @@ impl ExternalServer for Host {
                 Found::Nothing
             }
         }
+    }
+
+    fn identity(&self, id: ProcessId) -> Identity {
+        Identity { id, began: None }
     }
 
     fn serves(&self, id: ProcessId, _: &Mark) -> bool {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use binlog_store::LogHandle;
 use bytes::Bytes;
-use raft_types::{DoubtedTail, FilePart, FileStart, FileStartAnswer, FileStarts, OpId, Standing};
+use raft_types::{
+    DoubtedTail, ElectionNotes, FilePart, FileStart, FileStartAnswer, FileStarts, OpId, Standing,
+};
 
 use super::disk_work::DiskWork;
 use super::watched_log::Watch;
@@ -75,6 +77,15 @@ impl FileStarts for WatchedStarts {
     fn note_doubt(&self, doubt: DoubtedTail) -> FileStartAnswer<'_, ()> {
         self.work.soon();
         self.log.note_doubt(doubt)
+    }
+
+    fn election_notes(&self) -> ElectionNotes {
+        self.log.election_notes()
+    }
+
+    fn note_elections(&self, notes: ElectionNotes) -> FileStartAnswer<'_, ()> {
+        self.work.soon();
+        self.log.note_elections(notes)
     }
 
     fn standing(&self) -> Option<Standing> {

@@ -19,8 +19,8 @@ use crate::faults::{Crash, Fault, Stress};
 use crate::mutation::Mutation;
 use crate::record::News;
 
-/// How long the operator waits for the members' evidence.
-const EVIDENCE: Duration = Duration::from_millis(50);
+/// How long the operator waits for the members' evidence: each asks the leader that it follows for a heartbeat at most.
+const EVIDENCE: Duration = Duration::from_millis(550);
 /// How long he waits before he looks again.
 const AGAIN: Duration = Duration::from_millis(600);
 /// How long nobody hears from a survivor that is to be lost, and when it is back.

@@ -18,6 +18,7 @@ mod operator;
 mod playing;
 mod policies;
 mod provisioning;
+mod single_links;
 mod slot;
 mod undo;
 mod upgrades;
@@ -53,6 +54,7 @@ use crate::world::false_alarms::FalseAlarms;
 use crate::world::mysqld_operations::Operations;
 use crate::world::operator::Removed;
 use crate::world::provisioning::Provisions;
+use crate::world::single_links::SingleLinks;
 
 use crate::world::slot::Slot;
 use crate::world::undo::Undo;
@@ -111,6 +113,7 @@ pub(crate) struct World {
     workload: Workload,
     /// Who sees a leader dead that lives.
     false_alarms: FalseAlarms,
+    single_links: SingleLinks,
 }
 
 impl World {
@@ -304,6 +307,7 @@ impl World {
             operations: Operations::default(),
             workload,
             false_alarms: FalseAlarms::default(),
+            single_links: SingleLinks::choose(seed, mutation.is_none()),
         }
     }
 
@@ -337,6 +341,7 @@ impl World {
             }
         }
         self.heal();
+        self.the_leader_loses_links();
         if self.scenario == Some(Scenario::Policies) {
             self.the_quorum_follows_the_log();
         }
@@ -358,6 +363,8 @@ impl World {
 
     /// Starts everybody and makes the ring.
     fn found(&mut self) {
+        let members: Vec<MemberId> = self.slots.keys().copied().collect();
+        members.into_iter().for_each(|id| self.change_timers(id));
         for slot in self.slots.values_mut() {
             slot.start(&self.queue, &self.record, self.now);
         }
@@ -388,6 +395,7 @@ impl World {
             {
                 self.play(fault);
             }
+            self.cut_single_links();
             self.step();
             self.ambush();
         }

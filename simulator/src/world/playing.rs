@@ -378,6 +378,10 @@ impl World {
     /// Members that are down start again when their time has come.
     pub(super) fn restart_fallen(&mut self) {
         let again: Tick = self.now.after(SHORT_STOP);
+        let due = |slot: &Slot| slot.is_down() && slot.start_at.is_some_and(|at| at <= self.now);
+        let starting = self.slots.iter().filter(|(_, slot)| due(slot));
+        let starting: Vec<MemberId> = starting.map(|(id, _)| *id).collect();
+        starting.into_iter().for_each(|id| self.change_timers(id));
         for slot in self.slots.values_mut() {
             if !slot.is_down() {
                 continue;

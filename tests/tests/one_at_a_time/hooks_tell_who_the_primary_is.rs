@@ -1,5 +1,5 @@
 //! Commands of the operator's are run when the primary changes, with an environment that says what happened; one that hangs is
-//! killed, and neither clients nor the roles wait for it.
+//! killed and run again until it succeeds, and neither clients nor the roles wait for it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -24,17 +24,19 @@ fn script(folder: &Path) -> String {
          line=$(env | grep '^WITNESS_' | sort | tr '\\n' '|')\n\
          echo \"$line\" >> {told}\n\
          echo \"noted $WITNESS_EVENT\"\n\
-         if [ -e {hang} ]; then sleep 1000; fi\n",
+         if [ -e {hang} ]; then sleep 1000; fi\n\
+         echo \"$line\" >> {done}\n",
         told = folder.join("told").display(),
         hang = folder.join("hang").display(),
+        done = folder.join("done").display(),
     );
     std::fs::write(&path, text).unwrap();
     format!("[\"/bin/sh\", {path:?}]")
 }
 
-/// The events that were told so far, each with its values.
-fn told(folder: &Path) -> Vec<BTreeMap<String, String>> {
-    let text = std::fs::read_to_string(folder.join("told")).unwrap_or_default();
+/// The events of the commands that began (`told`) or succeeded (`done`) so far, each with its values.
+fn told(folder: &Path, file: &str) -> Vec<BTreeMap<String, String>> {
+    let text = std::fs::read_to_string(folder.join(file)).unwrap_or_default();
     let event = |line: &str| {
         let pairs = line.split('|').filter_map(|pair| pair.split_once('='));
         pairs
@@ -46,7 +48,7 @@ fn told(folder: &Path) -> Vec<BTreeMap<String, String>> {
 
 fn wait_for(
     set: &Cluster,
-    folder: &Path,
+    (folder, file): (&Path, &str),
     event: &str,
     member: &str,
     primary: &str,
@@ -58,11 +60,23 @@ fn wait_for(
                 && values["WITNESS_MEMBER"] == member
                 && values["WITNESS_PRIMARY"] == primary
         };
-        let told = told(folder);
+        let told = told(folder, file);
         let found = told.iter().rev().find(|values| is(values)).cloned();
         found.ok_or_else(|| format!("{told:#?}"))
     });
     found.unwrap()
+}
+
+/// Waits until the status of a member names `expected` as its first hook that fails; null for none.
+fn failing_hook(set: &Cluster, index: usize, expected: &serde_json::Value) {
+    let named = set.eventually("the status names the failing hook", SOON, || {
+        let hooks = set.get(index, "/status").unwrap().json().unwrap()["hooks"].clone();
+        match hooks["failing"][0]["hook"] == *expected {
+            true => Ok(()),
+            false => Err(hooks.to_string()),
+        }
+    });
+    named.unwrap();
 }
 
 #[test]
@@ -79,14 +93,20 @@ fn every_change_of_the_primary_is_told_and_nothing_waits_for_a_hook() {
             .with("hooks", "timeout = \"2s\"")
     })
     .unwrap();
-    let first = wait_for(&set, folder, "primary", "db-1", "db-1");
+    let first = wait_for(&set, (folder, "told"), "primary", "db-1", "db-1");
     assert_eq!(first["WITNESS_RING"], "test");
     assert_eq!(first["WITNESS_REGION"], "here");
     assert!(first["WITNESS_TERM"].parse::<u64>().unwrap() > 0);
     let port = set.client(0).value("SELECT @@port").unwrap();
     assert_eq!(first["WITNESS_MYSQL_PORT"], port);
     // A witness tells it too.
-    let seen = wait_for(&set, folder, "primary_changed", "witness-1", "db-1");
+    let seen = wait_for(
+        &set,
+        (folder, "told"),
+        "primary_changed",
+        "witness-1",
+        "db-1",
+    );
     assert_eq!(seen["WITNESS_PRIMARY_HOST"], "127.0.0.1");
 
     // From now on each command hangs until it is killed, and the primary moves all the same.
@@ -94,9 +114,15 @@ fn every_change_of_the_primary_is_told_and_nothing_waits_for_a_hook() {
     set.follows(3, SOON).unwrap();
     set.kill_host(0).unwrap();
     assert_eq!(set.primary(SOON).unwrap(), 3);
-    let moved = wait_for(&set, folder, "primary_changed", "witness-1", "db-2");
+    let moved = wait_for(
+        &set,
+        (folder, "told"),
+        "primary_changed",
+        "witness-1",
+        "db-2",
+    );
     assert_eq!(moved["WITNESS_PREVIOUS_PRIMARY"], "db-1");
-    wait_for(&set, folder, "primary", "db-2", "db-2");
+    wait_for(&set, (folder, "told"), "primary", "db-2", "db-2");
     set.client(3)
         .sql("INSERT INTO acked.rows VALUES (1, 0, 'while hooks hang')")
         .unwrap();
@@ -114,6 +140,19 @@ fn every_change_of_the_primary_is_told_and_nothing_waits_for_a_hook() {
         .find(|line| line.starts_with("witness_hook_failures_total{"))
         .unwrap();
     assert!(!failed.ends_with(" 0"), "{failed}");
+    failing_hook(&set, 3, &"on_primary".into());
+
+    // Once the commands work again, the state that was not reported is: by the new primary's member and by the others.
+    std::fs::remove_file(folder.join("hang")).unwrap();
+    wait_for(&set, (folder, "done"), "primary", "db-2", "db-2");
+    wait_for(
+        &set,
+        (folder, "done"),
+        "primary_changed",
+        "witness-1",
+        "db-2",
+    );
+    failing_hook(&set, 3, &serde_json::Value::Null);
     assert!(
         set.output(0).contains("noted primary"),
         "the command's words are in the member's log"

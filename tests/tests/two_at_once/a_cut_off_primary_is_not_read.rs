@@ -92,6 +92,42 @@ fn readers_of_a_primary_that_is_cut_off_are_kept_off() {
     }
 }
 
+/// Pins a bug: the member was stopped while its lease ended, and counted the grace period from its first check after that.
+#[test]
+fn the_grace_period_of_readers_begins_with_the_end_of_the_lease() {
+    let _turn = SCENES.take();
+    const LONG_GRACE: Duration = Duration::from_secs(8);
+    // The guard acts when it has received nothing for the lease and the grace period.
+    const STANDS_STILL: Duration = Duration::from_secs(7);
+    let set = replicaset_with(2, |options| {
+        unhurried(options.with("mysql", "fence_after = \"8s\""))
+    })
+    .unwrap();
+    set.follows(3, SOON).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut session = runtime.block_on(open(&set.server(0).socket())).unwrap();
+    for member in [1, 2, 3, 0] {
+        set.signal(member, Signal::STOP).unwrap();
+    }
+    let cut_off = Instant::now();
+    std::thread::sleep(STANDS_STILL);
+    set.signal(0, Signal::CONT).unwrap();
+    let limit = STANDS_STILL + LONG_GRACE;
+    runtime.block_on(last_answer(&mut session, limit));
+    let took = cut_off.elapsed();
+    println!("the last answer {took:?} after the partition; the grace period is {LONG_GRACE:?}");
+    for member in [1, 2, 3] {
+        set.signal(member, Signal::CONT).unwrap();
+    }
+    assert!(took >= LONG_GRACE, "the grace period is kept");
+    let bound = LEASE + LONG_GRACE + SLACK;
+    assert!(
+        took < bound,
+        "the last answer came {took:?} after the partition; a lease and the grace period are {:?}",
+        LEASE + LONG_GRACE
+    );
+}
+
 /// As systemd does with `Type=notify`, `WatchdogSec` and `WatchdogSignal=SIGKILL`: hears the member, and kills it with its mysqld when
 /// it is silent.
 #[test]

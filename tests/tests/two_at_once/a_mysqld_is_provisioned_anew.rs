@@ -272,6 +272,49 @@ fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
 }
 
 /// Provisions from `db-2`, slowly, does something in the middle, and lets the rest go on quickly. What the command told.
+/// As after a kill while InnoDB's redo log was disabled: status warned of it, shows why mysqld does not start, and no operator has to empty
+/// the data directory.
+#[test]
+fn a_mysqld_that_cannot_be_started_gets_a_new_data_directory() {
+    let _turn = SCENES.take();
+    let set = replicaset(2).unwrap();
+    let primary = set.primary(SOON).unwrap();
+    let follower = set.databases().into_iter().find(|one| *one != primary);
+    let follower = follower.unwrap();
+    set.follows(follower, SOON).unwrap();
+    let client = set.client(follower);
+    client
+        .sql("ALTER INSTANCE DISABLE INNODB REDO_LOG")
+        .unwrap();
+    set.eventually("status warns", SOON, || {
+        let warnings = set.status(follower).ok()?["mysql"]["warnings"].to_string();
+        warnings
+            .contains("the InnoDB redo log is disabled")
+            .then_some(())
+    })
+    .unwrap();
+    set.server(follower).kill().unwrap();
+    wait_for_trouble(&set, follower, "MY-013598");
+
+    let done = reprovision(&set, follower, &["--from", "--yes"]);
+    assert!(done.status.success(), "{}\n{}", told_by(&done), set.words());
+    set.client(primary)
+        .sql("CREATE TABLE acked.later (id INT PRIMARY KEY)")
+        .unwrap();
+    set.follows(follower, SOON).unwrap();
+    set.equal("acked", SOON).unwrap();
+    let data_dir = set.server(follower).data_dir().to_owned();
+    let name = data_dir.file_name().unwrap().to_string_lossy().into_owned();
+    let kept = std::fs::read_dir(data_dir.parent().unwrap()).unwrap();
+    let kept = kept.filter(|entry| {
+        let entry = entry.as_ref().unwrap().file_name();
+        entry
+            .to_string_lossy()
+            .starts_with(&format!("{name}.unusable-"))
+    });
+    assert_eq!(kept.count(), 1, "the old one is kept");
+}
+
 fn interrupted(set: &Cluster, member: usize, act: impl FnOnce(&Cluster)) -> Finished {
     let client = set.client(member);
     // MySQL sleeps for a second at most, and so is only about as slow as it is told; mysqld may be starting, and has the

@@ -4,15 +4,18 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use testkit::cluster::{Beside, Cluster, ClusterOptions, Profile, witness_binary};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use testkit::cluster::{Beside, Cluster, ClusterOptions, Profile, http_get, witness_binary};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::{MysqlClient, Mysqld, MysqldOptions};
 use witness_tests::{Writers, WrittenRows, make_rows};
 
 use crate::SCENES;
+use crate::stock_clients_read_a_member::remote;
 
 const SOON: Duration = Duration::from_secs(60);
 /// Writers that never pause make 1,200 transactions a second, and a replica applied 950 of them on a busy machine: after a minute of
@@ -49,7 +52,20 @@ fn certificates(folder: &Path) -> Result<PathBuf> {
 impl Scene {
     fn launch() -> Result<Self> {
         let tree = MysqlTree::require();
-        let launch = |id| Mysqld::launch_with(&tree, MysqldOptions::with_server_id(id));
+        let folder = tempfile::tempdir()?;
+        let tls = certificates(folder.path())?;
+        // The replicas verify their source by the ring's CA.
+        let own = ["ca=ca.crt", "cert=member.crt", "key=member.key"].map(|option| {
+            let (option, file) = option.split_once('=').unwrap_or_default();
+            format!("--ssl-{option}={}", tls.join(file).display())
+        });
+        let launch = |id| {
+            let options = MysqldOptions {
+                arguments: own.to_vec(),
+                ..MysqldOptions::with_server_id(id)
+            };
+            Mysqld::launch_with(&tree, options)
+        };
         let (primary, replica, stock) = (launch(1)?, launch(2)?, launch(3)?);
         let client = primary.client();
         client.create_replication_user()?;
@@ -79,8 +95,6 @@ impl Scene {
         let attached = Beside::Attached {
             socket: replica.socket(),
         };
-        let folder = tempfile::tempdir()?;
-        let tls = certificates(folder.path())?;
         let tls = |key: &str, file: &str| format!("{key} = {:?}", tls.join(file));
         let options = ClusterOptions {
             // The commands are for the member that leads: no election may come because the machine is busy.
@@ -131,6 +145,7 @@ impl Scene {
                 &file("replication-password"),
             )
             .replace("/etc/witness/admin-password", &file("admin-password"))
+            .replace("/etc/mysql/ring-ca.crt", &file("ring-tls/ca.crt"))
             .replace("10.0.0.9:3306", &self.stock.address().to_string())
             .replace("witness-1:3307", &self.ring.binlog_server(1).to_string());
         let words = text.split_whitespace().skip(1).map(str::to_owned);
@@ -287,16 +302,62 @@ fn through_a_ring_and_back() -> Result<()> {
             .is_ok_and(|answer| answer.status == 200))
     })?;
 
-    // And back, with the primary where it is now.
+    // And back, with the primary where it is now. A load balancer asks all the time.
+    let (over, balancer) = (Arc::new(AtomicBool::new(false)), scene.ring.http(SECOND));
+    let asking = {
+        let over = over.clone();
+        std::thread::spawn(move || {
+            let mut refused = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                match http_get(balancer, "/primary") {
+                    Ok(answer) if answer.status == 200 => {}
+                    other => refused.push(format!("{other:?}")),
+                }
+                std::thread::sleep(PAUSE);
+            }
+            refused
+        })
+    };
     for command in &of_the_page("witness disable-raft")? {
         let said = scene.run(command, SECOND)?;
         println!("$ {command}\n{said}");
         writers.wait_for_more(100, SOON)?;
     }
+    for question in ["/replica", "/replica?lag=10s"] {
+        scene.ring.wait_until(question, SOON, |ring| {
+            Ok(ring.get(FIRST, question)?.status == 200)
+        })?;
+    }
+    ensure!(scene.ring.get(FIRST, "/primary")?.status == 503);
+    over.store(true, Ordering::Relaxed);
+    let refused = asking.join().map_err(|_| anyhow!("the load balancer"))?;
+    ensure!(refused.is_empty(), "sessions would be closed: {refused:?}");
+    // The ring's log is over, and says so to a consumer of any member.
+    scene
+        .ring
+        .wait_until("the end of the log is known", SOON, |ring| {
+            let reads = [
+                "--read-from-remote-server",
+                "--stop-never",
+                "--connection-server-id=77",
+            ];
+            let ended = remote(ring, 1, &reads, "binlog.000001");
+            let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+            Ok(said.contains("`witness disable-raft` released its primary"))
+        })?;
     let second = writers.finish()?;
     let port = Some(scene.replica.address().port());
-    ensure!(Scene::source_of(&scene.primary)? == port);
-    ensure!(Scene::source_of(&scene.stock)? == port);
+    for server in [&scene.primary, &scene.stock] {
+        ensure!(Scene::source_of(server)? == port);
+        let verifies = server.client().sql(
+            "SELECT user, ssl_verify_server_certificate, ssl_ca_file <> '', get_public_key \
+             FROM performance_schema.replication_connection_configuration",
+        )?;
+        ensure!(
+            verifies.0 == [["replication", "YES", "1", "NO"]],
+            "{verifies:?}"
+        );
+    }
     for member in 0..scene.ring.size() {
         scene.ring.stop(member)?;
     }

@@ -1,5 +1,5 @@
 //! An idle reader at every follower, and DDL of its table behind it: the primary dies, and clients wait until one of the followers has
-//! applied what the reader keeps from being applied.
+//! applied what the reader keeps from being applied. The same for a session that owns the GTID of what comes next.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -33,11 +33,8 @@ fn held_up(runtime: &Runtime, kill_after: &str) -> (Cluster, Vec<Connection>) {
     primary.sql(make).unwrap();
     set.equal("acked", SOON).unwrap();
     let readers = FOLLOWERS.map(|follower| {
-        let socket = Endpoint::unix(set.server(follower).socket());
-        let mut options = ConnectOptions::new(socket, CLIENT, CLIENT_PASSWORD);
-        options.program_name = "reports".to_owned();
         runtime.block_on(async {
-            let mut reader = Connection::open(&options).await.unwrap();
+            let mut reader = Connection::open(&reports(&set, follower)).await.unwrap();
             reader.execute("BEGIN").await.unwrap();
             reader.query("SELECT * FROM acked.held").await.unwrap();
             reader
@@ -46,14 +43,26 @@ fn held_up(runtime: &Runtime, kill_after: &str) -> (Cluster, Vec<Connection>) {
     let alter = "ALTER TABLE acked.held ADD j INT; INSERT INTO acked.held VALUES (2, 2)";
     primary.sql(alter).unwrap();
     for follower in FOLLOWERS {
-        let what = format!("{} names its reader", set.name(follower));
-        set.eventually(&what, SOON, || {
-            set.status(follower)
-                .is_ok_and(|status| status["mysql"]["warnings"].to_string().contains(NAMED))
-        })
-        .unwrap();
+        is_named(&set, follower, NAMED);
     }
     (set, readers.into())
+}
+
+/// The account of a client that reads at a follower.
+fn reports(set: &Cluster, follower: usize) -> ConnectOptions {
+    let socket = Endpoint::unix(set.server(follower).socket());
+    let mut options = ConnectOptions::new(socket, CLIENT, CLIENT_PASSWORD);
+    options.program_name = "reports".to_owned();
+    options
+}
+
+fn is_named(set: &Cluster, follower: usize, words: &str) {
+    let what = format!("{} says that a session {words}", set.name(follower));
+    set.eventually(&what, SOON, || {
+        set.status(follower)
+            .is_ok_and(|status| status["mysql"]["warnings"].to_string().contains(words))
+    })
+    .unwrap();
 }
 
 fn is_there(runtime: &Runtime, reader: &mut Connection) -> bool {
@@ -93,6 +102,60 @@ fn a_reader_holds_a_promotion_up_for_the_operators_limit_alone() {
     std::thread::sleep(LIMIT);
     assert!(is_there(&runtime, &mut readers[1 - killed]));
     drop(readers);
+    set.start(0).unwrap();
+    set.equal("acked", SOON).unwrap();
+}
+
+/// No member named it, and no primary opened. A replica thread waits for the GTID; the member's applier has applied the rows, and
+/// could not put their GTID into `gtid_executed`.
+#[test]
+fn an_owner_of_a_gtid_holds_a_promotion_up_for_the_operators_limit_alone() {
+    let _turn = SCENES.take();
+    const LIMIT: Duration = Duration::from_secs(10);
+    const MARGIN: Duration = Duration::from_secs(12);
+    let runtime = Runtime::new().unwrap();
+    let mut set = replicaset_with(3, |options| {
+        let limit = "kill_statements_after = \"10s\"";
+        options.with_native(FOLLOWERS[1]).with("mysql", limit)
+    })
+    .unwrap();
+    if set.primary(SOON).unwrap() != 0 {
+        set.promote("db-1", SOON).unwrap();
+    }
+    let primary = set.client(0);
+    let make = "CREATE TABLE acked.held (i INT PRIMARY KEY, j INT)";
+    primary.sql(make).unwrap();
+    set.equal("acked", SOON).unwrap();
+    let uuid = primary.variable("server_uuid").unwrap();
+    let own = format!(
+        "GTID_SUBTRACT(@@GLOBAL.gtid_executed, GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{uuid}:1-999999'))"
+    );
+    let last = primary
+        .value(&format!("SELECT REGEXP_REPLACE({own}, '.*[:-]', '')"))
+        .unwrap();
+    let next = last.parse::<u64>().unwrap() + 1;
+    let owners = FOLLOWERS.map(|follower| {
+        let owned = format!("SET gtid_next = '{uuid}:{next}'");
+        runtime.block_on(async {
+            let mut owner = Connection::open(&reports(&set, follower)).await.unwrap();
+            owner.execute(owned).await.unwrap();
+            owner.execute("BEGIN").await.unwrap();
+            owner
+        })
+    });
+    let write = "INSERT INTO acked.held VALUES (1, 1); INSERT INTO acked.held VALUES (2, 2)";
+    primary.sql(write).unwrap();
+    for follower in FOLLOWERS {
+        is_named(&set, follower, &format!("owns the GTID {uuid}:{next}"));
+    }
+    set.kill_host(0).unwrap();
+    let died = Instant::now();
+    set.eventually("a follower takes writes", SOON, || writable(&set))
+        .unwrap();
+    let took = died.elapsed();
+    println!("writes {took:?} after the primary's end");
+    assert!(took < LIMIT + MARGIN, "{took:?}\n{}", set.words());
+    drop(owners);
     set.start(0).unwrap();
     set.equal("acked", SOON).unwrap();
 }

@@ -94,6 +94,35 @@ fn xa_transactions_that_replica_threads_have_applied_outlive_a_crash() {
     assert_eq!(executed(NATIVE), executed(ROWS));
 }
 
+/// A quarter of all reads saw the second of two transactions and not the first one.
+#[test]
+fn replica_threads_show_transactions_in_the_order_of_the_log() {
+    let _turn = SCENES.take();
+    let set = replicaset_with(2, |options| options.with_native(NATIVE)).unwrap();
+    set.begins_at_the_first(SOON).unwrap();
+    let native = set.client(NATIVE);
+    let in_order = || {
+        let both =
+            "SELECT CONCAT(@@GLOBAL.replica_preserve_commit_order, @@GLOBAL.binlog_order_commits)";
+        native.value(both).is_ok_and(|both| both == "11")
+    };
+    for off in [
+        "STOP REPLICA FOR CHANNEL 'witness'; SET GLOBAL replica_preserve_commit_order = OFF, GLOBAL binlog_order_commits = OFF",
+        "SET GLOBAL binlog_order_commits = OFF",
+    ] {
+        native.sql(off).unwrap();
+        assert!(!in_order());
+        set.eventually("the member sets the order of commits", SOON, in_order)
+            .unwrap();
+        set.client(ROWS)
+            .sql("REPLACE INTO acked.rows VALUES (7, 0, 'seven')")
+            .unwrap();
+        set.follows(NATIVE, SOON).unwrap();
+        set.equal("acked", SOON).unwrap();
+    }
+    assert!(set.output(NATIVE).contains("binlog_order_commits was OFF"));
+}
+
 #[test]
 fn an_error_of_the_replica_threads_is_told_and_tried_again() {
     let _turn = SCENES.take();

@@ -16,8 +16,8 @@ use crate::mysql::outcome::{backend_error, blockers_query, code, read_blockers};
 use crate::mysql::patience::Patience;
 use crate::mysql::preparation::{MOST_WAITING, PacketRoom, WaitingReaders, settings};
 use crate::mysql::publishing::{
-    Publisher, is_missing, keep_quiet, let_it_tell, open, owners_end, prepare, take_over,
-    take_over_if_used,
+    PUBLISHED_WITHIN, Publisher, is_missing, keep_quiet, let_it_tell, open, owners_end, prepare,
+    take_over, take_over_if_used,
 };
 use crate::mysql::session::{MysqlSession, Opened};
 use crate::mysql::table_shape::ShapeQuery;
@@ -54,7 +54,8 @@ impl MysqlBackend {
     /// SYSTEM_VARIABLES_ADMIN); INSERT, UPDATE and DELETE on the tables that the log changes; and what the log's statements
     /// need: CREATE, ALTER, DROP, INDEX, REFERENCES and others, or SUPER and all of them; for `GRANT PROXY`, which all of them are not
     /// enough for, PROXY on `''@''` with the grant option. With `read_only` it needs
-    /// CONNECTION_ADMIN; with `super_read_only` nobody can apply. SELECT on `performance_schema` lets sessions that hold up
+    /// CONNECTION_ADMIN; with `super_read_only` no account can apply. From 8.3 on it needs TRANSACTION_GTID_TAG, for tagged
+    /// transactions. SELECT on `performance_schema` lets sessions that hold up
     /// others be told from those that do not. With [`MysqlOptions::batches`], SYSTEM_VARIABLES_ADMIN and, on the schema
     /// `witness_applier`, CREATE, SELECT, INSERT and UPDATE let transactions commit as one; without them they do not, and that is
     /// said.
@@ -116,7 +117,9 @@ impl MysqlBackend {
             .await
             .map_err(backend_error)?;
         connection
-            .execute("SET SESSION transaction_isolation = 'REPEATABLE-READ'")
+            .execute(
+                "SET SESSION transaction_isolation = 'REPEATABLE-READ', max_execution_time = 0",
+            )
             .await
             .map_err(backend_error)?;
         let waiting = self.readers.add(connection).ok_or_else(|| {
@@ -165,7 +168,7 @@ impl MysqlBackend {
         };
         let answer = self
             .ask(
-                "SELECT @@GLOBAL.gtid_mode AS gtid_mode, @@GLOBAL.read_only AS read_only, \
+                "SELECT @@GLOBAL.version AS version, @@GLOBAL.gtid_mode AS gtid_mode, @@GLOBAL.read_only AS read_only, \
                  @@GLOBAL.super_read_only AS super_read_only, @@GLOBAL.log_bin AS log_bin, CURRENT_USER() AS account, \
                  CURRENT_ROLE() AS roles",
             )
@@ -225,6 +228,11 @@ impl MysqlBackend {
         }
         let grants = Grants::parse(lines);
         let mut lacking = grants.lacks(&FOR_ROWS);
+        // Rows of tagged transactions would be committed, and their GTIDs refused.
+        let version = text("version").parse::<ServerVersion>();
+        if version.is_ok_and(|version| version >= GTID_TAGS_FROM) {
+            lacking.extend(grants.lacks(&["TRANSACTION_GTID_TAG"]));
+        }
         let closed = ["CONNECTION_ADMIN", "SUPER"];
         if text("read_only") == "1" && grants.lacks(&closed) == closed {
             lacking.push("CONNECTION_ADMIN");
@@ -307,6 +315,9 @@ async fn ask(
     kept.insert(connection).query(query).await
 }
 
+/// The first version that has tagged GTIDs, and a right to them.
+const GTID_TAGS_FROM: ServerVersion = ServerVersion::new(8, 3, 0);
+
 /// About what it takes to read one, so that many do not hold up the process's other tasks.
 const BYTES_OF_A_KEY: usize = 256;
 
@@ -355,7 +366,8 @@ impl Backend for MysqlBackend {
         let Some(publisher) = self.publisher.lock().await.take() else {
             return;
         };
-        publisher.checkpoint.all_published().await;
+        // Where mysqld refuses it every time, `take_over` fails as well, and its error is logged.
+        let _ = tokio::time::timeout(PUBLISHED_WITHIN, publisher.checkpoint.all_published()).await;
         let settled = async {
             let mut connection = open(&self.options).await?;
             // With what a lost session had committed, too.
@@ -369,8 +381,8 @@ impl Backend for MysqlBackend {
         if let Err(error) = settled.await {
             tracing::warn!(
                 %error,
-                "gtid_executed may lack transactions that are in the tables, which the next run adds, and the error log's filters \
-                 may be as they were set for the applier"
+                "gtid_executed may lack transactions that are in the tables, which the next run adds when the cause is gone, and the \
+                 error log's filters may be as they were set for the applier"
             );
         }
     }

@@ -6,7 +6,8 @@ use std::borrow::Cow;
 
 use binlog_format::event::{EventRef, EventType};
 use binlog_format::events::{
-    IntVar, Query, Rand, SessionContext, StatementKind, TableMap, UserVar,
+    IntVar, Query, Rand, SessionContext, StatementKind, TableMap, UserVar, refusal_of_statement,
+    shown_statement,
 };
 use bytes::Bytes;
 use mysql_link::{
@@ -134,13 +135,13 @@ impl MysqlSession {
         if let Some(unknown) = context.unknown {
             return Err(refused_by_us(format!(
                 "the statement needs a session variable of a later MySQL version (code {unknown}): {}",
-                query.statement.escape_ascii()
+                shown_statement(&query.statement, SHOWN)
             )));
         }
         let text = as_invoker(&query.statement, &context).map_err(|why| {
             refused_by_us(format!(
                 "the statement depends on the account that ran it on its source, and {why}: {}",
-                query.statement.escape_ascii()
+                shown_statement(&query.statement, SHOWN)
             ))
         })?;
         // The context is in UTF-8, whatever the statement before was in. (Nothing may stand between a CREATE TABLE …
@@ -183,7 +184,7 @@ impl MysqlSession {
             }
             (Ok(_), expected) => Err(refused_by_us(format!(
                 "the statement failed on its source with error {expected} and did not here: {}",
-                query.statement.escape_ascii()
+                shown_statement(&query.statement, SHOWN)
             ))),
             (Err(LinkError::Server(error)), _) => Err(of_statement(&error, &query)),
             (Err(error), _) => Err(link_error(error)),
@@ -517,6 +518,9 @@ fn xa_id(query: &Bytes) -> Option<String> {
     Some(String::from_utf8_lossy(id).into_owned())
 }
 
+/// The most characters of a statement that an error shows.
+const SHOWN: usize = 500;
+
 fn lost(error: LinkError) -> WriteError {
     WriteError::Lost(error.to_string())
 }
@@ -529,18 +533,16 @@ fn unreadable(error: binlog_format::DecodeError) -> WriteError {
 
 /// A statement that fails and did not on its source, with its text.
 fn of_statement(error: &ServerError, query: &Query<'_>) -> WriteError {
-    const SHOWN: usize = 500;
     if failing(error) != Failing::Refused {
         return write_error(error);
     }
-    let text = query.statement.get(..SHOWN).unwrap_or(&query.statement);
     let mut refused = write_error(error);
     if let WriteError::Refused(refusal) = &mut refused {
         let sentence = not_followed(error.code).map(|sentence| format!(". {sentence}"));
         refusal.words = format!(
             "{}; the statement: {}{}",
-            refusal.words,
-            text.escape_ascii(),
+            refusal_of_statement(&refusal.words, &query.statement),
+            shown_statement(&query.statement, SHOWN),
             sentence.unwrap_or_default()
         );
     }

@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use binlog_format::events::shown_statement;
 use mysql_link::{Connection, LinkError, QueryResult};
 
 use crate::backend::SessionId;
@@ -19,7 +20,7 @@ pub(super) async fn tell(
     statement: &[u8],
 ) -> Infallible {
     const SHOWN: usize = 200;
-    let text = statement.get(..SHOWN).unwrap_or(statement).escape_ascii();
+    let text = shown_statement(statement, SHOWN);
     let mut pause = options.lock_wait;
     loop {
         tokio::time::sleep(pause).await;

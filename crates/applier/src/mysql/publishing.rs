@@ -20,6 +20,8 @@ use crate::mysql::outcome::{backend_error, code};
 
 /// From one publication to the next where each is two lines in the error log.
 const BETWEEN_LINES: Duration = Duration::from_secs(1);
+/// How long it may take until what is committed is in `gtid_executed`, before that is said.
+pub(super) const PUBLISHED_WITHIN: Duration = Duration::from_secs(5);
 /// From a failure to the next attempt.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -32,6 +34,7 @@ const RULES: &str = "dragnet.log_error_filter_rules";
 /// Publishes what is committed as one, for as long as it is polled.
 pub(super) async fn publish_all(options: &MysqlOptions, checkpoint: &Checkpoint, quiet: bool) {
     let mut connection = None;
+    let mut refused = Refused::default();
     loop {
         let changed = checkpoint.changed.notified();
         let gtids = checkpoint.unpublished();
@@ -48,17 +51,42 @@ pub(super) async fn publish_all(options: &MysqlOptions, checkpoint: &Checkpoint,
         };
         match published.await {
             Ok(()) => {
+                refused = Refused::default();
                 checkpoint.published(&gtids);
                 if !quiet {
                     sleep(BETWEEN_LINES).await;
                 }
             }
             Err(error) => {
-                tracing::debug!(%error, "gtid_executed lags behind for now");
+                match &error {
+                    LinkError::Server(_) if refused.is_news(Instant::now()) => tracing::warn!(
+                        %error, %gtids,
+                        "transactions are applied, and mysqld refuses to put them into gtid_executed: it is tried again until the cause is \
+                         gone"
+                    ),
+                    _ => tracing::debug!(%error, "gtid_executed lags behind for now"),
+                }
                 connection = None;
                 sleep(AGAIN).await;
             }
         }
+    }
+}
+
+/// Since when mysqld has refused what is to be published, and whether that was said. Pure.
+#[derive(Debug, Default)]
+struct Refused {
+    since: Option<Instant>,
+    is_told: bool,
+}
+
+impl Refused {
+    /// It was refused once more. A session that was lost may own a GTID for a moment: only what lasts is said, once.
+    fn is_news(&mut self, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(now);
+        let is_news = !self.is_told && now.duration_since(since) >= PUBLISHED_WITHIN;
+        self.is_told |= is_news;
+        is_news
     }
 }
 
@@ -413,6 +441,15 @@ impl Drop for Publisher {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_to_publish_that_lasts_is_said_once() {
+        let began = Instant::now();
+        let mut refused = Refused::default();
+        let seconds = [0, 1, 4, 5, 6, 60];
+        let news = seconds.map(|at| refused.is_news(began + Duration::from_secs(at)));
+        assert_eq!(news, [false, false, false, true, false, false]);
+    }
 
     #[test]
     fn the_filter_is_put_in_front_of_what_writes_the_log_and_once() {

@@ -19,6 +19,7 @@ use crate::mysql::options::{MysqlOptions, OpenSessions};
 use crate::mysql::outcome::{Failing, failing, link_error, refused_by_us, write_error};
 use crate::mysql::patience::Patience;
 use crate::mysql::preparation::{LARGEST, PacketRoom, no_packet};
+use crate::mysql::publishing::PUBLISHED_WITHIN;
 use crate::mysql::row_run::{
     append_binlog, append_run, context_of, events_within, first_run, image_bytes, single_row,
     statement_bytes, statement_pieces,
@@ -29,8 +30,6 @@ use crate::transaction::{Body, RowContext, Transaction};
 
 /// Bytes of events in one BINLOG statement, unless a row has more: the server holds a statement several times.
 const STATEMENT_BYTES: usize = 1 << 20;
-/// A barrier waits so long for the transactions before it to be in `gtid_executed`: for the look of it, nothing depends on it.
-const PUBLISHED_WITHIN: Duration = Duration::from_secs(5);
 /// Statements above this are sent before more are written; a row above it is encoded while it is sent.
 pub(super) const FLUSH_AT: usize = 4 << 20;
 
@@ -600,6 +599,7 @@ impl Session for MysqlSession {
         let Body::Barrier(barrier) = &transaction.body else {
             return Err(refused_by_us("rows are no barrier".to_owned()));
         };
+        // For the look of it: nothing depends on it.
         if let Some(checkpoint) = &self.checkpoint {
             let _ = tokio::time::timeout(PUBLISHED_WITHIN, checkpoint.all_published()).await;
         }

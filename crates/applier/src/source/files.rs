@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use binlog_format::MAGIC;
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventFlags, EventHeader, EventType, HEADER_LEN, RawEvent};
 use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
 use binlog_format::gtid::GtidSet;
+use binlog_format::{ENCRYPTED_MAGIC, MAGIC};
 use bytes::BytesMut;
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
@@ -193,8 +193,6 @@ impl Source for FileSource {
 
 /// Bytes that one read asks for.
 const READ_BYTES: usize = 1 << 20;
-/// How an encrypted binlog begins.
-const ENCRYPTED: [u8; 4] = [0xfd, b'b', b'i', b'n'];
 
 /// One binlog file that is being read.
 #[derive(Debug)]
@@ -222,6 +220,14 @@ impl EventFile {
             let path = path.display();
             SourceError::Refused(format!("the binlog file {path} cannot be read: {error}"))
         };
+        // Opening and reading a pipe could wait for ever, and it can be read only once.
+        let metadata = tokio::fs::metadata(path).await;
+        if !metadata.map_err(|error| broken(&error))?.is_file() {
+            return Err(SourceError::Refused(format!(
+                "{} is not a regular file; write the binlog to a file first, or apply from its server",
+                path.display()
+            )));
+        }
         let mut file = File::open(path).await.map_err(|error| broken(&error))?;
         file.set_max_buf_size(READ_BYTES);
         let mut magic = [0; MAGIC.len()];
@@ -238,7 +244,7 @@ impl EventFile {
                 buffer: BytesMut::new(),
                 offset: MAGIC.len() as u64,
             }),
-            ENCRYPTED => Err(SourceError::Refused(format!(
+            ENCRYPTED_MAGIC => Err(SourceError::Refused(format!(
                 "{name} is an encrypted binlog; apply from the server that has its key, or set binlog_encryption=OFF there"
             ))),
             _ => Err(SourceError::Refused(format!(

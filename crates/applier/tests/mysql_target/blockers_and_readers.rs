@@ -73,7 +73,7 @@ async fn mysqld_tells_who_holds_a_lock_to_who_may_ask() -> Result<()> {
     let mut pair = Pair::new().await?;
     let updates = three_updates(&mut pair).await?;
     pair.tamper(
-        "CREATE USER limited@localhost; GRANT INSERT, UPDATE, DELETE, REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.* TO limited@localhost",
+        "CREATE USER limited@localhost; GRANT INSERT, UPDATE, DELETE, REPLICATION_APPLIER, TRANSACTION_GTID_TAG, SESSION_VARIABLES_ADMIN ON *.* TO limited@localhost",
     )?;
     let unaware =
         MysqlBackend::connect(MysqlOptions::new(connect(&pair.target, "limited"))).await?;

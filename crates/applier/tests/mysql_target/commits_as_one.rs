@@ -395,7 +395,7 @@ async fn batches_commit_as_one_where_that_is_allowed() -> Result<()> {
 
     unasked.tamper(
         "CREATE USER limited@localhost; GRANT INSERT, UPDATE, DELETE ON d.* TO limited@localhost; \
-         GRANT REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.* TO limited@localhost",
+         GRANT REPLICATION_APPLIER, TRANSACTION_GTID_TAG, SESSION_VARIABLES_ADMIN ON *.* TO limited@localhost",
     )?;
     let options = MysqlOptions::new(connect(&unasked.target, "limited"));
     for grant in [

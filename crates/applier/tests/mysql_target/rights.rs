@@ -1,7 +1,7 @@
 //! What an account needs, and how it is told what it lacks.
 
 use anyhow::{Context, Result, ensure};
-use applier::backend::BackendError;
+use applier::backend::{Backend, BackendError};
 use applier::mysql::{MysqlBackend, MysqlOptions};
 use mysql_link::Connection;
 use testkit::mysqld::Mysqld;
@@ -43,7 +43,7 @@ async fn an_account_is_told_what_to_be_granted_by_mysqld() -> Result<()> {
     assert_eq!(
         granted_one_by_one(&pair.target).await?,
         [
-            "INSERT, UPDATE, DELETE",
+            "INSERT, UPDATE, DELETE, TRANSACTION_GTID_TAG",
             "REPLICATION_APPLIER",
             "SESSION_VARIABLES_ADMIN"
         ]
@@ -101,6 +101,41 @@ async fn an_account_is_told_what_to_be_granted_by_mysqld() -> Result<()> {
     );
     pair.tamper("GRANT INSERT ON d.* TO limited@localhost")?;
     pair.equal_after(Way::Batches(2), &["d"]).await
+}
+
+/// Rows of a batch were committed, and their GTIDs never came into `gtid_executed`.
+#[tokio::test]
+async fn tagged_transactions_need_the_documented_rights_before_anything_is_applied() -> Result<()> {
+    let mut pair = Pair::new().await?;
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/applier.md");
+    let page = std::fs::read_to_string(page)?;
+    let (_, block) = page.split_once("```sql\n").context("no statements")?;
+    let (block, _) = block.split_once("```").context("no end")?;
+    let all = block.replace('…', "").replace(" TO applier", " TO limited");
+    let all = all.replace("CREATE USER applier", "CREATE USER limited");
+    let of_tags = |line: &&str| line.contains("TRANSACTION_GTID_TAG");
+    let others: Vec<&str> = all.lines().filter(|line| !of_tags(line)).collect();
+    pair.tamper(&others.join("\n"))?;
+    let refused = MysqlBackend::connect(limited(&pair.target)).await;
+    let words = refused.expect_err("no right to tags").to_string();
+    ensure!(
+        words.contains("GRANT TRANSACTION_GTID_TAG ON *.* TO"),
+        "{words}"
+    );
+    ensure!(pair.target.client().gtid_executed()?.is_empty());
+
+    pair.tamper(all.lines().find(of_tags).context("not documented")?)?;
+    pair.backend = MysqlBackend::connect(limited(&pair.target)).await?;
+    ensure!(pair.backend.commits_as_one());
+    pair.backend.begin().await?;
+    pair.write(
+        "CREATE DATABASE d; CREATE TABLE d.t (i INT PRIMARY KEY); SET gtid_next = 'AUTOMATIC:blue'; \
+         INSERT INTO d.t VALUES (1); INSERT INTO d.t VALUES (2); SET gtid_next = 'AUTOMATIC'",
+    )?;
+    pair.equal_after(Way::AsOne(2), &["d"]).await?;
+    let executed = pair.target.client().gtid_executed()?;
+    ensure!(executed.contains("blue:1-2"), "{executed}");
+    Ok(())
 }
 
 #[tokio::test]

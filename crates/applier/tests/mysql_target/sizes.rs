@@ -28,7 +28,7 @@ async fn huge_transactions_and_huge_rows_reach_mysqld() -> Result<()> {
 
     // A row that the target does not take, from an account that may not change that.
     pair.tamper(
-        "CREATE USER limited; GRANT REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN, INSERT, UPDATE, DELETE, SELECT ON *.* TO limited",
+        "CREATE USER limited; GRANT REPLICATION_APPLIER, TRANSACTION_GTID_TAG, SESSION_VARIABLES_ADMIN, INSERT, UPDATE, DELETE, SELECT ON *.* TO limited",
     )?;
     let able = std::mem::replace(
         &mut pair.backend,

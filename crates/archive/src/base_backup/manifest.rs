@@ -1,7 +1,7 @@
 //! What a base backup says of itself, as JSON that people read, too.
 
 use binlog_format::gtid::GtidSet;
-use raft_types::{MemberId, RingId};
+use raft_types::{MemberId, OpId, RingId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -35,6 +35,10 @@ pub struct BaseManifest {
     /// that is started on it.
     #[serde(with = "gtid_text")]
     pub gtids_at_most: GtidSet,
+    /// What the member knew to be committed after the copy had ended: the copy has nothing that this entry does not follow. None where
+    /// that is not known, as of a stopped server, and in manifests from before this was recorded.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub committed: Option<OpId>,
     /// When the copy was begun, in seconds since 1970 by the clock of the host.
     pub began_at: u64,
     /// When everything was in the storage, by the same clock. What was committed later is not in it.
@@ -219,6 +223,7 @@ mod tests {
             form: BaseForm::DataDirectory,
             gtids_at_least: gtids(7),
             gtids_at_most: gtids(9),
+            committed: None,
             began_at: name.began_at(),
             ended_at: name.began_at() + 5,
             mysqld_version: Some("9.7.4".to_owned()),

@@ -57,6 +57,7 @@ mod tests {
             form: BaseForm::DataDirectory,
             gtids_at_least: GtidSet::new(),
             gtids_at_most: GtidSet::new(),
+            committed: None,
             began_at: second,
             ended_at: second,
             mysqld_version: None,

@@ -8,20 +8,20 @@ use super::error::BaseError;
 use super::manifest::BaseManifest;
 use super::name::{BASE_FOLDER, BaseName};
 use crate::archiver::MAX_MANIFEST_BYTES;
-use crate::storage::{Storage, StorageError};
+use crate::storage::{Listing, Storage, StorageError};
 
 /// What an archive has of base backups.
 #[derive(Debug, Default)]
 pub struct Survey {
     /// Those that count, oldest first.
     pub bases: Vec<BaseManifest>,
-    /// Those whose manifests cannot be relied on, oldest first.
+    /// Those whose manifests cannot be relied on, or whose objects are not all there with their sizes, oldest first.
     pub damaged: Vec<DamagedBase>,
     /// Those without a manifest: being taken at this moment, or left by whoever was killed. They do not count.
     pub unfinished: BTreeSet<BaseName>,
 }
 
-/// A base backup whose manifest cannot be relied on.
+/// A base backup that cannot be restored.
 #[derive(Debug)]
 pub struct DamagedBase {
     /// Which one.
@@ -37,11 +37,16 @@ pub struct DamagedBase {
 pub async fn survey(storage: &Storage, ring: Option<RingId>) -> Result<Survey, StorageError> {
     let mut survey = Survey::default();
     for (name, objects) in by_name(storage).await? {
-        if !objects.contains(&name.manifest()) {
+        if !objects.contains_key(&name.manifest()) {
             survey.unfinished.insert(name);
             continue;
         }
-        match read(storage, name, ring).await {
+        let read = read(storage, name, ring).await;
+        let whole = read.and_then(|manifest| match lost(&manifest, &objects) {
+            None => Ok(manifest),
+            Some(lost) => Err(lost),
+        });
+        match whole {
             Ok(manifest) => survey.bases.push(manifest),
             Err(BaseError::Storage(error)) if !matches!(error, StorageError::TooLarge { .. }) => {
                 return Err(error);
@@ -74,12 +79,29 @@ async fn read(
     read.map_err(|error| BaseError::Manifest { name, error })
 }
 
+/// The first object of a base backup that the storage does not have with its size.
+fn lost(manifest: &BaseManifest, listed: &Listing) -> Option<BaseError> {
+    manifest.objects.iter().find_map(|object| {
+        let found = listed.get(&object.name).map(|listed| listed.bytes);
+        let what = match found {
+            Some(bytes) if bytes == object.bytes => return None,
+            Some(bytes) => format!(
+                "it has {bytes} bytes, and the manifest says {}",
+                object.bytes
+            ),
+            None => "it is missing".to_owned(),
+        };
+        let object = object.name.clone();
+        Some(BaseError::Damaged { object, what })
+    })
+}
+
 /// The objects of each base backup.
-async fn by_name(storage: &Storage) -> Result<BTreeMap<BaseName, BTreeSet<String>>, StorageError> {
-    let mut names: BTreeMap<BaseName, BTreeSet<String>> = BTreeMap::new();
-    for object in storage.list(BASE_FOLDER).await?.into_keys() {
+async fn by_name(storage: &Storage) -> Result<BTreeMap<BaseName, Listing>, StorageError> {
+    let mut names: BTreeMap<BaseName, Listing> = BTreeMap::new();
+    for (object, listed) in storage.list(BASE_FOLDER).await? {
         if let Some(name) = BaseName::of_object(&object) {
-            names.entry(name).or_default().insert(object);
+            names.entry(name).or_default().insert(object, listed);
         }
     }
     Ok(names)
@@ -111,8 +133,8 @@ pub async fn remove_unfinished(
 ) -> Result<BTreeSet<BaseName>, StorageError> {
     let mut removed = BTreeSet::new();
     for (name, objects) in by_name(storage).await? {
-        if name.member() == member && !objects.contains(&name.manifest()) {
-            for object in &objects {
+        if name.member() == member && !objects.contains_key(&name.manifest()) {
+            for object in objects.keys() {
                 storage.delete(object).await?;
             }
             removed.insert(name);

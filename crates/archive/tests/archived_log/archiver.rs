@@ -8,7 +8,7 @@ use archive::archiver::{ArchiveError, Archiver, MAX_MANIFEST_BYTES, Step};
 use archive::chain::Pieces;
 use archive::encryption::Identities;
 use archive::manifest::Manifest;
-use archive::name::{LOG_FOLDER, Timeline};
+use archive::name::{Begin, LOG_FOLDER, Timeline};
 use archive::sealed::unseal;
 use archive::storage::Storage;
 use binlog_store::FileNumber;
@@ -349,6 +349,45 @@ async fn a_repaired_log_is_archived_before_it_is_as_long_as_what_was_given_up() 
         assert_has_all_of(&storage, second, &repaired, repaired_to(45)).await;
         assert_eq!(pieces(&storage).await.newest(), Some(second));
         assert_eq!(restored_of(&storage, Timeline::FIRST).await, before);
+    }
+}
+
+/// The archive was pruned, or was begun late, and the repair goes back before its first entry: the new history begins with the first file
+/// that the log has, and goes on without a gap.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_that_goes_back_before_the_archive_is_archived_without_a_gap() {
+    let mut missed = Ring::new();
+    missed.append(entries(0..44));
+    for keeps_begin in [false, true] {
+        let storage = storage(Arc::new(FaultyStorage::default()));
+        archive_all(&mut archiver(&missed, &storage, 1), id(43)).await;
+        let begin = Begin {
+            timeline: Timeline::FIRST,
+            file: FileNumber::new(4).unwrap(),
+        };
+        if keeps_begin {
+            storage.write(&begin.name(), b"{}".to_vec()).await.unwrap();
+        }
+        for piece in pieces(&storage).await.all() {
+            if piece.file < begin.file {
+                storage.delete(&piece.manifest()).await.unwrap();
+            }
+        }
+        let mut repaired = Ring::new();
+        repaired.append(entries(0..12));
+        for (from, end) in [(12, 46), (46, 50)] {
+            repaired.append(behind_a_repair(from..end));
+            let committed = OpId::new(1001, end - 1);
+            let mut member = archiver(&repaired, &storage, 2);
+            archive_all(&mut member, committed).await;
+            let second = Timeline::FIRST.next();
+            assert_eq!(pieces(&storage).await.newest(), Some(second));
+            let first = pieces(&storage).await.history(second)[0].begins();
+            assert_eq!(first.map(|first| first.file), Some(FileNumber::FIRST));
+            assert_has_all_of(&storage, second, &repaired, committed).await;
+            let ends = repaired.store.handle().committed_end(Some(committed));
+            assert_eq!(member.archived(Some(committed)), Some(ends));
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use archive::base_backup::{
     BASE_VERSION, BaseError, BaseForm, BaseManifest, BaseName, OBJECT_BYTES, Packed, Tar,
@@ -17,6 +18,8 @@ use archive::base_backup::{
 use archive::contents::Hash;
 use archive::encryption::{EncryptionError, Identities, Recipients, new_identity};
 use archive::manifest::Object;
+use archive::pruning::Pruner;
+use archive::retention::Keep;
 use archive::storage::Storage;
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
@@ -25,9 +28,9 @@ use raft_types::{MemberId, RingId};
 use tempfile::TempDir;
 use testkit::object_storage::{Conduct, ObjectStorage, SECRET_KEY};
 
-use crate::archiver::CALL_LIMIT;
+use crate::archiver::{CALL_LIMIT, archive_all, archiver};
 use crate::faulty_storage::{Fault, FaultyStorage};
-use crate::ring::ring;
+use crate::ring::{Ring, entries, id, ring};
 
 /// So small that every test has several.
 const SMALL: UploadOptions = UploadOptions {
@@ -107,6 +110,7 @@ fn manifest(name: BaseName, packed: Packed) -> BaseManifest {
         form: BaseForm::DataDirectory,
         gtids_at_least: gtids(7),
         gtids_at_most: gtids(9),
+        committed: None,
         began_at: name.began_at(),
         ended_at: name.began_at() + 1,
         mysqld_version: None,
@@ -467,6 +471,40 @@ async fn a_manifest_that_cannot_be_relied_on_is_told_and_the_others_count() {
     let other = RingId("99999999-2222-3333-4444-555555555555".parse().unwrap());
     let known = survey(&storage, Some(other)).await.unwrap();
     assert_eq!((known.bases.len(), known.damaged.len()), (0, 2));
+}
+
+/// The storage has lost an object of the newest one, or has cut it. A restore needs an older one.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_base_backup_is_kept_where_the_newest_has_lost_an_object() {
+    let from = data_dir(11);
+    let storage = in_memory();
+    let mut log = Ring::new();
+    log.append(entries(0..44));
+    archive_all(&mut archiver(&log, &storage, 1), id(43)).await;
+    let older = take(&storage, 100, from.path()).await.unwrap();
+    let newest = take(&storage, 200, from.path()).await.unwrap();
+    let pruner = Pruner::new(storage.clone(), Some((ring(), MemberId(1))));
+    let keep = Keep::default().with_base_backups(Some(1));
+    let expired = async || {
+        let pruning = pruner.look(&keep, SystemTime::now()).await.unwrap();
+        pruning.plan().base_backups.objects
+    };
+    let all_of_older = older.objects.len() as u64 + 1;
+    assert_eq!(expired().await, all_of_older);
+    let lost = &newest.objects[1].name;
+    let bytes = storage.read(lost, 1 << 20).await.unwrap().to_vec();
+    for left in [None, Some(&bytes[1..])] {
+        storage.delete(lost).await.unwrap();
+        if let Some(left) = left {
+            storage.write(lost, left.to_vec()).await.unwrap();
+        }
+        assert_eq!(expired().await, 0);
+        let known = survey(&storage, Some(ring())).await.unwrap();
+        assert_eq!(known.bases, slice::from_ref(&older));
+        assert!(known.damaged[0].error.to_string().contains(lost));
+    }
+    storage.write(lost, bytes).await.unwrap();
+    assert_eq!(expired().await, all_of_older);
 }
 
 #[tokio::test(flavor = "multi_thread")]

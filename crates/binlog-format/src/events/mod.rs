@@ -5,6 +5,7 @@ mod file_events;
 mod gtid_event;
 mod query;
 mod rows;
+mod statement_text;
 mod statement_variables;
 mod transaction;
 
@@ -22,6 +23,7 @@ pub use crate::events::query::{
     UpdatedSchemas,
 };
 pub use crate::events::rows::{Rows, RowsChange, RowsQuery, TableId, TableMap, is_rows};
+pub use crate::events::statement_text::{refusal_of_statement, shown_statement, without_secrets};
 pub use crate::events::statement_variables::{
     IntVar, IntVarKind, Rand, UserVar, UserVarType, UserVarValue,
 };

@@ -260,19 +260,37 @@ fn decode_intervals(
 /// # Errors
 /// Without those it is not a set of GTIDs.
 pub fn parse_gtid_owned(text: &str) -> Result<GtidSet, ParseGtidError> {
-    let mut without_owners = String::with_capacity(text.len());
-    let mut in_owner = false;
-    for character in text.chars() {
-        in_owner = match character {
-            '#' => true,
-            ':' | ',' => false,
-            _ => in_owner,
-        };
-        if !in_owner {
-            without_owners.push(character);
+    let owners = parse_gtid_owners(text)?;
+    Ok(owners.into_iter().map(|(gtid, _)| gtid).collect())
+}
+
+/// The same, each GTID with the connection ids of the sessions that hold it.
+///
+/// # Errors
+/// As [`parse_gtid_owned`].
+pub fn parse_gtid_owners(text: &str) -> Result<Vec<(Gtid, Vec<u32>)>, ParseGtidError> {
+    let mut all = Vec::new();
+    for item in text.split(',').map(str::trim).filter(|it| !it.is_empty()) {
+        let mut fields = item.split(':').map(str::trim);
+        let mut source = fields.next().unwrap_or_default().to_owned();
+        for field in fields {
+            if !field.starts_with(|c: char| c.is_ascii_digit()) {
+                // A tag, which holds for what follows.
+                let uuid = source.split(':').next().unwrap_or_default();
+                source = format!("{uuid}:{field}");
+                continue;
+            }
+            let mut parts = field.split('#');
+            let number = parts.next().unwrap_or_default();
+            let owners = parts
+                .map(|id| id.trim().parse::<u32>())
+                .collect::<Result<Vec<_>, _>>();
+            let owners = owners.map_err(|_| ParseGtidError::new(item, "an owner is no number"))?;
+            let gtid = format!("{source}:{number}").parse::<Gtid>()?;
+            all.push((gtid, owners));
         }
     }
-    without_owners.parse()
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -320,5 +338,21 @@ mod tests {
             parse(&format!("{uuid}:red:9#18,\n{other}:1#2")),
             Ok(format!("{uuid}:red:9,{other}:1"))
         );
+        let owners = |text: &str| {
+            let owners = parse_gtid_owners(text).unwrap().into_iter();
+            owners
+                .map(|(gtid, owners)| (gtid.to_string(), owners))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            owners(&format!("{uuid}:7#17#18:9#3:red:4#5,\n{other}:1#2")),
+            [
+                (format!("{uuid}:7"), vec![17, 18]),
+                (format!("{uuid}:9"), vec![3]),
+                (format!("{uuid}:red:4"), vec![5]),
+                (format!("{other}:1"), vec![2]),
+            ]
+        );
+        assert!(parse_gtid_owners(&format!("{uuid}:7#x")).is_err());
     }
 }

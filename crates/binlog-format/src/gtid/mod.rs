@@ -9,7 +9,7 @@ use std::fmt;
 use uuid::Uuid;
 
 use crate::decode_error::DecodeError;
-pub use crate::gtid::forms::{GtidSetFormat, ParseGtidError, parse_gtid_owned};
+pub use crate::gtid::forms::{GtidSetFormat, ParseGtidError, parse_gtid_owned, parse_gtid_owners};
 pub use crate::gtid::set::{GtidSet, Interval};
 
 // One GTID: source, tag, number.

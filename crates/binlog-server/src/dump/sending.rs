@@ -355,7 +355,9 @@ impl Dump<'_, '_> {
         }
         let beat_at = self.beat_at();
         let stop = self.client.shared.stop.clone();
+        let over = self.log().over();
         tokio::select! {
+            why = over_because(over) => return Err(ErrorAnswer::fatal(why).into()),
             changed = self.committed.changed() => {
                 return changed.map_err(|_| Ended::Stopping.into());
             }
@@ -416,6 +418,16 @@ impl Dump<'_, '_> {
             self.log().damaged(self.at.file, why);
         }
         ErrorAnswer::fatal(format!("{name} cannot be read at {offset}: {why}"))
+    }
+}
+
+/// Pending while more may come.
+async fn over_because(mut over: watch::Receiver<Option<String>>) -> String {
+    let over = over.wait_for(Option::is_some).await;
+    let why = over.ok().and_then(|why| why.clone());
+    match why {
+        Some(why) => why,
+        None => std::future::pending().await,
     }
 }
 

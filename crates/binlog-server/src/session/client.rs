@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use binlog_format::events::shown_statement;
 use bytes::Bytes;
 use mysql_link::wire::{ByteReader, ByteWriter, PacketReader, WireError};
 use thiserror::Error;
@@ -21,6 +22,9 @@ pub(crate) enum Ended {
     DumpOver(String),
     #[error("the login failed: {0}")]
     Login(String),
+    /// As a probe of the port does.
+    #[error("it closed the connection before it sent anything")]
+    Silent,
     #[error("it had not logged in, and others needed its place")]
     Crowded,
     #[error("the connection was lost: {0}")]
@@ -31,6 +35,13 @@ pub(crate) enum Ended {
     Idle,
     #[error("the server stops")]
     Stopping,
+}
+
+/// Of the login, which says in words why a client is not let in.
+impl From<String> for Ended {
+    fn from(why: String) -> Self {
+        Self::Login(why)
+    }
 }
 
 impl From<io::Error> for Ended {
@@ -93,10 +104,6 @@ impl Client<'_> {
 
     /// A text of a statement, for messages.
     pub(super) fn shown(text: &Bytes) -> String {
-        const LONGEST: usize = 80;
-        let text =
-            String::from_utf8_lossy(text.get(..text.len().min(4 * LONGEST)).unwrap_or_default());
-        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        line.chars().take(LONGEST).collect()
+        shown_statement(text, 80)
     }
 }

@@ -52,7 +52,7 @@ impl<'a> Client<'a> {
             place: _place,
         } = match logged_in {
             Ok(logged_in) => logged_in,
-            Err(why) => return Ended::Login(why),
+            Err(ended) => return ended,
         };
         let (reader, writer) = stream.into_split();
         let mut client = Self {

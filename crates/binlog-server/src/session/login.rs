@@ -18,7 +18,7 @@ use tokio::time::Duration;
 use uuid::Uuid;
 
 use crate::answers::{ErrorAnswer, code, ok_packet};
-use crate::session::Shared;
+use crate::session::{Ended, Shared};
 
 /// Nothing that a client sends before it is let in is larger.
 const MAX_LOGIN_PACKET: usize = 64 << 10;
@@ -42,7 +42,7 @@ pub(super) async fn log_in(
     stream: TcpStream,
     address: SocketAddr,
     connection: u32,
-) -> Result<LoggedIn<'_>, String> {
+) -> Result<LoggedIn<'_>, Ended> {
     let entering = Entering {
         shared,
         address,
@@ -52,7 +52,7 @@ pub(super) async fn log_in(
     let limit = shared.options.login_limit;
     tokio::time::timeout(limit, entering.enter(connection))
         .await
-        .unwrap_or_else(|_| Err(format!("the login took longer than {limit:?}")))
+        .unwrap_or_else(|_| Err(format!("the login took longer than {limit:?}").into()))
 }
 
 struct Entering<'a> {
@@ -63,12 +63,16 @@ struct Entering<'a> {
 }
 
 impl<'a> Entering<'a> {
-    async fn enter(mut self, connection: u32) -> Result<LoggedIn<'a>, String> {
+    async fn enter(mut self, connection: u32) -> Result<LoggedIn<'a>, Ended> {
         let version = self.shared.log.server_version();
         let tls = self.shared.options.tls.is_some();
         let hello = packet(&version, connection, &self.challenge, tls);
-        self.send(0, &hello).await.map_err(lost)?;
-        let (mut sequence, mut payload) = self.receive().await?;
+        let greeted = async {
+            self.send(0, &hello).await?;
+            self.stream.read_u8().await
+        };
+        let first = greeted.await.map_err(|_| Ended::Silent)?;
+        let (mut sequence, mut payload) = self.receive_behind(first).await?;
         let mut said = parse(&payload, tls);
         if matches!(said, Ok(ClientGreeting::Tls)) {
             self = self.secure().await?;
@@ -78,19 +82,19 @@ impl<'a> Entering<'a> {
         let sequence = sequence.wrapping_add(1);
         let login = match said {
             Ok(ClientGreeting::Login(login)) => login,
-            Ok(ClientGreeting::Tls) => return Err("it wanted TLS inside of TLS".to_owned()),
+            Ok(ClientGreeting::Tls) => return Err("it wanted TLS inside of TLS".to_owned().into()),
             Err(why) => {
                 let error = ErrorAnswer::new(code::HANDSHAKE, format!("Bad handshake: {why}"));
-                return Err(self.refuse(sequence, error).await);
+                return Err(self.refuse(sequence, error).await.into());
             }
         };
         if self.shared.options.require_tls && !self.stream.is_tls() {
             let message = "Connections using insecure transport are prohibited: this binlog server requires TLS \
                            (for a replica: SOURCE_SSL = 1)";
             let error = ErrorAnswer::new(code::INSECURE_TRANSPORT, message);
-            return Err(self.refuse(sequence, error).await);
+            return Err(self.refuse(sequence, error).await.into());
         }
-        self.authenticate(login, sequence).await
+        Ok(self.authenticate(login, sequence).await?)
     }
 
     async fn authenticate(
@@ -162,9 +166,15 @@ impl<'a> Entering<'a> {
 
     /// A packet's number and payload. Not a byte more is read: a client that wants TLS does not wait before it begins.
     async fn receive(&mut self) -> Result<(u8, Bytes), String> {
-        let mut header = [0; 4];
+        let first = self.stream.read_u8().await.map_err(lost)?;
+        self.receive_behind(first).await
+    }
+
+    /// The same for a packet of which the first byte has come.
+    async fn receive_behind(&mut self, one: u8) -> Result<(u8, Bytes), String> {
+        let mut header = [0; 3];
         self.stream.read_exact(&mut header).await.map_err(lost)?;
-        let [one, two, three, sequence] = header;
+        let [two, three, sequence] = header;
         let length = usize::from(one) | usize::from(two) << 8 | usize::from(three) << 16;
         if length > MAX_LOGIN_PACKET {
             return Err(format!("a packet of {length} bytes is no login"));

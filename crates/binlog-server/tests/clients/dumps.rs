@@ -124,6 +124,32 @@ async fn a_replica_gets_what_it_lacks_and_then_what_is_committed() {
 }
 
 #[tokio::test]
+async fn a_log_that_is_over_ends_dumps_that_have_everything_and_says_why() {
+    let log = MemoryLog::new();
+    for number in 1..=3 {
+        log.transaction(number, 100);
+    }
+    log.commit();
+    let served = Served::start(log.clone(), options()).await;
+    let mut stream = dump(&served, &set("1")).await.unwrap();
+    assert_eq!(seen_until(&mut stream, 3).await.0, [2, 3]);
+    let why = "the ring gets no more transactions";
+    log.over.send_replace(Some(why.to_owned()));
+    let ends = async |stream: &mut ReplicationStream| loop {
+        match stream.next().await {
+            Ok(_) => {}
+            Err(DumpError::Refused { error, .. }) => break (error.code, error.message),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert_eq!(ends(&mut stream).await, (1236, why.to_owned()));
+    // A consumer that comes later gets what it lacks before.
+    let mut later = dump(&served, &set("1-2")).await.unwrap();
+    assert_eq!(seen_until(&mut later, 3).await.0, [3]);
+    assert_eq!(ends(&mut later).await, (1236, why.to_owned()));
+}
+
+#[tokio::test]
 async fn large_events_come_whole_through_a_small_queue() {
     let log = MemoryLog::new();
     let sizes = [0, 17, 300_000, 16_777_130, 16_777_250, 40_000_000];

@@ -74,6 +74,8 @@ pub(crate) struct MemoryLog {
     /// How many more reads the disk refuses.
     refused: Mutex<usize>,
     committed: watch::Sender<Position>,
+    /// Why no more comes.
+    pub(crate) over: watch::Sender<Option<String>>,
     /// What the ring is said to have beyond what is committed here.
     pub(crate) elsewhere: Mutex<Option<u64>>,
 }
@@ -106,6 +108,7 @@ impl MemoryLog {
                 file: FileNumber(1),
                 offset: 4,
             }),
+            over: watch::Sender::new(None),
             elsewhere: Mutex::new(None),
         };
         log.begin_file(1);
@@ -271,6 +274,10 @@ impl CommittedFiles for MemoryLog {
 
     fn committed(&self) -> watch::Receiver<Position> {
         self.committed.subscribe()
+    }
+
+    fn over(&self) -> watch::Receiver<Option<String>> {
+        self.over.subscribe()
     }
 
     fn gtids(&self) -> GtidSet {

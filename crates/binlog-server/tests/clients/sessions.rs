@@ -1,5 +1,6 @@
 //! Logins and statements: who is let in, what is answered, and what is refused in words that help.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::memory_log::{MemoryLog, PASSWORD, Served, USER, options};
@@ -45,6 +46,56 @@ async fn only_the_account_is_let_in() {
             "{user}: {refused:?}"
         );
     }
+}
+
+/// What the server logs.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Load balancers and monitoring connect and close.
+#[tokio::test]
+async fn a_connection_that_closes_before_it_sends_anything_is_no_warning() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let served = served().await;
+    for reads_greeting in [false, true] {
+        let mut probe = TcpStream::connect(("127.0.0.1", served.port))
+            .await
+            .unwrap();
+        if reads_greeting {
+            assert!(probe.read(&mut [0; 16]).await.unwrap() > 0);
+        }
+    }
+    let mut partial = TcpStream::connect(("127.0.0.1", served.port))
+        .await
+        .unwrap();
+    partial.write_all(&[1]).await.unwrap();
+    drop(partial);
+    let mut login = served.login();
+    login.password = Secret::new("wrong");
+    assert!(mysql_link::Connection::open(&login).await.is_err());
+    drop(served);
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let warnings: Vec<_> = text.lines().filter(|line| line.contains("WARN")).collect();
+    assert_eq!(warnings.len(), 2, "{text}");
+    assert!(warnings[0].contains("it left during the login"), "{text}");
+    assert!(warnings[1].contains("Access denied"), "{text}");
 }
 
 #[tokio::test]

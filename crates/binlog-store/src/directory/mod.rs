@@ -18,7 +18,8 @@ use crate::file_system::{DiskFileSystem, FileSystem, StorageFile};
 use crate::format::{FileHeader, FileNumber, MarkerKind};
 use crate::options::log_dir;
 use crate::scan::{
-    Corruption, Depth, EntryScanner, Fault, ScanError, ScannedContent, Window, scan_header,
+    Corruption, Depth, EntryScanner, Fault, FaultKind, ScanError, ScannedContent, Window,
+    scan_header,
 };
 
 /// Why a log cannot be read.
@@ -43,6 +44,9 @@ pub enum DirectoryError {
         /// What is wrong, and where.
         corruption: Corruption,
     },
+    /// A mysqld wrote the file.
+    #[error("{} is mysqld's own binlog, not a file of a member's log", .0.display())]
+    MysqldsBinlog(PathBuf),
     /// A file was purged while it was being read.
     #[error("{} was purged before it was read", .0.display())]
     Purged(PathBuf),
@@ -117,6 +121,20 @@ impl LogDirectory {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.dir
+    }
+
+    /// Whether a mysqld wrote this file, which may have any name. False for files that cannot be read or are damaged.
+    #[must_use]
+    pub fn is_mysqlds_binlog(path: &Path) -> bool {
+        let Ok(file) = DiskFileSystem.open_read_only(path) else {
+            return false;
+        };
+        let size = file.size().unwrap_or(0);
+        let header = scan_header(
+            &mut Window::new(&file, size, Window::LOOKUP_BYTES),
+            FileNumber::FIRST,
+        );
+        matches!(header, Err(ScanError::Fault(fault)) if fault.kind == FaultKind::MysqldsOwn)
     }
 
     /// The files that are there, in order.
@@ -213,6 +231,9 @@ impl LogDirectory {
 
     fn scan_error(&self, file: FileNumber, error: ScanError) -> DirectoryError {
         match error {
+            ScanError::Fault(fault) if fault.kind == FaultKind::MysqldsOwn => {
+                DirectoryError::MysqldsBinlog(self.path_of(file))
+            }
             ScanError::Fault(fault) => DirectoryError::Corrupt {
                 path: self.path_of(file),
                 corruption: Corruption { file, fault },

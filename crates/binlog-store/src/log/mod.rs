@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use binlog_format::gtid::GtidSet;
-use raft_types::{DoubtedTail, Entry, OpId, StoredMembership, Vote};
+use raft_types::{DoubtedTail, ElectionNotes, Entry, OpId, StoredMembership, Vote};
 
 use crate::error::StoreError;
 use crate::format::{FileHeader, FileNumber, InvalidEntry, PreparedContent, PreparedEntry};
@@ -51,6 +51,8 @@ pub(crate) struct LogView {
     pub(crate) holds: BTreeMap<u64, u64>,
     /// Bytes were cut off that may have been acknowledged, and that is not settled yet.
     pub(crate) doubt: Option<DoubtedTail>,
+    /// The record for the next election.
+    pub(crate) elections: ElectionNotes,
 }
 
 /// How entries can be read.

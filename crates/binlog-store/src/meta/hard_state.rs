@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use raft_types::{
-    DoubtedTail, FormatRange, FormatVersion, Membership, MembershipPayload, OpId, RingId, Vote,
+    DoubtedTail, ElectionNotes, FormatRange, FormatVersion, Membership, MembershipPayload, OpId,
+    RingId, Vote,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,7 @@ const START: &str = "new-start";
 const DOUBT: &str = "doubted-tail";
 const SCRUB: &str = "verified-files";
 const UNSYNCED: &str = "unsynced-run";
+const ELECTIONS: &str = "elections";
 
 /// How far the log had come into being.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,6 +150,8 @@ pub(crate) struct SavedState {
     pub(crate) scrub: ScrubRecord,
     /// The log was written without syncing, and that did not end in order. Versions before that one never say so.
     pub(crate) unsynced: Option<UnsyncedRun>,
+    /// The record for the next election.
+    pub(crate) elections: ElectionNotes,
 }
 
 /// The records in a [`MetaStore`]. A `put` is durable after the next [`HardState::flush`].
@@ -158,8 +162,8 @@ pub(crate) struct HardState {
 
 impl HardState {
     /// Under which keys the records are.
-    pub(crate) const KEYS: [&str; 9] = [
-        LOG, VOTE, COMMITTED, FLOOR, DURABLE, START, DOUBT, SCRUB, UNSYNCED,
+    pub(crate) const KEYS: [&str; 10] = [
+        LOG, VOTE, COMMITTED, FLOOR, DURABLE, START, DOUBT, SCRUB, UNSYNCED, ELECTIONS,
     ];
 
     pub(crate) fn new(meta: Arc<dyn MetaStore>) -> Self {
@@ -190,6 +194,7 @@ impl HardState {
             doubt: self.get(DOUBT)?,
             scrub: self.get(SCRUB)?.unwrap_or_default(),
             unsynced: self.get(UNSYNCED)?,
+            elections: self.get(ELECTIONS)?.unwrap_or_default(),
         })
     }
 
@@ -235,6 +240,10 @@ impl HardState {
             Some(doubt) => self.put(DOUBT, doubt),
             None => self.remove(DOUBT),
         }
+    }
+
+    pub(crate) fn put_elections(&self, notes: &ElectionNotes) -> io::Result<()> {
+        self.put(ELECTIONS, notes)
     }
 
     /// Notes that the log is written without syncing, or that all of it is synced.

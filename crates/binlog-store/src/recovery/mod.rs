@@ -414,6 +414,7 @@ fn start(
         failure: None,
         holds: Default::default(),
         doubt: saved.doubt,
+        elections: saved.elections,
     };
     if let Some(floor) = saved.floor {
         view.purge(floor);

@@ -3,9 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
-use binlog_format::MAGIC;
-use binlog_format::event::{EventHeader, EventRef, EventType};
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::event::{EventFlags, EventHeader, EventRef, EventType};
 use binlog_format::events::{FormatDescription, Ignorable, PreviousGtids};
+use binlog_format::{ENCRYPTED_MAGIC, MAGIC};
 use bytes::Bytes;
 
 use crate::file_system::StorageFile;
@@ -41,6 +42,18 @@ pub(crate) fn scan_header_bytes(bytes: &Bytes) -> Result<FileHeader, ScanError> 
 
 /// Reads a header; the file's number is checked where it is known.
 fn read_header(window: &mut Window, expected: Option<FileNumber>) -> Result<FileHeader, ScanError> {
+    match read_members_header(window, expected) {
+        Err(ScanError::Fault(found)) if mysqld_wrote(window).unwrap_or(false) => {
+            Err(fault(found.offset, FaultKind::MysqldsOwn))
+        }
+        read => read,
+    }
+}
+
+fn read_members_header(
+    window: &mut Window,
+    expected: Option<FileNumber>,
+) -> Result<FileHeader, ScanError> {
     let end = window.end();
     let magic = window.bytes(0, MAGIC.len())?;
     if magic.len() < MAGIC.len() && MAGIC.starts_with(magic) {
@@ -149,6 +162,41 @@ impl StorageFile for InMemory {
 
     fn size(&self) -> io::Result<u64> {
         Ok(self.0.len() as u64)
+    }
+}
+
+/// Whether a mysqld wrote the file: what it has before its first transaction is whole, and is none of a member's log. Errors say nothing
+/// of the writer.
+fn mysqld_wrote(window: &mut Window) -> Result<bool, ScanError> {
+    let mut offset = MAGIC.len() as u64;
+    let magic = window.bytes(0, MAGIC.len())?;
+    if *magic != MAGIC {
+        return Ok(*magic == ENCRYPTED_MAGIC);
+    }
+    let Some(header) = event_header(window, offset)? else {
+        return Ok(false);
+    };
+    // A mysqld sets the flag while it writes the file, and the checksum is that of the event without it.
+    let in_use = header.flags.contains(EventFlags::BINLOG_IN_USE);
+    let closed = EventHeader {
+        flags: header.flags.without(EventFlags::BINLOG_IN_USE),
+        ..header
+    };
+    let event = whole_event(window, offset, &closed, MAX_MARKER_EVENT_BYTES)?;
+    let description = EventRef::new(&event).and_then(FormatDescription::decode);
+    let description = description.map_err(|error| fault(offset, FaultKind::Event(error)))?;
+    if description.checksum != ChecksumAlgorithm::Crc32 {
+        return Ok(true);
+    }
+    offset += u64::from(header.event_size);
+    let (what, event_type) = ("the previous GTIDs", EventType::PreviousGtids);
+    expect(window, &mut offset, what, event_type, MAX_GTIDS_EVENT_BYTES)?;
+    match event_header(window, offset)? {
+        None => Ok(in_use),
+        Some(header) => {
+            whole_event(window, offset, &header, MAX_MARKER_EVENT_BYTES)?;
+            Ok(header.event_type != EventType::Ignorable)
+        }
     }
 }
 
@@ -277,6 +325,25 @@ mod tests {
         let found = NUMBER;
         let wrong = (fault.offset, fault.kind);
         assert_eq!(wrong, (places[2], FaultKind::WrongFile { found }));
+    }
+
+    #[test]
+    fn a_file_of_mysqld_is_named_as_one_and_a_damaged_file_is_not() {
+        const GOLDEN: &str = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../binlog-format/testdata/in_use.binlog"
+        );
+        let whole = std::fs::read(GOLDEN).unwrap();
+        let kind = |bytes: &[u8]| read(bytes, NUMBER).unwrap_err().kind;
+        assert_eq!(kind(&whole), FaultKind::MysqldsOwn);
+        // A server that has just begun the file: it ends after the previous GTIDs.
+        assert_eq!(kind(&whole[..491]), FaultKind::MysqldsOwn);
+        assert_ne!(kind(&whole[..490]), FaultKind::MysqldsOwn);
+        assert_eq!(kind(&ENCRYPTED_MAGIC), FaultKind::MysqldsOwn);
+        // The type of the first event after the previous GTIDs is damaged.
+        let (mut bytes, places) = file(&events());
+        bytes[places[2] as usize + 4] = EventType::Gtid.code();
+        assert!(matches!(kind(&bytes), FaultKind::Unexpected { .. }));
     }
 
     #[test]

@@ -69,6 +69,9 @@ pub enum FaultKind {
     /// The file does not begin as a binlog file does.
     #[error("the file does not begin with the magic number of a binlog file")]
     NoMagic,
+    /// A mysqld wrote the file: it begins as a binlog file does, and has no header of a member's log.
+    #[error("this is mysqld's own binlog, not a file of a member's log")]
+    MysqldsOwn,
     /// An event of another type was expected here.
     #[error("a {found} event stands where {expected} is expected")]
     Unexpected {

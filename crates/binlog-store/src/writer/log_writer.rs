@@ -15,7 +15,7 @@ use binlog_format::event::{EventHeader, EventRef, HEADER_LEN};
 use binlog_format::events::{EncodeEvent, EventOrigin, Rotate as RotateEvent};
 use binlog_format::gtid::GtidSet;
 use openraft::storage::IOFlushed;
-use raft_types::{DoubtedTail, OpId, TypeConfig, Vote};
+use raft_types::{DoubtedTail, ElectionNotes, OpId, TypeConfig, Vote};
 
 use crate::disk_space::DiskSpace;
 use crate::error::StoreError;
@@ -165,6 +165,10 @@ impl LogWriter {
                 }
                 Command::NoteDoubt { doubt, done } => {
                     let result = self.in_order(|writer| writer.note_doubt(doubt));
+                    done.send(result).ok();
+                }
+                Command::NoteElections { notes, done } => {
+                    let result = self.in_order(|writer| writer.note_elections(notes));
                     done.send(result).ok();
                 }
                 Command::SettleTail { from, done } => {
@@ -376,6 +380,14 @@ impl LogWriter {
             .and_then(|()| self.hard.flush());
         noted.map_err(|error| StoreError::io("noting that the log's end is in doubt", &error))?;
         self.view.lock().doubt = Some(doubt);
+        Ok(())
+    }
+
+    fn note_elections(&mut self, notes: ElectionNotes) -> Result<(), StoreError> {
+        let noted = self.hard.put_elections(&notes);
+        let noted = noted.and_then(|()| self.hard.flush());
+        noted.map_err(|error| StoreError::io("storing what the next election needs", &error))?;
+        self.view.lock().elections = notes;
         Ok(())
     }
 

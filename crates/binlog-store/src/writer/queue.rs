@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use openraft::storage::IOFlushed;
-use raft_types::{DoubtedTail, OpId, TypeConfig, Vote};
+use raft_types::{DoubtedTail, ElectionNotes, OpId, TypeConfig, Vote};
 use tokio::sync::{Notify, oneshot};
 
 use crate::cut_tail::CutTail;
@@ -261,6 +261,11 @@ pub(crate) enum Command {
     /// Note that acknowledged entries may be missing.
     NoteDoubt {
         doubt: DoubtedTail,
+        done: Done,
+    },
+    /// Store the record for the next election.
+    NoteElections {
+        notes: ElectionNotes,
         done: Done,
     },
     /// Forget the doubt about the tail if the log ends at `from` or behind it.

@@ -174,6 +174,10 @@ impl FileSystem for WaitingFileSystem {
     fn free_space(&self, dir: &Path) -> io::Result<u64> {
         self.fs.free_space(dir)
     }
+
+    fn free_inodes(&self, dir: &Path) -> io::Result<Option<u64>> {
+        self.fs.free_inodes(dir)
+    }
 }
 
 impl StorageFile for WaitingFile {

@@ -387,3 +387,32 @@ fn a_hard_state_that_found_no_room_to_be_opened_is_opened_once_there_is_some() {
     let meta = eventually("the lock is free", patience, open).unwrap();
     assert_eq!(meta.get("vote").unwrap(), Some(b"one".to_vec()));
 }
+
+/// Needs root and a loop device, as well.
+#[test]
+fn a_file_system_without_free_inodes_is_told_from_one_without_space() {
+    let disk = LoopDisk::of_its_own(64 << 20).unwrap();
+    let options = StoreOptions {
+        writer: WriterMode::Thread,
+        disk_reserve_bytes: 0,
+        ..StoreOptions::new(disk.folder(), crate::workload::ring())
+    };
+    let meta = Arc::new(SledMeta::open(&disk.folder().join("meta")).unwrap());
+    let (mut store, _) = BinlogStore::open(options, Arc::new(DiskFileSystem), meta).unwrap();
+    append(&mut store, vec![transaction(id(0), 1_000)]).unwrap();
+    let others = disk.folder().join("others");
+    std::fs::create_dir(&others).unwrap();
+    let made = |number: &u32| std::fs::File::create(others.join(number.to_string())).is_ok();
+    let count = (0..).take_while(made).count();
+    assert!(count > 1_000, "{count}");
+
+    let log = store.handle();
+    let writing =
+        std::thread::spawn(move || append(&mut store, vec![rotate(id(1))]).map(|()| store));
+    waits(&log);
+    let stats = log.stats();
+    assert!(stats.no_inodes && stats.free_bytes > 1 << 20, "{stats:?}");
+    std::fs::remove_dir_all(others).unwrap();
+    writing.join().unwrap().unwrap();
+    assert!(!log.stats().no_inodes);
+}

@@ -112,7 +112,7 @@ pub enum IdentityError {
     },
     /// It makes a ring of its own.
     #[error(
-        "member {member} is creating a ring of its own ({ours}); start only one member with --bootstrap, and this one with an empty data directory"
+        "member {member} is creating a ring of its own ({ours}); bootstrap only one member, and start this one with an empty data directory"
     )]
     Founder {
         /// The member that was started with `--bootstrap`.
@@ -474,10 +474,7 @@ mod tests {
             .adopt(RingId::random(), &origin())
             .unwrap_err()
             .to_string();
-        assert!(
-            refusal.contains("start only one member with --bootstrap"),
-            "{refusal}"
-        );
+        assert!(refusal.contains("bootstrap only one member"), "{refusal}");
         book.bootstrapped().unwrap();
         assert_eq!(book.identity().ring, RingState::Belongs { ring });
         assert!(book.begin_bootstrap(RingId::random(), &origin()).is_err());

@@ -41,7 +41,7 @@ pub enum BootstrapRefusal {
     #[error("member {0} is not among the configured members; add it to the list")]
     FounderMissing(MemberId),
     /// The founder's directory has a ring.
-    #[error("member {member} belongs to ring {ring} already; start it without --bootstrap")]
+    #[error("member {member} belongs to ring {ring} already; start it without bootstrapping it")]
     FounderBelongs {
         /// The member that was started with `--bootstrap`.
         member: MemberId,
@@ -81,7 +81,7 @@ pub enum BootstrapRefusal {
         ring: RingId,
     },
     /// Another member is making a ring.
-    #[error("member {0} is creating a ring as well; start only one member with --bootstrap")]
+    #[error("member {0} is creating a ring as well; bootstrap only one member")]
     OtherFounder(MemberId),
     /// A member is still opening its log.
     #[error("member {0} is still opening its log; try again in a moment")]
@@ -329,7 +329,7 @@ mod tests {
                         ring: RingId::random(),
                     }
                 },
-                "start it without --bootstrap",
+                "start it without bootstrapping it",
             ),
             (
                 |scene| scene.record(1).votes = false,

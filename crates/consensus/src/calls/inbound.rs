@@ -126,9 +126,17 @@ impl Inbound {
         }
         self.core.told_committed(request.leader_commit);
         refuse_divergence(&self.core, &role, &request).await?;
+        let leader = request.vote.leader_id;
         let answer = self.take_heartbeat(request).await?;
         if answer.is_ok() {
             self.core.heard.now();
+        }
+        let follows = !matches!(answer, Err(StreamAppendError::HigherVote(_)));
+        let promise = &self.core.campaigning.promise;
+        if follows && !promise.may_answer(leader.voted_for, Term(leader.term)) {
+            // The leader may count on a longer lease; see `lease::promise`.
+            self.core.contacts.ask_for_promises();
+            return std::future::pending().await;
         }
         Ok(answer)
     }

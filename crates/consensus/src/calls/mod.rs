@@ -21,6 +21,7 @@ use crate::election::put_back::{Remembered, Report};
 use crate::formats::Program;
 use crate::history::HistoryEntry;
 use crate::lease::leadership::Term;
+use crate::lease::promise::PromisedLease;
 use crate::purge_floor::PurgeFloor;
 use crate::repair::rejoin::{Agreement, Recollection};
 
@@ -59,6 +60,9 @@ pub struct Greeting {
     /// What it remembers of the other one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remembered: Option<Remembered>,
+    /// The lease that it promises to the leader.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promised: Option<PromisedLease>,
 }
 
 /// A question of one member to another.

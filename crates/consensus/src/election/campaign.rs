@@ -8,9 +8,9 @@
 //!
 //! # The forgotten lease
 //!
-//! Who answers a leader's heartbeat promises to elect nobody else for one lease, and the leader serves on that promise. It is kept in
-//! memory only: the engine starts with none. A voter that answers, is killed and is back within the lease would elect another leader
-//! while the first one still serves. So for one lease after its start a member neither votes nor says in a pre-vote that
+//! A member that answers a leader's heartbeat promises to elect no other leader for one lease, and the leader serves on that promise
+//! (`lease::promise`). It is kept in memory only: the engine starts with none. A voter that answers, is killed and is back within the lease would elect another leader
+//! while the first one still serves. So for one lease after its start, the longest that it has promised, a member neither votes nor says in a pre-vote that
 //! it would, and does not campaign, which is a vote for itself.
 //!
 //! That is long enough: the promise was made before the start, and counts from the moment at which the heartbeat was sent. A transfer of the
@@ -31,6 +31,7 @@ use crate::election::heirs::{self, heirs};
 use crate::election::split_votes::GivesWay;
 use crate::election::vote_gate::ElectionGate;
 use crate::engine::{Engine, RoleSnapshot};
+use crate::lease::promise::Promise;
 use crate::member::config::Timers;
 
 /// What keeps this member from campaigning at the moment.
@@ -38,6 +39,8 @@ use crate::member::config::Timers;
 pub(crate) struct Campaigning {
     /// Until when a lease may be in force that was granted before the start.
     promised_until: Option<Instant>,
+    /// The lease for which heartbeats are answered.
+    pub(crate) promise: Promise,
     /// Whether the end of the log is in doubt, and for whom to vote then.
     pub(crate) gate: ElectionGate,
     state: Mutex<State>,
@@ -55,9 +58,10 @@ struct State {
 
 impl Campaigning {
     /// Of a member that was started at `begun`; `is_new` when it has no log and never voted.
-    pub(crate) fn new(begun: Instant, lease: Duration, is_new: bool, gate: ElectionGate) -> Self {
+    pub(crate) fn new(begun: Instant, promise: Promise, is_new: bool, gate: ElectionGate) -> Self {
         Self {
-            promised_until: (!is_new).then(|| begun + lease),
+            promised_until: (!is_new).then(|| begun + promise.longest()),
+            promise,
             gate,
             state: Mutex::new(State {
                 allowed: true,
@@ -193,6 +197,7 @@ mod tests {
     use std::sync::Arc;
 
     use openraft::ServerState;
+    use raft_types::ElectionNotes;
     use raft_types::MemberRecord;
     use raft_types::Membership;
     use raft_types::StoredMembership;
@@ -240,10 +245,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_new_member_has_promised_nothing_and_another_one_for_a_lease() {
         let (begun, lease) = (Instant::now(), Duration::from_millis(750));
-        let fresh = Campaigning::new(begun, lease, true, ElectionGate::new(None));
+        let promise =
+            |is_new| Promise::new(lease, &ElectionNotes::default(), Term::default(), is_new);
+        let fresh = Campaigning::new(begun, promise(true), true, ElectionGate::new(None));
         fresh.promise_is_over().await;
         assert_eq!(begun.elapsed(), Duration::ZERO);
-        let old = Campaigning::new(begun, lease, false, ElectionGate::new(None));
+        let old = Campaigning::new(begun, promise(false), false, ElectionGate::new(None));
         assert!(old.may_have_promised() && !fresh.may_have_promised());
         old.promise_is_over().await;
         assert!(begun.elapsed() >= lease && begun.elapsed() < lease * 2);

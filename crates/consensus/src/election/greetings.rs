@@ -1,38 +1,137 @@
 //! Members tell each other how far they have come, and what they remember of each other ([`super::put_back`]).
 
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures::future::join_all;
+use futures::StreamExt;
+use futures::future::{join, join_all};
+use futures::stream::FuturesUnordered;
 use openraft::ServerState;
 use openraft::async_runtime::watch::WatchReceiver;
-use raft_types::{FileStarts, LogId, MemberId, OpId, Standing};
+use raft_types::{ElectionNotes, FileStarts, LogId, MemberId, OpId, Standing};
 
 use crate::calls::{Answer, Greeting, MemberCalls, Question};
 use crate::election::put_back::{PutBack, Remembered, given_up, judge};
+use crate::engine;
+use crate::lease::promise::PromisedLease;
 use crate::member::core::MemberCore;
 
 /// How many heartbeats lie between two rounds. What a member had is remembered up to the last round before it was stopped; what
 /// is put back mostly is older than that.
 const ROUND: u32 = 10;
 
-/// Greets all others again and again, from the start on.
+/// Greets all others again and again, from the start on, and in between those with whom leases are to be exchanged.
 pub(crate) async fn go_round(
     core: Arc<MemberCore>,
     calls: Arc<dyn MemberCalls>,
     starts: Arc<dyn FileStarts>,
 ) {
-    loop {
-        let role = core.role();
-        let others = role.membership.nodes().filter(|(id, _)| **id != core.id);
-        let greeted = others.map(async |(id, record)| {
-            let question = Question::Greeting(greeting(&core, &*starts, *id));
-            let answer = calls.ask(*id, record, question, core.timers.lease);
-            if let Ok(Answer::Greeting { greeting, .. }) = answer.await {
-                take_in(&core, &*starts, *id, &greeting).await;
+    let rounds = async {
+        loop {
+            let (patience, all) = (core.timers.lease, |_: MemberId| true);
+            greet(&core, &*calls, &*starts, patience, all, greeting).await;
+            tokio::time::sleep(core.timers.heartbeat * ROUND).await;
+        }
+    };
+    let exchanges = async {
+        // A member that does not answer keeps the next exchange with the others waiting for nothing.
+        let mut under_way = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                () = core.contacts.promises_lack() => {}
+                Some(()) = under_way.next() => continue,
             }
-        });
-        join_all(greeted).await;
-        tokio::time::sleep(core.timers.heartbeat * ROUND).await;
+            let role = core.role();
+            let lacks = {
+                let core = &core;
+                move |id: MemberId| match role.state {
+                    ServerState::Leader => core.contacts.lacks_promise(id, role.term),
+                    _ => {
+                        role.leader == Some(id)
+                            && !core.campaigning.promise.may_answer(id, role.term)
+                    }
+                }
+            };
+            let patience = core.timers.heartbeat;
+            under_way.push(greet(
+                &core,
+                &*calls,
+                &*starts,
+                patience,
+                lacks,
+                promise_alone,
+            ));
+        }
+    };
+    join(rounds, exchanges).await;
+}
+
+/// Greets some of the others, all at the same time.
+async fn greet(
+    core: &MemberCore,
+    calls: &dyn MemberCalls,
+    starts: &dyn FileStarts,
+    patience: Duration,
+    whom: impl Fn(MemberId) -> bool,
+    say: impl Fn(&MemberCore, &dyn FileStarts, MemberId) -> Greeting,
+) {
+    let role = core.role();
+    let others = role.membership.nodes();
+    let others = others.filter(|(id, _)| **id != core.id && whom(**id));
+    let greeted = others.map(async |(id, record)| {
+        let said = say(core, starts, *id);
+        let question = Question::Greeting(said);
+        let answer = calls.ask(*id, record, question, patience).await;
+        let Ok(Answer::Greeting { greeting, .. }) = answer else {
+            return;
+        };
+        if let Some(promised) = said.promised {
+            core.campaigning.promise.received(*id, promised);
+        }
+        // An earlier version does not say it. Its lease is to be the ring's.
+        let unsaid = PromisedLease {
+            term: role.term,
+            lease: Duration::MAX,
+        };
+        let promised = Some(greeting.promised.unwrap_or(unsaid));
+        let greeting = Greeting {
+            promised,
+            ..greeting
+        };
+        take_in(core, starts, *id, &greeting).await;
+    });
+    join_all(greeted).await;
+    let role = core.role();
+    if let Some(lease) = core.campaigning.promise.lowered_to(role.leader, role.term) {
+        let lower = |notes: &mut ElectionNotes| notes.promised = Some(lease);
+        if let Err(error) = note(core, starts, lower).await {
+            tracing::error!(%error, "the shorter lease of this member cannot be stored");
+        }
+    }
+}
+
+/// Changes what the log stores for the next election.
+pub(crate) async fn note(
+    core: &MemberCore,
+    starts: &dyn FileStarts,
+    change: impl FnOnce(&mut ElectionNotes),
+) -> io::Result<()> {
+    let _one_at_a_time = core.noting.lock().await;
+    let before = starts.election_notes();
+    let mut notes = before;
+    change(&mut notes);
+    match notes == before {
+        true => Ok(()),
+        false => starts.note_elections(notes).await,
+    }
+}
+
+/// What this member promises, and nothing else: the answer waits for nothing.
+fn promise_alone(core: &MemberCore, _: &dyn FileStarts, _: MemberId) -> Greeting {
+    Greeting {
+        promised: Some(core.campaigning.promise.of(engine::role(&core.raft).term)),
+        ..Greeting::default()
     }
 }
 
@@ -41,6 +140,7 @@ pub(crate) fn greeting(core: &MemberCore, starts: &dyn FileStarts, to: MemberId)
     Greeting {
         report: core.past.report(starts),
         remembered: remembered(core, to),
+        ..promise_alone(core, starts, to)
     }
 }
 
@@ -71,6 +171,10 @@ pub(crate) async fn take_in(
 ) {
     let role = core.role();
     let record = role.membership.membership().get_node(&from);
+    if let (Some(promised), Some(record)) = (greeting.promised, record) {
+        core.contacts.promised(from, record.incarnation, promised);
+        core.transfer_started.notify_one();
+    }
     if let (Some(report), Some(record)) = (&greeting.report, record)
         && let Some(put_back) = core.memory.heard(from, record.incarnation, report)
     {

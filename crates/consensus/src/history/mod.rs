@@ -157,6 +157,40 @@ pub enum HistoryEvent {
         /// The ring's format from then on.
         to: FormatVersion,
     },
+    /// Clients could no longer write at a member's mysqld. This and the following are in no log: each member keeps what it saw.
+    WritesStopped {
+        /// The member of that mysqld.
+        member: Named,
+        /// The reason, for people.
+        why: String,
+    },
+    /// Clients can write at a member's mysqld from now on.
+    WritesResumed {
+        /// The member of that mysqld.
+        member: Named,
+    },
+    /// Too few voters answered, or no leader was known.
+    QuorumLost {
+        /// The member that saw it.
+        member: Named,
+        /// The reason, for people.
+        why: String,
+    },
+    /// Enough voters answer again, or a leader is known.
+    QuorumBack {
+        /// The member that saw it.
+        member: Named,
+    },
+    /// The leader had no more answers from a member.
+    MemberLost {
+        /// The silent one.
+        member: Named,
+    },
+    /// It answers the leader again.
+    MemberBack {
+        /// The one that was silent.
+        member: Named,
+    },
     /// Something that only a later version knows.
     #[serde(other)]
     Unknown,

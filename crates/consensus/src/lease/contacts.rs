@@ -1,5 +1,5 @@
-//! When each member last answered a heartbeat: what the lease of a leader rests on. Put in front of the network, it sees
-//! the heartbeats and nothing else.
+//! When each member last answered a heartbeat, and for how long it elects no other leader then: what the lease of a leader rests on.
+//! Put in front of the network, it sees the heartbeats and nothing else.
 //!
 //! The engine has such a clock, and it is too generous: it takes the answer to a request of its stream of entries as one to
 //! every request that names the same last entry, also to one that was sent a moment ago. A leader that was stopped for longer than
@@ -24,17 +24,39 @@ use openraft::raft::{
 };
 use openraft::type_config::alias::SnapshotOf;
 use raft_types::{Incarnation, MemberId, MemberRecord, TypeConfig, Vote};
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::lease::leadership::Term;
+use crate::lease::promise::PromisedLease;
 use crate::log_probe::RpcResult;
 
 /// One member's contacts; clones are the same.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Contacts(Arc<Mutex<BTreeMap<MemberId, Met>>>);
+pub(crate) struct Contacts {
+    met: Arc<Mutex<BTreeMap<MemberId, Met>>>,
+    /// Nothing is sent to followers while this is set; see [`super::leadership::is_quiet`].
+    quiet: watch::Sender<bool>,
+    /// A member with an unknown lease has answered.
+    unpromised: Arc<Notify>,
+}
 
-/// Who is behind a number, and what it answered.
-type Met = (Incarnation, Option<Contact>);
+/// The data directory of a member, its last answer and its lease.
+#[derive(Debug, Clone, Copy)]
+struct Met {
+    incarnation: Incarnation,
+    contact: Option<Contact>,
+    promised: Option<PromisedLease>,
+}
+
+/// The answer on which a leader's lease rests: the last one that makes a majority of each voter set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct QuorumContact {
+    /// How long ago its heartbeat was sent.
+    pub(crate) age: Duration,
+    /// For how long it counts: the shorter one of the leader's lease and the voter's.
+    pub(crate) lease: Duration,
+}
 
 /// A heartbeat that was answered: in which term, and when it was sent.
 #[derive(Debug, Clone, Copy)]
@@ -46,50 +68,134 @@ struct Contact {
 impl Contacts {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, Met>> {
         // Every change is one insertion.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Holds back all that this member would send as the leader, or lets it go again.
+    pub(crate) fn keep_quiet(&self, quiet: bool) {
+        self.quiet.send_if_modified(|now| {
+            let changed = *now != quiet;
+            *now = quiet;
+            changed
+        });
+    }
+
+    /// Waits until nothing is held back.
+    async fn may_send(&self) {
+        let mut quiet = self.quiet.subscribe();
+        // It has a sender here, so that this does not fail.
+        drop(quiet.wait_for(|quiet| !quiet).await);
     }
 
     /// Behind this number is this data directory from now on. What another one answered there, or still answers, does not
     /// count for it.
     fn meet(&self, member: MemberId, incarnation: Incarnation) {
-        let mut contacts = self.lock();
-        let met = contacts.entry(member).or_insert((incarnation, None));
-        if met.0 != incarnation {
-            *met = (incarnation, None);
+        let mut met = self.lock();
+        let of_member = met.entry(member).or_insert(Met::nothing_of(incarnation));
+        if of_member.incarnation != incarnation {
+            *of_member = Met::nothing_of(incarnation);
         }
     }
 
     fn answered(&self, member: MemberId, incarnation: Incarnation, contact: Contact) {
-        let mut contacts = self.lock();
-        let (behind, known) = contacts.entry(member).or_insert((incarnation, None));
+        let mut met = self.lock();
+        let of_member = met.entry(member).or_insert(Met::nothing_of(incarnation));
         let later = |known: Contact| (known.term, known.sent) < (contact.term, contact.sent);
-        if *behind == incarnation && known.is_none_or(later) {
-            *known = Some(contact);
+        if of_member.incarnation == incarnation && of_member.contact.is_none_or(later) {
+            of_member.contact = Some(contact);
+        }
+        if of_member.lease_in(contact.term).is_none() {
+            self.unpromised.notify_one();
         }
     }
 
-    /// How long ago the last heartbeat of `term` was sent that a majority of each set has answered; the leader, `own`,
-    /// counts as present.
-    pub(crate) fn quorum_age(
+    /// The member with this data directory has announced its lease. Within a term the shortest one counts: an announcement of the
+    /// member's last process may arrive late.
+    pub(crate) fn promised(
+        &self,
+        member: MemberId,
+        incarnation: Incarnation,
+        promised: PromisedLease,
+    ) {
+        let mut met = self.lock();
+        let of_member = met.entry(member).or_insert(Met::nothing_of(incarnation));
+        if of_member.incarnation != incarnation {
+            *of_member = Met::nothing_of(incarnation);
+        }
+        let known = of_member
+            .promised
+            .filter(|known| known.term >= promised.term);
+        of_member.promised = Some(match known {
+            Some(known) if known.term > promised.term => known,
+            Some(known) => PromisedLease {
+                lease: known.lease.min(promised.lease),
+                ..known
+            },
+            None => promised,
+        });
+    }
+
+    /// Whether the lease of this member in this term is unknown.
+    pub(crate) fn lacks_promise(&self, member: MemberId, term: Term) -> bool {
+        let met = self.lock();
+        met.get(&member)
+            .is_none_or(|met| met.lease_in(term).is_none())
+    }
+
+    /// Asks for what is not known of the members' leases.
+    pub(crate) fn ask_for_promises(&self) {
+        self.unpromised.notify_one();
+    }
+
+    /// Waits until a member's lease is to be asked for. One task waits.
+    pub(crate) async fn promises_lack(&self) {
+        self.unpromised.notified().await;
+    }
+
+    /// What the lease of the leader of `term` rests on, where a majority of each set has answered a heartbeat of that term and announced
+    /// its lease; the leader, `own`, counts as present.
+    pub(crate) fn quorum(
         &self,
         own: MemberId,
         term: Term,
         sets: &[BTreeSet<MemberId>],
-    ) -> Option<Duration> {
-        let contacts = self.lock();
+        own_lease: Duration,
+    ) -> Option<QuorumContact> {
+        let met = self.lock();
         let now = Instant::now();
-        let age = |id: &MemberId| match contacts.get(id) {
-            _ if *id == own => Some(Duration::ZERO),
-            Some((_, Some(contact))) if contact.term == term => Some(now - contact.sent),
-            _ => None,
+        let contact_of = |id: &MemberId| {
+            if *id == own {
+                return Some((Duration::ZERO, own_lease));
+            }
+            let met = met.get(id)?;
+            let contact = met.contact.filter(|contact| contact.term == term)?;
+            Some((now - contact.sent, met.lease_in(term)?.min(own_lease)))
         };
+        // Two contacts end in the order of age + the longest lease - lease.
+        let spent = |(age, lease): &(Duration, Duration)| *age + (own_lease - *lease);
         let of_set = |set: &BTreeSet<MemberId>| {
-            let mut ages: Vec<Duration> = set.iter().filter_map(age).collect();
-            ages.sort_unstable();
-            ages.get(set.len() / 2).copied()
+            let mut contacts: Vec<_> = set.iter().filter_map(contact_of).collect();
+            contacts.sort_unstable_by_key(spent);
+            contacts.get(set.len() / 2).copied()
         };
-        let ages: Option<Vec<Duration>> = sets.iter().map(of_set).collect();
-        ages?.into_iter().max()
+        let contacts: Option<Vec<_>> = sets.iter().map(of_set).collect();
+        let (age, lease) = contacts?.into_iter().max_by_key(spent)?;
+        Some(QuorumContact { age, lease })
+    }
+}
+
+impl Met {
+    fn nothing_of(incarnation: Incarnation) -> Self {
+        Self {
+            incarnation,
+            contact: None,
+            promised: None,
+        }
+    }
+
+    fn lease_in(&self, term: Term) -> Option<Duration> {
+        let promised = self.promised.filter(|promised| promised.term == term)?;
+        Some(promised.lease)
     }
 }
 
@@ -111,6 +217,7 @@ impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for Lease
     async fn new_client(&mut self, target: MemberId, record: &MemberRecord) -> Self::Network {
         LeaseClient {
             inner: self.inner.new_client(target, record).await,
+            contacts: self.contacts.clone(),
             heartbeats_to: None,
         }
     }
@@ -124,7 +231,8 @@ impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for Lease
         self.contacts.meet(target, incarnation);
         LeaseClient {
             inner: self.inner.new_heartbeat_client(target, record).await,
-            heartbeats_to: Some((target, incarnation, self.contacts.clone())),
+            contacts: self.contacts.clone(),
+            heartbeats_to: Some((target, incarnation)),
         }
     }
 
@@ -135,6 +243,7 @@ impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for Lease
     ) -> Self::Network {
         LeaseClient {
             inner: self.inner.new_snapshot_client(target, record).await,
+            contacts: self.contacts.clone(),
             heartbeats_to: None,
         }
     }
@@ -143,7 +252,8 @@ impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for Lease
 /// A client of [`LeaseNetwork`].
 pub(crate) struct LeaseClient<N> {
     inner: N,
-    heartbeats_to: Option<(MemberId, Incarnation, Contacts)>,
+    contacts: Contacts,
+    heartbeats_to: Option<(MemberId, Incarnation)>,
 }
 
 impl<N: NetStreamAppend<TypeConfig>> NetStreamAppend<TypeConfig> for LeaseClient<N> {
@@ -155,7 +265,17 @@ impl<N: NetStreamAppend<TypeConfig>> NetStreamAppend<TypeConfig> for LeaseClient
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
-        let Some((target, incarnation, contacts)) = self.heartbeats_to.clone() else {
+        let contacts = self.contacts.clone();
+        let held_back = self.contacts.clone();
+        let requests = requests.then(move |request| {
+            let held_back = held_back.clone();
+            async move {
+                held_back.may_send().await;
+                request
+            }
+        });
+        let requests = requests.boxed();
+        let Some((target, incarnation)) = self.heartbeats_to else {
             return self.inner.stream_append(requests, option);
         };
         // A stream of heartbeats has one request; should it ever have more, the first one's time is the safe one.
@@ -285,7 +405,8 @@ mod tests {
     ) {
         let mut client = LeaseClient {
             inner: Follower(takes),
-            heartbeats_to: heartbeat.then(|| (target, Incarnation::default(), contacts.clone())),
+            contacts: contacts.clone(),
+            heartbeats_to: heartbeat.then(|| (target, Incarnation::default())),
         };
         let request = AppendEntriesRequest {
             vote: Vote::new_committed(TERM.0, OWN),
@@ -300,6 +421,18 @@ mod tests {
         assert_eq!(answers.len(), 1);
     }
 
+    const LEASE: Duration = Duration::from_secs(60);
+
+    fn age_of(contacts: &Contacts, term: Term, sets: &[BTreeSet<MemberId>]) -> Option<Duration> {
+        let quorum = contacts.quorum(OWN, term, sets, LEASE);
+        quorum.map(|quorum| quorum.age)
+    }
+
+    fn promise(contacts: &Contacts, member: u64, term: Term, lease: Duration) {
+        let promised = PromisedLease { term, lease };
+        contacts.promised(MemberId(member), Incarnation::default(), promised);
+    }
+
     fn sets(of: &[&[u64]]) -> Vec<BTreeSet<MemberId>> {
         let set = |ids: &&[u64]| ids.iter().copied().map(MemberId).collect();
         of.iter().map(set).collect()
@@ -310,14 +443,15 @@ mod tests {
         let contacts = Contacts::default();
         let ring = sets(&[&[1, 2, 3]]);
         ask(&contacts, MemberId(2), Duration::ZERO, false).await;
-        assert_eq!(contacts.quorum_age(OWN, TERM, &ring), None);
+        assert_eq!(age_of(&contacts, TERM, &ring), None);
 
         let takes = Duration::from_millis(50);
+        promise(&contacts, 2, TERM, LEASE);
         ask(&contacts, MemberId(2), takes, true).await;
-        let age = contacts.quorum_age(OWN, TERM, &ring);
+        let age = age_of(&contacts, TERM, &ring);
         assert!(age.is_some_and(|age| age >= takes), "{age:?}");
         // Another leadership begins without contacts.
-        assert_eq!(contacts.quorum_age(OWN, Term(8), &ring), None);
+        assert_eq!(age_of(&contacts, Term(8), &ring), None);
     }
 
     /// An answer to an early request may come when a later one was sent already.
@@ -325,8 +459,9 @@ mod tests {
     async fn of_several_requests_the_first_ones_time_counts() {
         let contacts = Contacts::default();
         let takes = Duration::from_millis(50);
+        promise(&contacts, 2, TERM, LEASE);
         ask_often(&contacts, MemberId(2), takes, true, 2).await;
-        let age = contacts.quorum_age(OWN, TERM, &sets(&[&[1, 2, 3]]));
+        let age = age_of(&contacts, TERM, &sets(&[&[1, 2, 3]]));
         assert!(age.is_some_and(|age| age >= 2 * takes), "{age:?}");
     }
 
@@ -334,29 +469,87 @@ mod tests {
     async fn what_another_data_directory_answered_does_not_count() {
         let contacts = Contacts::default();
         let ring = sets(&[&[1, 2]]);
+        promise(&contacts, 2, TERM, LEASE);
         ask(&contacts, MemberId(2), Duration::ZERO, true).await;
         contacts.meet(MemberId(2), Incarnation::default());
-        assert!(contacts.quorum_age(OWN, TERM, &ring).is_some());
+        assert!(age_of(&contacts, TERM, &ring).is_some());
         contacts.meet(MemberId(2), Incarnation::random());
-        assert_eq!(contacts.quorum_age(OWN, TERM, &ring), None);
+        assert_eq!(age_of(&contacts, TERM, &ring), None);
         // An answer that comes late is the other one's still.
         ask(&contacts, MemberId(2), Duration::ZERO, true).await;
-        assert_eq!(contacts.quorum_age(OWN, TERM, &ring), None);
+        assert_eq!(age_of(&contacts, TERM, &ring), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_leader_sends_nothing_until_it_may() {
+        let contacts = Contacts::default();
+        promise(&contacts, 2, TERM, LEASE);
+        for heartbeat in [true, false] {
+            contacts.keep_quiet(true);
+            let began = Instant::now();
+            let asked = ask(&contacts, MemberId(2), Duration::ZERO, heartbeat);
+            let quiet = async {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                contacts.keep_quiet(false);
+            };
+            tokio::join!(asked, quiet);
+            assert!(began.elapsed() >= Duration::from_secs(2));
+        }
+        let age = age_of(&contacts, TERM, &sets(&[&[1, 2]]));
+        assert!(
+            age.is_some_and(|age| age < Duration::from_secs(3)),
+            "{age:?}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_counts_for_the_shorter_lease_and_not_before_the_voter_has_announced_its_own()
+    {
+        let seconds = Duration::from_secs;
+        let contacts = Contacts::default();
+        let ring = sets(&[&[1, 2, 3]]);
+        let quorum = || contacts.quorum(OWN, TERM, &ring, seconds(10));
+        for member in [2, 3] {
+            ask(&contacts, MemberId(member), Duration::ZERO, true).await;
+        }
+        assert_eq!(quorum(), None);
+        promise(&contacts, 2, Term(6), seconds(4));
+        assert_eq!(quorum(), None, "it may have another one in this term");
+        promise(&contacts, 2, TERM, seconds(4));
+        let of = |age, lease| {
+            Some(QuorumContact {
+                age: seconds(age),
+                lease: seconds(lease),
+            })
+        };
+        assert_eq!(quorum(), of(0, 4));
+        // One voter is enough with the leader, so the one whose promise ends last counts.
+        promise(&contacts, 3, TERM, seconds(20));
+        assert_eq!(quorum(), of(0, 10));
+        tokio::time::advance(seconds(7)).await;
+        ask(&contacts, MemberId(2), Duration::ZERO, true).await;
+        assert_eq!(quorum(), of(0, 4));
+        // A longer lease that arrives late is the one of the last process.
+        promise(&contacts, 2, TERM, seconds(20));
+        assert_eq!(quorum(), of(0, 4));
     }
 
     #[tokio::test]
     async fn every_set_has_to_have_its_majority() {
         let contacts = Contacts::default();
         let both = sets(&[&[1, 2, 3], &[4, 5, 6]]);
+        for member in 2..=6 {
+            promise(&contacts, member, TERM, LEASE);
+        }
         for member in [2, 4] {
             ask(&contacts, MemberId(member), Duration::ZERO, true).await;
         }
-        assert_eq!(contacts.quorum_age(OWN, TERM, &both), None);
+        assert_eq!(age_of(&contacts, TERM, &both), None);
         ask(&contacts, MemberId(5), Duration::ZERO, true).await;
-        assert!(contacts.quorum_age(OWN, TERM, &both).is_some());
+        assert!(age_of(&contacts, TERM, &both).is_some());
         // A leader that is in no set itself.
         let theirs = sets(&[&[4, 5, 6]]);
-        assert!(contacts.quorum_age(OWN, TERM, &theirs).is_some());
+        assert!(age_of(&contacts, TERM, &theirs).is_some());
     }
 }
 

@@ -118,7 +118,7 @@ pub(crate) struct Observation {
     pub(crate) transferring_to: Option<MemberId>,
 }
 
-/// The leadership that follows from an observation.
+/// The leadership that follows from an observation; the quorum's last answer counts for this lease.
 pub(crate) fn assess(seen: &Observation, lease: Duration) -> Leadership {
     match seen.role {
         ServerState::Leader => {}
@@ -176,6 +176,21 @@ pub(crate) fn next_look(
         },
     }
 }
+
+/// Whether a leader without an answer of its quorum for so long sends nothing to its followers at this moment. The members that receive
+/// its heartbeats elect no other leader, although they may be the ones that reach a quorum. So it keeps quiet after two leases, for
+/// long enough for them to elect one, and then calls for as long, in case none of them could be elected.
+pub(crate) fn is_quiet(silent: Duration, lease: Duration) -> bool {
+    let Some(past) = silent.checked_sub(lease * 2) else {
+        return false;
+    };
+    let phase = lease * QUIET_LEASES;
+    (past.as_nanos() / phase.as_nanos().max(1)).is_multiple_of(2)
+}
+
+/// A follower waits for its lease and a random part of a second one, then for the answers of two rounds. The rest is for votes that are
+/// split, and for followers with a longer lease.
+const QUIET_LEASES: u32 = 4;
 
 // How long this member has led without a break, as far as it was asked: a leader takes members that it
 // has never heard for absent only after it has waited for them.
@@ -293,6 +308,17 @@ mod tests {
             ..leading()
         };
         assert_eq!(assess(&seen, LEASE), Leadership::Candidate);
+    }
+
+    #[test]
+    fn a_leader_without_a_quorum_is_quiet_for_longer_than_an_election_and_calls_again() {
+        let quiet = |leases: u32| is_quiet(LEASE * leases, LEASE);
+        let phases: Vec<bool> = (0..12).map(quiet).collect();
+        let (calls, keeps_quiet) = ([false; 4], [true; 4]);
+        assert_eq!(phases[..2], [false; 2]);
+        assert_eq!(phases[2..6], keeps_quiet);
+        assert_eq!(phases[6..10], calls);
+        assert_eq!(phases[10..], [true; 2]);
     }
 
     #[test]

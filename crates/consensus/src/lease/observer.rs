@@ -21,6 +21,7 @@ pub(crate) async fn observe(core: Arc<MemberCore>, published: Published) {
     let mut role_changes = core.raft.server_metrics();
     let mut answers = core.raft.data_metrics();
     let mut commits = core.mark.subscribe();
+    let mut led = None;
     loop {
         commits.mark_unchanged();
         let role = core.role();
@@ -45,10 +46,17 @@ pub(crate) async fn observe(core: Arc<MemberCore>, published: Published) {
         let waits_for_answer = waits_for(now, NotServing::QuorumSilent);
         let follows = now.leading_term().is_none();
         let timed = now.leading_term().is_some() && !role.is_alone(core.id);
+        core.keep_quiet_without_a_quorum(&role, timed);
+        if led != now.leading_term() {
+            led = now.leading_term();
+            core.contacts.ask_for_promises();
+        }
+        let quorum = core.quorum(&role);
+        let lease = quorum.map_or(core.timers.lease, |quorum| quorum.lease);
         let look = next_look(
-            core.quorum_age(&role),
-            core.timers.heartbeat,
-            core.timers.lease,
+            quorum.map(|quorum| quorum.age),
+            core.timers.heartbeat.min(lease * 2 / 3),
+            lease,
         );
         if timed && look.call_now && core.raft.trigger().heartbeat().await.is_err() {
             break;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use openraft::SnapshotPolicy;
 use raft_types::{MAX_TRANSACTION_BYTES, MemberId, MemberKind, RingId};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::formats::Program;
@@ -20,7 +21,7 @@ pub struct MemberConfig {
     pub id: MemberId,
     /// Witness or database member: a database member campaigns first.
     pub kind: MemberKind,
-    /// Heartbeats and elections. The same on every member of a ring.
+    /// Heartbeats and elections.
     pub timers: Timers,
     /// Who decides a commit, and where the leadership goes.
     pub rules: RingRules,
@@ -94,15 +95,16 @@ const INSTALL_DEADLINE: Duration = Duration::from_secs(2);
 /// How long a leader waits before it tries again to reach a member that could not be reached.
 const RECONNECT_DELAYS: &str = "50ms 100ms 200ms ...500ms";
 
-/// Timers of heartbeats and elections; they have to be the same on all members.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Timers of heartbeats and elections. They should be the same on all members; while they differ, as in a rolling change, a leader uses
+/// the shorter lease of its own and each voter's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timers {
     /// How often a leader calls its followers. It is also the deadline of such a call, so it must be
     /// longer than the slowest round trip to any voter: else an idle ring refuses every write.
     pub heartbeat: Duration,
     /// How long a follower that heard from a leader refuses to elect another, and therefore how long
     /// a leader may trust its last answered heartbeat. A dead leader is noticed after the lease and
-    /// a random part of a second one. The same on every member, or leases would not be leases.
+    /// a random part of a second one.
     pub lease: Duration,
 }
 

@@ -21,8 +21,8 @@ use crate::formats;
 use crate::formats::keeping::Formats;
 use crate::history::noting::Notes;
 use crate::lacking::{Lack, Lacking};
-use crate::lease::contacts::{Contacts, LastHeard};
-use crate::lease::leadership::{Leadership, Observation, Tenure, Term, assess};
+use crate::lease::contacts::{Contacts, LastHeard, QuorumContact};
+use crate::lease::leadership::{Leadership, Observation, Tenure, Term, assess, is_quiet};
 use crate::log_room::rooms::Rooms;
 use crate::member::config::{MemberConfig, Timers};
 use crate::member::essential_tasks::FirstFault;
@@ -56,7 +56,9 @@ pub(crate) struct MemberCore {
     /// The rules of this member's file, which count where the log has none.
     configured: RingRules,
     pub(crate) mark: CommitMark,
-    contacts: Contacts,
+    pub(crate) contacts: Contacts,
+    /// Held by the task that changes what is stored for the next election.
+    pub(crate) noting: AsyncMutex<()>,
     pub(crate) campaigning: Campaigning,
     pub(crate) heard: LastHeard,
     lacking: Lacking,
@@ -76,12 +78,15 @@ pub(crate) struct MemberCore {
     pub(crate) failed: OnceLock<Fault>,
     /// Why it has stopped.
     pub(crate) fault: FirstFault,
+    /// How long it has served.
     pub(crate) tenure: Tenure,
+    /// How long it has led, with a quorum or without.
+    leading: Tenure,
     started_transfer: Mutex<Option<StartedTransfer>>,
     pub(crate) failed_targets: FailedTargets,
     /// Held by whoever changes the members, the quorum or the leader, from its decision to the end of its act.
     pub(crate) reconfiguration_lock: AsyncMutex<()>,
-    /// Wakes the observer when a transfer starts.
+    /// Wakes the observer when a transfer starts, or a voter's lease is known.
     pub(crate) transfer_started: Notify,
     /// Wakes whoever keeps connections when a member calls that had none to this one.
     pub(crate) arrived: Notify,
@@ -110,6 +115,7 @@ impl MemberCore {
             doubted: Notify::new(),
             raft,
             contacts,
+            noting: AsyncMutex::default(),
             campaigning,
             id: config.id,
             timers: config.timers,
@@ -121,6 +127,7 @@ impl MemberCore {
             early_attempt: Attempt::default(),
             stand_in: StandIn::default(),
             tenure: Tenure::default(),
+            leading: Tenure::default(),
             reconfiguration_lock: AsyncMutex::new(()),
             failed: OnceLock::new(),
             fault: FirstFault::default(),
@@ -195,17 +202,21 @@ impl MemberCore {
         let transfer = self
             .started_transfer()
             .filter(|started| started.term == role.term);
+        let quorum = self.quorum(role);
         let seen = Observation {
             role: role.state,
             term: role.term,
             leader: role.leader,
             committed: self.mark.get(),
-            quorum_age: self.quorum_age(role),
+            quorum_age: quorum.map(|quorum| quorum.age),
             alone: role.is_alone(self.id),
             another_alone: role.another_alone(self.id, self.mark.get()),
             transferring_to: transfer.map(|started| started.to),
         };
-        assess(&seen, self.timers.lease)
+        assess(
+            &seen,
+            quorum.map_or(self.timers.lease, |quorum| quorum.lease),
+        )
     }
 
     /// What the leadership that goes with a role is worth to the database beside this member.
@@ -216,10 +227,25 @@ impl MemberCore {
         pinned_primary::primacy(self.id, self.assess(role), stands_in, records)
     }
 
-    /// How long ago the last heartbeat was sent that a quorum has answered.
-    pub(crate) fn quorum_age(&self, role: &RoleSnapshot) -> Option<Duration> {
+    /// What this leader's lease rests on.
+    pub(crate) fn quorum(&self, role: &RoleSnapshot) -> Option<QuorumContact> {
         self.contacts
-            .quorum_age(self.id, role.term, role.voter_sets())
+            .quorum(self.id, role.term, role.voter_sets(), self.timers.lease)
+    }
+
+    /// Lets others elect a leader where this one has lost its quorum; `leads` says whether this member leads others at all.
+    pub(crate) fn keep_quiet_without_a_quorum(&self, role: &RoleSnapshot, leads: bool) {
+        let led_for = || self.leading.led_for(role.term, Instant::now());
+        let silent = leads.then(|| self.quorum(role).map_or_else(led_for, |quorum| quorum.age));
+        let quiet = silent.is_some_and(|silent| is_quiet(silent, self.timers.lease));
+        self.contacts.keep_quiet(quiet);
+    }
+
+    /// When this leader's lease ends if no more heartbeats are answered; none without a lease.
+    pub(crate) fn lease_end(&self, role: &RoleSnapshot) -> Option<Instant> {
+        let quorum = self.quorum(role)?;
+        let left = quorum.lease.checked_sub(quorum.age);
+        Some(Instant::now() + left.unwrap_or_default())
     }
 
     /// The ring at this moment.

@@ -11,6 +11,7 @@ use crate::election::put_back::PutBack;
 use crate::engine::Fault;
 use crate::formats::FormatStatus;
 use crate::lease::leadership::{Leadership, Term};
+use crate::member::config::Timers;
 use crate::quorum::{QuorumHealth, QuorumPlan, RegionQuorum, RingRules, majority_of, plan};
 use crate::reconfiguration::leader_tasks::LeaderTask;
 use crate::reconfiguration::pinned_primary::RingPause;
@@ -230,6 +231,9 @@ pub struct MemberStatus {
     /// The members whose data directories were put back to an earlier state, as far as this one was told, itself included.
     #[serde(default)]
     pub put_back: BTreeMap<MemberId, PutBack>,
+    /// With which timers it runs.
+    #[serde(default)]
+    pub timers: Timers,
     /// Which program runs here, and the ring's format.
     pub formats: FormatStatus,
     /// Why the engine stopped, if it did.

@@ -18,9 +18,9 @@ use openraft::RaftNetworkFactory;
 use openraft::network::NetSnapshot;
 use openraft::storage::RaftLogStorage;
 use raft_types::{
-    AppEntry, CommittedLeaderId, DoubtedTail, FileStarts, FormatMismatch, FormatVersion, LogIntake,
-    MAX_TRANSACTION_BYTES, MemberId, MemberRecord, OfferedStart, OpId, ProposalResponder,
-    ProposalSequence, TypeConfig,
+    AppEntry, CommittedLeaderId, DoubtedTail, ElectionNotes, FileStarts, FormatMismatch,
+    FormatVersion, LogIntake, MAX_TRANSACTION_BYTES, MemberId, MemberRecord, OfferedStart, OpId,
+    ProposalResponder, ProposalSequence, TypeConfig,
 };
 use thiserror::Error;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
@@ -45,6 +45,7 @@ use crate::history::noting;
 use crate::lease::contacts::{Contacts, LeaseNetwork};
 use crate::lease::leadership::{Leadership, Term};
 use crate::lease::observer;
+use crate::lease::promise::Promise;
 use crate::log_room::asking;
 use crate::member::config::{ConfigError, MemberConfig};
 use crate::member::core::MemberCore;
@@ -87,6 +88,9 @@ pub enum StartError {
     /// Its log or its network could not be opened.
     #[error("the consensus engine did not start: {0}")]
     Engine(#[from] Fault),
+    /// The lease that the member promises to leaders cannot be stored.
+    #[error("the lease of this member cannot be stored with its vote: {0}")]
+    Promise(#[source] io::Error),
     /// The ring has gone on to a format that this program does not speak.
     #[error("the ring's log is in {0}; nothing was changed")]
     Format(FormatMismatch),
@@ -129,6 +133,9 @@ impl Member {
             // Whatever an earlier process has promised, it promised before this.
             let begun = Instant::now();
             let gate = ElectionGate::new(starts.doubted_tail().as_ref());
+            if let Some(committed) = starts.election_notes().elects_from {
+                gate.told(committed);
+            }
             let engine_config = config.engine()?;
             let mark = CommitMark::new(floor.last_applied.map(OpId::from));
             let purge_goal = PurgeGoal::default();
@@ -152,7 +159,16 @@ impl Member {
                 let _ = raft.shutdown().await;
                 return Err(StartError::Format(FormatMismatch { found, speaks }));
             }
-            let campaigning = Campaigning::new(begun, config.timers.lease, is_new, gate);
+            let notes = starts.election_notes();
+            let term = engine::role(&raft).term;
+            let promise = Promise::new(config.timers.lease, &notes, term, is_new);
+            let longest = promise.longest();
+            if notes.promised != Some(longest) {
+                let promised = Some(longest);
+                let noted = starts.note_elections(ElectionNotes { promised, ..notes });
+                noted.await.map_err(StartError::Promise)?;
+            }
+            let campaigning = Campaigning::new(begun, promise, is_new, gate);
             let past = OwnPast::new(starts.doubted_tail());
             let mut core =
                 MemberCore::new(raft, &config, mark, contacts, campaigning, memory, past);
@@ -177,7 +193,10 @@ impl Member {
             let programs = formats::asking::ask_around(core.clone(), calls.clone());
             let tasks: [(&'static str, BoxFuture<'static, ()>); 11] = [
                 ("waking elections", wake(core.clone()).boxed()),
-                ("catching up", catch_up(core.clone()).boxed()),
+                (
+                    "catching up",
+                    catch_up(core.clone(), starts.clone()).boxed(),
+                ),
                 (
                     "observing the engine",
                     observer::observe(core.clone(), published).boxed(),
@@ -329,6 +348,11 @@ impl Member {
         self.0.core.leadership()
     }
 
+    /// When the lease of this leader ends if no more heartbeats are answered; none where it does not lead, and where it is the only voter.
+    pub fn lease_end(&self) -> Option<Instant> {
+        self.0.core.lease_end(&self.0.core.role())
+    }
+
     /// Where the primary is, as the database beside this member may rely on it. It stays true without a reader.
     pub fn primacy(&self) -> watch::Receiver<Primacy> {
         self.0.primacy.clone()
@@ -381,6 +405,7 @@ impl Member {
             proposals_bytes: u64::from(config.bounds.proposals_bytes).saturating_sub(available),
             stays_out_of_elections: self.stays_out_of_elections(),
             put_back: self.put_back(),
+            timers: core.timers,
             formats: core.formats.status(&role.membership),
             leader_task: self.0.leader_task.borrow().clone(),
             fault: self.0.core.fault.now(),
@@ -531,11 +556,20 @@ impl Member {
     }
 }
 
-/// Lets the member take part in elections again once its log has what it was told that others have committed.
-async fn catch_up(core: Arc<MemberCore>) {
+/// Lets the member take part in elections again once its log has what others have committed, as they reported. Until then that is
+/// stored: after a restart without contact, members that a repair gave up would elect one of themselves.
+async fn catch_up(core: Arc<MemberCore>, starts: Arc<dyn FileStarts>) {
     loop {
         core.campaigning.gate.is_told().await;
-        while core.campaigning.gate.committed().is_some() {
+        loop {
+            let elects_from = core.campaigning.gate.committed();
+            let change = |notes: &mut ElectionNotes| notes.elects_from = elects_from;
+            if let Err(error) = greetings::note(&core, &*starts, change).await {
+                tracing::error!(%error, "the entry that others have committed cannot be stored; a restart forgets it");
+            }
+            if elects_from.is_none() {
+                break;
+            }
             let end = doubted_tail::log_end(&core.raft, core.id).await;
             let Some(end) = end else {
                 // The engine has stopped.

@@ -285,12 +285,16 @@ impl Member {
     /// What this member can say when a quorum may be lost for good.
     pub async fn evidence(&self) -> MemberEvidence {
         let core = &self.0.core;
-        let leads = core.leadership().serving_term().map(|_| core.id);
-        let hears = core.heard.within(core.timers.lease * 2);
-        let leader = leads.or(core
-            .role()
-            .leader
-            .filter(|leader| hears && *leader != core.id));
+        let serves = core.leadership().serving_term().map(|_| core.id);
+        let followed = core.role().leader.filter(|leader| *leader != core.id);
+        let leader = match (serves, followed) {
+            (None, Some(leader)) => {
+                let (calls, view) = (&*self.0.calls, core.ring_view());
+                let may_lead = plan::has_quorum(calls, &view, leader, core.timers.heartbeat);
+                may_lead.await.then_some(leader)
+            }
+            _ => serves,
+        };
         MemberEvidence::of(core, leader).await
     }
 

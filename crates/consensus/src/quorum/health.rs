@@ -54,6 +54,35 @@ impl QuorumHealth {
     }
 }
 
+/// How many more voters may fail, in the worst case, before commits wait: what the voter set with the fewest to spare can lose. Negative
+/// where too few answer; nothing without a voter set.
+pub fn failures_tolerated(sets: &[VoterSetHealth]) -> Option<i64> {
+    let spare = sets.iter().map(|set| {
+        let count = |voters| i64::try_from(voters).unwrap_or(i64::MAX);
+        count(set.answering.len()) - count(set.required)
+    });
+    spare.min()
+}
+
+/// What an even number of voters costs: the last one raises the majority and is one more that can fail. Nothing for an odd number.
+pub fn even_voters(voters: usize) -> Option<String> {
+    let odd = voters.checked_sub(1).filter(|odd| odd % 2 == 1)?;
+    Some(format!(
+        "{voters} voters need {} answers and tolerate {}, no more than {odd} do",
+        majority_of(voters),
+        failures(voters - majority_of(voters)),
+    ))
+}
+
+/// A number of failures as text.
+pub fn failures(number: usize) -> String {
+    match number {
+        0 => "no failure".to_owned(),
+        1 => "1 failure".to_owned(),
+        number => format!("{number} failures"),
+    }
+}
+
 impl fmt::Display for QuorumHealth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.ok {
@@ -96,6 +125,53 @@ mod tests {
         assert!(!met(&[&[1, 2, 3, 4]], &[1, 2]));
         assert!(!met(&[&[1, 2, 3], &[4, 5, 6]], &[1, 2, 3, 4]));
         assert!(met(&[&[1, 2, 3], &[4, 5, 6]], &[1, 2, 4, 6]));
+    }
+
+    #[test]
+    fn the_voter_set_with_the_fewest_to_spare_decides_what_is_tolerated() {
+        let tolerated = |sets: &[&[u64]], answering: &[u64]| {
+            let sets: Vec<_> = sets.iter().map(|ids| set(ids)).collect();
+            let answering = set(answering);
+            failures_tolerated(&QuorumHealth::judge(&sets, |id| answering.contains(&id)).sets)
+        };
+        for (sets, answering, expected) in [
+            (&[][..], &[][..], None),
+            (&[&[1][..]][..], &[1][..], Some(0)),
+            (&[&[1, 2]], &[1, 2], Some(0)),
+            (&[&[1, 2, 3]], &[1, 2, 3], Some(1)),
+            (&[&[1, 2, 3]], &[1, 2], Some(0)),
+            (&[&[1, 2, 3]], &[1], Some(-1)),
+            // A fourth voter adds none.
+            (&[&[1, 2, 3, 4]], &[1, 2, 3, 4], Some(1)),
+            (&[&[1, 2, 3, 4]], &[1, 2, 3], Some(0)),
+            (&[&[1, 2, 3, 4, 5]], &[1, 2, 3, 4, 5], Some(2)),
+            (
+                &[&[1, 2, 3, 4, 5], &[6, 7, 8]],
+                &[1, 2, 3, 4, 5, 6, 7, 8],
+                Some(1),
+            ),
+        ] {
+            assert_eq!(
+                tolerated(sets, answering),
+                expected,
+                "{sets:?} {answering:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_even_number_of_voters_is_named() {
+        for odd in [0, 1, 3, 5] {
+            assert_eq!(even_voters(odd), None, "{odd}");
+        }
+        assert_eq!(
+            even_voters(2).as_deref(),
+            Some("2 voters need 2 answers and tolerate no failure, no more than 1 do")
+        );
+        assert_eq!(
+            even_voters(4).as_deref(),
+            Some("4 voters need 3 answers and tolerate 1 failure, no more than 3 do")
+        );
     }
 
     #[test]

@@ -12,7 +12,9 @@ mod regions;
 #[cfg(test)]
 mod tests;
 
-pub use crate::quorum::health::{QuorumHealth, VoterSetHealth};
+pub use crate::quorum::health::{
+    QuorumHealth, VoterSetHealth, even_voters, failures, failures_tolerated,
+};
 pub use crate::quorum::majority::majority_of;
 pub use crate::quorum::plan::{MoveObstacle, QuorumPlan, is_safe_step, next_step};
 pub(crate) use crate::quorum::plan::{is_near, obstacle, plan, unseen_quorum, wanted_sets};

@@ -35,10 +35,11 @@
 #[cfg(test)]
 mod proof_tests;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use raft_types::{MemberId, MemberKind, MemberRecord, Membership, OpId, StoredMembership};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -71,7 +72,7 @@ pub struct MemberEvidence {
     /// could not say.
     #[serde(default)]
     pub settled: Option<StoredMembership>,
-    /// Who leads, as far as it hears.
+    /// The leader that it follows: one that has a quorum, or that it cannot ask for that. See `has_quorum`.
     pub leader: Option<MemberId>,
     /// The end of its log may lack what it acknowledged: it may have had more.
     #[serde(default)]
@@ -82,7 +83,7 @@ pub struct MemberEvidence {
 }
 
 impl MemberEvidence {
-    /// The evidence of a running member; `leader` is one that it has heard lately.
+    /// The evidence of a running member that follows this leader.
     pub(crate) async fn of(core: &MemberCore, leader: Option<MemberId>) -> Self {
         let raft = &core.raft;
         let doubted_tail = core.campaigning.gate.needed().is_some();
@@ -141,8 +142,32 @@ pub struct RepairPlan {
     /// Members that answered and took entries as committed that the survivor does not have: restart them, they cut
     /// their logs back.
     pub to_restart: BTreeSet<MemberId>,
+    /// Members that answered, with a log that the repair does not use.
+    #[serde(default)]
+    pub unused: Vec<UnusedLog>,
     /// What may be lost; `None`: nothing that was acknowledged.
     pub loss: Option<PossibleLoss>,
+}
+
+/// A log that a repair does not use, although its member answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnusedLog {
+    /// The member with this log.
+    pub member: MemberId,
+    /// Why another log is used.
+    pub why: WhyUnused,
+}
+
+/// Why a repair does not use a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhyUnused {
+    /// It has no membership: the data directory is new, or was emptied.
+    Empty,
+    /// It ends before the survivor's.
+    Shorter,
+    /// It ends where the survivor's ends.
+    SameEnd,
 }
 
 /// Why a repair is refused.
@@ -152,12 +177,14 @@ pub enum RepairRefusal {
     /// No member with a log answers.
     #[error("no member with a log answers; start at least one, or check the addresses")]
     NoEvidence,
-    /// A member hears of a leader, so the quorum is not lost.
-    #[error("member {leader} leads, as member {witness} hears; there is nothing to repair")]
+    /// A leader has a quorum, or does not say that it has none.
+    #[error(
+        "member {leader} leads, as member {witness} reports: it has a quorum, or does not answer member {witness}; there is nothing to repair"
+    )]
     Led {
-        /// The member that is said to lead.
+        /// The member that leads.
         leader: MemberId,
-        /// The member that hears of it.
+        /// The member that reports it.
         witness: MemberId,
     },
     /// A majority of every voter set answers, by the longest log or by that of a member whom they would elect: an election is enough.
@@ -351,7 +378,20 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
         .chain(loss.iter().flat_map(|loss| &loss.unseen))
         .flatten();
     let latest = evidence.iter().map(|one| one.term.0).max().unwrap_or(0);
+    let others = evidence.iter().filter(|one| one.member != survivor.member);
+    let unused = others.map(|one| {
+        let why = match one.log_end.cmp(&survivor.log_end) {
+            _ if one.sets().is_empty() => WhyUnused::Empty,
+            Ordering::Less => WhyUnused::Shorter,
+            Ordering::Equal | Ordering::Greater => WhyUnused::SameEnd,
+        };
+        UnusedLog {
+            member: one.member,
+            why,
+        }
+    });
     Ok(RepairPlan {
+        unused: unused.collect(),
         survivor: survivor.member,
         log_end: survivor.log_end,
         term: Term(latest.saturating_add(TERM_LEAP)),
@@ -437,6 +477,29 @@ pub fn accept(plan: &RepairPlan, accepted: Option<OpId>) -> Result<(), RepairRef
             after: loss.after,
         }),
     }
+}
+
+/// The longest wait for a leader that is asked whether it has a quorum. The operator's command waits longer for the evidence.
+const LONGEST_ASKING: Duration = Duration::from_secs(1);
+
+/// Whether a leader that sends heartbeats may have a quorum: a leader that lost it continues to send them to the members that it reaches.
+/// One that does not answer at all may have a quorum elsewhere.
+pub(crate) async fn has_quorum(
+    calls: &dyn MemberCalls,
+    view: &RingView,
+    leader: MemberId,
+    heartbeat: Duration,
+) -> bool {
+    let Some(peer) = view.member(leader) else {
+        return true;
+    };
+    let patience = heartbeat.min(LONGEST_ASKING);
+    let ask = |question| calls.ask(leader, &peer.record, question, patience);
+    // Only a leader with a quorum answers the first one; the second one is answered in any role.
+    let serves = ask(Question::Committed);
+    let answers = ask(Question::Greeting(Greeting::default()));
+    let (serves, answers) = join(serves, answers).await;
+    serves.is_ok() || answers.is_err()
 }
 
 /// Refuses a plan that is out of date: somebody whom it gives up is there again. The operator needs time to read a plan, and two

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use consensus::quorum::QuorumPolicy;
 use consensus::{
-    Answer, Greeting, HistoryEvent, Program, Question, Remembered, Report, StartError,
+    Answer, Greeting, HistoryEvent, Program, PromisedLease, Question, Remembered, Report,
+    StartError, Term,
 };
 use raft_types::MemberKind::{Database, Witness};
 use raft_types::{FormatVersion, MemberId, OpId, Standing};
@@ -61,6 +62,10 @@ fn a_greeting_that_says_something_is_one_to_programs_that_know_no_such_words() {
             put_back: None,
         }),
         remembered: Some(Remembered { standing, term: 4 }),
+        promised: Some(PromisedLease {
+            term: Term(3),
+            lease: TIMERS.lease,
+        }),
     };
     let now = serde_json::to_string(&Question::Greeting(greeting)).unwrap();
     let read: QuestionBefore = serde_json::from_str(&now).unwrap();

@@ -34,5 +34,6 @@ mod silent_leader;
 mod slow_disks;
 mod slow_writer;
 mod split_votes;
+mod timers;
 mod transfer_to_a_database_member;
 mod transfers;

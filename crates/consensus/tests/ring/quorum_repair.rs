@@ -11,7 +11,7 @@ use consensus::{
 use openraft::raft::VoteRequest;
 use raft_types::{MemberId, OpId, TermRun, Vote};
 
-use crate::support::ring::{Ring, TIMERS, within};
+use crate::support::ring::{Ring, TIMERS, leadership_is, within};
 
 const REGIONS: &str = "a: 1d 2w 3w | b: 4d 5w 6w";
 
@@ -128,6 +128,48 @@ async fn two_of_three_are_gone_for_good_and_the_ring_goes_on() {
     assert_eq!(ring.serving().await.0, MemberId(4));
 }
 
+/// Pins a bug: the leader that lost its quorum continues to send heartbeats, so that each member that it reaches reported a leader.
+#[tokio::test]
+async fn a_leader_without_a_quorum_survives_with_its_longer_log() {
+    let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
+    let shared = ring.commit("on all members").await;
+    ring.committed_everywhere(shared).await;
+    // Region b hears nothing of the last transactions.
+    for id in [4, 5, 6].map(MemberId) {
+        ring.board.isolate(id, ring.ids());
+    }
+    ring.commit("in region a alone").await;
+    ring.crash(MemberId(2)).await;
+    ring.crash(MemberId(3)).await;
+    let leader = ring.member(MemberId(1)).clone();
+    leadership_is(&leader, |now| now.serving_term().is_none()).await;
+    // Region b receives heartbeats again, and none of the entries.
+    let follower = ring.member(MemberId(4)).clone();
+    ring.board.heal();
+    within("the heartbeats of the leader", async {
+        while follower.status().ring_view.leader.is_none() {
+            tokio::time::sleep(TIMERS.heartbeat / 10).await;
+        }
+    })
+    .await;
+    let plan = plan_repair(&evidence(&ring).await).unwrap();
+    assert_eq!(plan.survivor, MemberId(1));
+    let others = plan.unused.iter().map(|log| log.member).collect::<Vec<_>>();
+    assert_eq!(others, [4, 5, 6].map(MemberId));
+    let accepted = plan.loss.as_ref().and_then(|loss| loss.after);
+    let repaired = leader
+        .repair_quorum(&plan, accepted, SystemTime::now(), "anna")
+        .await;
+    repaired.unwrap();
+    let last = ring.commit("after the repair").await;
+    ring.committed_everywhere(last).await;
+    let log = ring.disks[&MemberId(4)].transactions();
+    assert_eq!(
+        log,
+        ["on all members", "in region a alone", "after the repair"]
+    );
+}
+
 #[tokio::test]
 async fn a_plan_is_refused_once_somebody_whom_it_gives_up_is_back() {
     let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
@@ -221,7 +263,7 @@ async fn a_member_that_holds_what_the_ring_gave_up_stops_instead_of_keeping_it()
 /// Those that were given up may hear of the repair, and lose sight of it before they have its entry: alone they are as many as before.
 #[tokio::test]
 async fn who_heard_of_a_repair_elects_nobody_without_it() {
-    let ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
+    let mut ring = Ring::over(REGIONS, QuorumPolicy::SingleRegionDynamic).await;
     let last = ring.commit("everybody has it").await;
     ring.committed_everywhere(last).await;
     let given_up = ring.member(MemberId(3));
@@ -251,6 +293,13 @@ async fn who_heard_of_a_repair_elects_nobody_without_it() {
     .await;
     let own_end = given_up.evidence().await.log_end.map(Into::into);
     let asked = VoteRequest::new(Vote::new(leap + 7, MemberId(2)), own_end);
-    let answer = inbound.vote(asked).await.unwrap();
+    let answer = inbound.vote(asked.clone()).await.unwrap();
+    assert!(!answer.vote_granted, "{answer:?}");
+    // Pins a bug: a restart without contact forgot it.
+    ring.crash(MemberId(3)).await;
+    ring.start(MemberId(3)).await;
+    let restarted = ring.member(MemberId(3));
+    assert_eq!(restarted.evidence().await.elects_from, needed);
+    let answer = restarted.inbound().vote(asked).await.unwrap();
     assert!(!answer.vote_granted, "{answer:?}");
 }

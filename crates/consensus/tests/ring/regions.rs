@@ -83,6 +83,33 @@ async fn commits_are_decided_in_the_region_of_the_leader() {
     ring.committed_everywhere(last).await;
 }
 
+/// Pins a bug: the leader's host alone loses sight of region b. It continued to send heartbeats to region a, whose members therefore elected
+/// no leader that both regions reach.
+#[tokio::test]
+async fn a_leader_that_loses_one_region_lets_the_others_elect_another_leader() {
+    let both: BTreeSet<Region> = ["a", "b"].map(|name| Region(name.to_owned())).into();
+    for both_ways in [true, false] {
+        let policy = QuorumPolicy::Regions(both.clone());
+        let ring = Ring::over("a: 1d 2w 3w | b: 4d 5w 6w", policy).await;
+        settled(&ring, 1, &[&[1, 2, 3], &[4, 5, 6]]).await;
+        let last = ring.commit("before").await;
+        ring.committed_everywhere(last).await;
+        for id in [4, 5, 6].map(MemberId) {
+            ring.board.cut(id, MemberId(1));
+            if both_ways {
+                ring.board.cut(MemberId(1), id);
+            }
+        }
+        within("another leader", async {
+            while ring.serving().await.0 == MemberId(1) {
+                tokio::time::sleep(TIMERS.heartbeat).await;
+            }
+        })
+        .await;
+        ring.commit("by another leader").await;
+    }
+}
+
 #[tokio::test]
 async fn each_policy_begins_with_its_voter_sets() {
     let majority = Ring::over(NINE, QuorumPolicy::Majority).await;

@@ -11,9 +11,9 @@ use std::time::Duration;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{LogState, OptionalSend, RaftLogReader};
 use raft_types::{
-    AppEntry, DoubtedTail, Entry, EntryPayload, FileStart, FileStartAnswer, FileStarts, LogId,
-    LogReport, MAX_MESSAGE_BYTES, OpId, OwnLog, REPORTED_RUNS, ReadingEntries, Standing,
-    StoredMembership, TermRun, TypeConfig, Vote,
+    AppEntry, DoubtedTail, ElectionNotes, Entry, EntryPayload, FileStart, FileStartAnswer,
+    FileStarts, LogId, LogReport, MAX_MESSAGE_BYTES, OpId, OwnLog, REPORTED_RUNS, ReadingEntries,
+    Standing, StoredMembership, TermRun, TypeConfig, Vote,
 };
 use tokio::sync::watch;
 
@@ -40,6 +40,7 @@ struct Content {
     flush_time: Duration,
     broken: bool,
     doubt: Option<DoubtedTail>,
+    elections: ElectionNotes,
     appended: watch::Sender<u64>,
 }
 
@@ -276,6 +277,15 @@ impl FileStarts for MemoryDisk {
     fn note_doubt(&self, doubt: DoubtedTail) -> FileStartAnswer<'_, ()> {
         let mut content = self.content();
         content.doubt = Some(content.doubt.map_or(doubt, |known| known.and(doubt)));
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn election_notes(&self) -> ElectionNotes {
+        self.content().elections
+    }
+
+    fn note_elections(&self, notes: ElectionNotes) -> FileStartAnswer<'_, ()> {
+        self.content().elections = notes;
         Box::pin(std::future::ready(Ok(())))
     }
 

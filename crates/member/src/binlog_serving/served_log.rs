@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::binlog_serving::older_log::OlderLog;
+use crate::mysqld::OtherMysqlds;
 use crate::ring_handle::RingHandle;
 use crate::status::ArchiveView;
 
@@ -22,6 +23,8 @@ use crate::status::ArchiveView;
 const NOT_WRITTEN_YET: Duration = Duration::from_millis(1);
 /// A new file is there a moment after the entry that ended the one before is committed.
 const LOOK: Duration = Duration::from_millis(200);
+/// How often it is checked whether this member's own mysqld was released.
+const RELEASE_LOOK: Duration = Duration::from_secs(1);
 /// Between two questions to a ring that has no leader.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -30,6 +33,8 @@ pub(crate) struct ServedLog {
     /// What the archive has in front of it, where that is served.
     older: Option<OlderLog>,
     committed: watch::Sender<Position>,
+    /// Why the log gets no more transactions.
+    over: watch::Sender<Option<String>>,
 }
 
 impl ServedLog {
@@ -39,6 +44,29 @@ impl ServedLog {
             ring,
             older,
             committed: watch::Sender::new(now),
+            over: watch::Sender::new(None),
+        }
+    }
+
+    /// Learns whether the ring's primary was released: from this member's own view, and from the views of the other members. For as
+    /// long as it is polled.
+    pub(crate) async fn follow_release(
+        &self,
+        own: impl Fn() -> Option<String>,
+        mut others: watch::Receiver<OtherMysqlds>,
+    ) {
+        loop {
+            let released = own().or_else(|| others.borrow().released.values().next().cloned());
+            let why = released.map(|name| released_words(&name));
+            self.over.send_if_modified(|over| {
+                let changed = *over != why;
+                *over = why;
+                changed
+            });
+            let changed = tokio::time::timeout(RELEASE_LOOK, others.changed()).await;
+            if let Ok(Err(_)) = changed {
+                tokio::time::sleep(RELEASE_LOOK).await;
+            }
         }
     }
 
@@ -103,6 +131,14 @@ impl ServedLog {
     }
 }
 
+/// The error for a consumer that has everything.
+fn released_words(primary: &str) -> String {
+    format!(
+        "the ring gets no more transactions: `witness disable-raft` released its primary `{primary}`, which clients write to without the \
+         ring; replicate from its mysqld, or run `witness enable-raft`"
+    )
+}
+
 fn place(place: LogPlace) -> Position {
     Position {
         file: FileNumber(place.file.get()),
@@ -147,6 +183,10 @@ impl CommittedFiles for ServedLog {
 
     fn committed(&self) -> watch::Receiver<Position> {
         self.committed.subscribe()
+    }
+
+    fn over(&self) -> watch::Receiver<Option<String>> {
+        self.over.subscribe()
     }
 
     fn gtids(&self) -> GtidSet {

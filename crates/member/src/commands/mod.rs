@@ -4,7 +4,6 @@
 
 mod mysqld_orders;
 
-use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
@@ -16,7 +15,7 @@ use consensus::{
 use raft_types::{FormatRange, MemberId, MemberRecord, OpId};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use transport::{AdminClient, AdminError, CommandSource, Right, TransportConfig};
+use transport::{AdminClient, AdminError, CommandCaller, CommandSource, Right, TransportConfig};
 
 pub(crate) use crate::commands::mysqld_orders::OrderedMysqld;
 use crate::log_keeping;
@@ -25,10 +24,10 @@ use crate::protocol::{
     CommandEvent, CommandProgress, CommandResult, OperatorCommand, Order, PurgeReport,
     PurgeRequest, Refusal, RefusalKind, done_event,
 };
-use crate::provisioning::DonorMember;
+use crate::provisioning::{DonorMember, Provisioner};
 use crate::reload::Reload;
 use crate::ring_handle::{RingHandle, RotateError};
-use crate::ring_history::note_promotion;
+use crate::ring_history::{note_promotion, whole_history};
 use crate::state::MemberState;
 use crate::status::ViewSource;
 
@@ -76,10 +75,15 @@ impl Commands {
     ) -> Result<CommandResult, Refusal> {
         let (events, _) = mpsc::channel(1);
         let work = self.work(CommandProgress(events));
+        let from = Origin {
+            caller: caller.to_owned(),
+            by: caller.to_owned(),
+            claimed: None,
+        };
         let stop = self.stop.clone();
         let carried_out = tokio::spawn(async move {
             tokio::select! {
-                outcome = work.record(caller, caller, command) => outcome,
+                outcome = work.record(&from, command) => outcome,
                 () = stop.cancelled() => Err(unknown("the member stops")),
             }
         });
@@ -118,17 +122,51 @@ impl CommandSource for Commands {
         order.map_or(Right::Read, |order| order.command.right())
     }
 
-    fn command(&self, caller: Option<SocketAddr>, json: Bytes) -> mpsc::Receiver<Bytes> {
+    fn command(&self, caller: CommandCaller, json: Bytes) -> mpsc::Receiver<Bytes> {
         let (events, receiver) = mpsc::channel(WAITING_EVENTS);
         let work = self.work(CommandProgress(events));
         let stop = self.stop.clone();
         tokio::spawn(async move {
             tokio::select! {
-                () = work.answer(caller, json) => {}
+                () = work.answer(&caller, json) => {}
                 () = stop.cancelled() => {}
             }
         });
         receiver
+    }
+}
+
+/// Who gave a command, for the audit log and the ring's history.
+#[derive(Debug, PartialEq, Eq)]
+struct Origin {
+    /// The address, or the part of the program.
+    caller: String,
+    /// The name in the certificate; without TLS the claimed one, or the address.
+    by: String,
+    /// The name that the caller claims, where it is not the certificate's.
+    claimed: Option<String>,
+}
+
+impl Origin {
+    fn of(caller: &CommandCaller, claimed: String) -> Self {
+        let address = caller.address;
+        let address = address.map_or_else(|| "unknown".to_owned(), |at| at.to_string());
+        let claimed = Some(claimed).filter(|claimed| !claimed.is_empty());
+        let (by, claimed) = match &caller.certificate_name {
+            Some(name) if !name.is_empty() => {
+                (name.clone(), claimed.filter(|claimed| claimed != name))
+            }
+            Some(_) => (
+                format!("a certificate without a name, from {address}"),
+                claimed,
+            ),
+            None => (claimed.unwrap_or_else(|| address.clone()), None),
+        };
+        Self {
+            caller: address,
+            by,
+            claimed,
+        }
     }
 }
 
@@ -138,12 +176,12 @@ struct Work {
 }
 
 impl Work {
-    async fn answer(&self, caller: Option<SocketAddr>, json: Bytes) {
+    async fn answer(&self, caller: &CommandCaller, json: Bytes) {
         let outcome = match serde_json::from_slice::<Order>(&json) {
             Ok(Order { command, by }) => {
-                let caller = caller.map_or_else(|| "unknown".to_owned(), |at| at.to_string());
-                let by = if by.is_empty() { &caller } else { &by };
-                self.record(&caller, by, command).await
+                let from = Origin::of(caller, by);
+                let command = command.attributed_to(&from.by);
+                self.record(&from, command).await
             }
             Err(error) => Err(Refusal::new(
                 RefusalKind::Refused,
@@ -162,14 +200,18 @@ impl Work {
     /// Leaves an audit line for what changes something.
     async fn record(
         &self,
-        caller: &str,
-        by: &str,
+        from: &Origin,
         command: OperatorCommand,
     ) -> Result<CommandResult, Refusal> {
+        let Origin {
+            caller,
+            by,
+            claimed,
+        } = from;
         let audited = command.changes_something();
         let what = command.to_string();
         if audited {
-            tracing::info!(target: "audit", caller, by, "an operator orders {what}: {command:?}");
+            tracing::info!(target: "audit", caller, by, claimed, "an operator orders {what}: {command:?}");
         }
         let outcome = self.carry_out(by, command).await;
         match &outcome {
@@ -244,7 +286,9 @@ impl Work {
                 let (paused, entry) = ring()?.member.resume(by).await?;
                 CommandResult::Resumed { paused, entry }
             }
-            OperatorCommand::History => CommandResult::History(ring()?.member.history()),
+            OperatorCommand::History => {
+                CommandResult::History(whole_history(&self.member.state, &ring()?.member))
+            }
             OperatorCommand::Evidence => {
                 CommandResult::Evidence(Box::new(ring()?.member.evidence().await))
             }
@@ -265,6 +309,10 @@ impl Work {
             OperatorCommand::RestartMysqld { force } => {
                 mysqld_orders::restart(&self.member.state, force).await?;
                 CommandResult::MysqldRestarted
+            }
+            OperatorCommand::ReplaceStatement { gtid, statement } => {
+                let follows = self.provisioner()?.replace(&gtid, &statement).await?;
+                CommandResult::StatementReplaced { follows }
             }
             OperatorCommand::OfferClone { recipient } => {
                 CommandResult::Offered(mysqld_orders::offer(&self.member.state, recipient).await?)
@@ -428,6 +476,12 @@ impl Work {
         log_keeping::purge_on_order(ring, request, &self.member.state, dry_run).await
     }
 
+    fn provisioner(&self) -> Result<Arc<Provisioner>, Refusal> {
+        let management = self.member.state.management();
+        let provisioner = management.and_then(|management| management.provisioner());
+        provisioner.ok_or_else(mysqld_orders::no_mysqld)
+    }
+
     async fn provision(
         &self,
         donor: MemberId,
@@ -436,9 +490,7 @@ impl Work {
         by: &str,
     ) -> Result<CommandResult, Refusal> {
         let parts = self.member.state.parts();
-        let management = parts.as_ref().and_then(|parts| parts.management.as_ref());
-        let provisioner = management.and_then(|management| management.provisioner());
-        let provisioner = provisioner.ok_or_else(mysqld_orders::no_mysqld)?;
+        let provisioner = self.provisioner()?;
         let member = parts.as_ref().map(|parts| &parts.ring.member);
         let others = member.map(Member::others).unwrap_or_default();
         let named =
@@ -547,5 +599,32 @@ impl PhasesTold {
             let phase = phase.name().to_owned();
             events.tell(&CommandEvent::Began { phase });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operator_is_recorded_by_the_certificate_and_not_by_the_name_that_is_claimed() {
+        let address = Some("10.0.0.9:4711".parse().unwrap());
+        let recorded = |certificate_name: Option<&str>, claimed: &str| {
+            let caller = CommandCaller {
+                address,
+                certificate_name: certificate_name.map(str::to_owned),
+            };
+            let Origin { by, claimed, .. } = Origin::of(&caller, claimed.to_owned());
+            (by, claimed)
+        };
+        let of = |by: &str, claimed: Option<&str>| (by.to_owned(), claimed.map(str::to_owned));
+        assert_eq!(recorded(Some("ana"), "root"), of("ana", Some("root")));
+        assert_eq!(recorded(Some("ana"), "ana"), of("ana", None));
+        assert_eq!(recorded(Some("ana"), ""), of("ana", None));
+        let nameless = "a certificate without a name, from 10.0.0.9:4711";
+        assert_eq!(recorded(Some(""), "ana"), of(nameless, Some("ana")));
+        // Without TLS nothing is proven.
+        assert_eq!(recorded(None, "root"), of("root", None));
+        assert_eq!(recorded(None, ""), of("10.0.0.9:4711", None));
     }
 }

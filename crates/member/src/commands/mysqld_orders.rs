@@ -9,14 +9,14 @@ use consensus::{IdentityBook, LogOrigin, RingState};
 use mysql_link::{ConnectOptions, Secret};
 use mysqld_controller::conversion::{ConversionError, look, steps};
 use mysqld_controller::provision::{CloneAccount, CloneOffer, ProvisionError};
-use mysqld_controller::{ReplicationSource, provision};
+use mysqld_controller::{ReplicationSource, SourceTls, provision};
 use raft_types::{MemberId, RingId};
 use tokio::sync::oneshot;
 
 use crate::data_directory::UnmanagedNote;
 use crate::mysqld::{MysqldManagement, requirements};
 use crate::protocol::{MysqldAnswer, MysqldOrder, Refusal, RefusalKind, ReplicateFrom};
-use crate::settings::{MysqlSettings, PasswordSource, Settings};
+use crate::settings::{MysqlSettings, Settings};
 use crate::state::{BootstrapOrder, MemberState};
 
 /// How long making the ring may take here, everybody being up.
@@ -230,7 +230,7 @@ impl<'a> OrderedMysqld<'a> {
             return Err(Refusal::new(
                 RefusalKind::Refused,
                 "the member belongs to a ring, and begins to manage its mysqld",
-                "start it with an empty data directory, without --bootstrap",
+                "start it with an empty data directory, and do not bootstrap it",
             ));
         }
         note.set().map_err(|error| unknown(&error))
@@ -247,28 +247,49 @@ impl<'a> OrderedMysqld<'a> {
     }
 
     fn source(&self, from: &ReplicateFrom) -> Result<ReplicationSource, Refusal> {
-        let password = match &from.password_file {
-            None => self.connect.password.clone(),
-            Some(file) => {
-                let read = PasswordSource::File(file.clone()).read();
-                Secret::new(read.map_err(|error| {
-                    Refusal::new(
-                        RefusalKind::Failed,
-                        format!("{} cannot be read on this member: {error}", file.display()),
-                        "put the password's file there on every database member, and try again",
-                    )
-                })?)
-            }
-        };
-        let user = from.user.as_ref();
-        Ok(ReplicationSource {
-            host: from.host.clone(),
-            port: from.port,
-            user: user.unwrap_or(&self.connect.user).clone(),
-            password,
-            tls: from.tls,
-        })
+        let verify = self.config.tls.as_ref();
+        let verify = verify.map(|tls| self.settings.source_tls(&tls.ca_file));
+        replication_source(from, &self.connect.user, verify)
     }
+}
+
+/// The primary as the source of this mysqld, which verifies it so, unless the ring has no TLS.
+fn replication_source(
+    from: &ReplicateFrom,
+    own_user: &str,
+    verify: Option<SourceTls>,
+) -> Result<ReplicationSource, Refusal> {
+    let refused = |what: &str, advice: &str| Refusal::new(RefusalKind::Refused, what, advice);
+    let (Some(user), Some(password)) = (&from.user, &from.password) else {
+        return Err(refused(
+            "the order names no replication account with its password",
+            "run `witness disable-raft` of this version, with --replication-user and --replication-password-file",
+        ));
+    };
+    if user == own_user {
+        return Err(refused(
+            "the member's own account is not for replication: it has all rights",
+            "CREATE USER another one, and GRANT REPLICATION SLAVE ON *.* to it",
+        ));
+    }
+    let tls = match (verify, from.tls) {
+        (Some(_), false) => {
+            return Err(refused(
+                "the primary's mysqld offers no TLS, so its replicas cannot verify it",
+                "give it a certificate (ssl_cert and ssl_key) of the ring's CA",
+            ));
+        }
+        (Some(verify), true) => verify,
+        (None, true) => SourceTls::Unverified,
+        (None, false) => SourceTls::Off,
+    };
+    Ok(ReplicationSource {
+        host: from.host.clone(),
+        port: from.port,
+        user: user.clone(),
+        password: Secret::new(password.as_str()),
+        tls,
+    })
 }
 
 fn unknown(error: &std::io::Error) -> Refusal {
@@ -331,4 +352,50 @@ fn refused(error: ProvisionError) -> Refusal {
         error.to_string(),
         "fix that and try again",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A path in an order would send the first line of any file that the member can read to a server of the caller's choice.
+    #[test]
+    fn an_order_to_replicate_names_no_file_and_not_the_members_account() {
+        let verified = SourceTls::Verified {
+            ca_file: "/etc/witness/tls/ca.crt".into(),
+            identity: true,
+        };
+        let from = |json: &str| serde_json::from_str::<ReplicateFrom>(json).unwrap();
+        let by_file = from(
+            r#"{"host": "h", "port": 1, "tls": true, "user": "eve", "password_file": "/etc/witness/tls/member.key"}"#,
+        );
+        let of_the_member =
+            from(r#"{"host": "h", "port": 1, "tls": true, "user": "witness", "password": "p"}"#);
+        let without_tls = from(
+            r#"{"host": "h", "port": 1, "tls": false, "user": "replication", "password": "p"}"#,
+        );
+        let nobody = from(r#"{"host": "h", "port": 1, "tls": true, "user": null}"#);
+        for (from, words) in [
+            (&by_file, "names no replication account"),
+            (&nobody, "names no replication account"),
+            (&of_the_member, "own account"),
+            (&without_tls, "offers no TLS"),
+        ] {
+            let refused = replication_source(from, "witness", Some(verified.clone())).unwrap_err();
+            assert!(refused.what.contains(words), "{refused:?}");
+        }
+        let usual = ReplicateFrom {
+            tls: true,
+            ..without_tls.clone()
+        };
+        assert!(!format!("{usual:?}").contains("\"p\""), "{usual:?}");
+        for (from, verify, expected) in [
+            (&usual, Some(verified.clone()), verified),
+            (&usual, None, SourceTls::Unverified),
+            (&without_tls, None, SourceTls::Off),
+        ] {
+            let source = replication_source(from, "witness", verify).unwrap();
+            assert_eq!((source.tls, &*source.password.reveal()), (expected, "p"));
+        }
+    }
 }

@@ -1,13 +1,14 @@
 //! `witness disable-raft`: gives plain MySQL replication back, with the primary where it is.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use mysql_link::Secret;
-use mysqld_controller::ReplicationSource;
-use mysqld_controller::conversion::{DetachScene, DetachServer, DetachStep, plan_detach, steps};
+use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, Secret, TlsMode};
+use mysqld_controller::conversion::{
+    DetachScene, DetachServer, DetachStep, Obstacle, Planned, plan_detach, steps,
+};
+use mysqld_controller::{ReplicationSource, SourceTls};
 use uuid::Uuid;
 
 use crate::conversion::course::{Course, Work};
@@ -15,17 +16,34 @@ use crate::conversion::scene::{Everybody, acts, look_of, seen};
 use crate::conversion::write_pause::WritePause;
 use crate::conversion::{Conversion, ConversionFailure, FailureKind, MemberSaid, StockReplica};
 use crate::protocol::{MysqldAnswer, MysqldOrder, ReplicateFrom};
-use crate::settings::PasswordSource;
 
 /// Where the replicas find the primary, and as whom they log in.
 #[derive(Debug, Clone, Default)]
 pub struct ReplicationAccount {
     /// Host and port of the primary; without them the host of its member's address, and mysqld's port.
     pub source: Option<(String, u16)>,
-    /// The account at the primary; without it each member's own.
-    pub user: Option<String>,
-    /// The file, on every member's host, whose first line is that account's password.
-    pub password_file: Option<PathBuf>,
+    /// User and password at the primary; needed as soon as there is a replica.
+    pub login: Option<(String, Secret)>,
+}
+
+impl ReplicationAccount {
+    /// Why no replica can log in with it. The member's own account is not for that: it has all rights, and every replica would keep its
+    /// password in clear text.
+    fn obstacle(&self, primary: &str, of_the_member: &str) -> Option<Obstacle> {
+        let what = match &self.login {
+            None => "its replicas need an account there".to_owned(),
+            Some((user, _)) if user == of_the_member => {
+                format!("`{user}` is the account of its member, which has all rights")
+            }
+            Some(_) => return None,
+        };
+        Some(Obstacle::new(
+            primary,
+            what,
+            "CREATE USER replication IDENTIFIED BY '…' REQUIRE SSL; GRANT REPLICATION SLAVE ON *.* TO replication; then name it with \
+             --replication-user and --replication-password-file",
+        ))
+    }
 }
 
 /// A run of it.
@@ -53,7 +71,53 @@ impl<'a> Detaching<'a> {
             account,
             pause: None,
         };
+        let replicates = |planned: &Planned<DetachStep>| {
+            !planned.done && matches!(planned.step, DetachStep::Replicate(_))
+        };
+        let planned = match planned {
+            Ok(steps) if steps.iter().any(replicates) => match detaching.no_login().await? {
+                Some(obstacle) => Err(vec![obstacle]),
+                None => Ok(steps),
+            },
+            planned => planned,
+        };
         Course::new(planned, Vec::new(), detaching)
+    }
+
+    /// Why the replicas could not log in at the primary, so that the primary would be left alone once it is released.
+    async fn no_login(&self) -> Result<Option<Obstacle>, ConversionFailure> {
+        let conversion = self.conversion;
+        let own_account = &conversion.connect.user;
+        if let Some(obstacle) = self.account.obstacle(&conversion.name, own_account) {
+            return Ok(Some(obstacle));
+        }
+        let SourceTls::Verified { ca_file, identity } = &conversion.source_tls else {
+            return Ok(None);
+        };
+        let primary = self.primary().await?;
+        let (user, password) = self.account.login.clone().unwrap_or_default();
+        let mut connect =
+            ConnectOptions::new(Endpoint::tcp(&primary.host, primary.port), user, password);
+        connect.tls.ca_file = Some(ca_file.clone());
+        connect.tls.mode = match identity {
+            true => TlsMode::VerifyIdentity,
+            false => TlsMode::VerifyCa,
+        };
+        let error = match Connection::open(&connect).await {
+            Err(error @ (LinkError::Tls { .. } | LinkError::TlsNotOffered { .. })) => error,
+            // The account may be for the replicas' hosts alone.
+            _ => return Ok(None),
+        };
+        Ok(Some(Obstacle::new(
+            &conversion.name,
+            format!("its replicas could not verify its mysqld: {error}"),
+            format!(
+                "give it a certificate for {} (ssl_cert, ssl_key) of the CA in {}, as the member's own is; or name the CA of the mysqlds in \
+                 mysql.tls_ca_file, with mysql.tls = \"verify_ca\" where their certificates carry no host",
+                primary.host,
+                ca_file.display()
+            ),
+        )))
     }
 }
 
@@ -173,8 +237,12 @@ impl Detaching<'_> {
             host,
             port,
             tls: look.tls,
-            user: self.account.user.clone(),
-            password_file: self.account.password_file.clone(),
+            user: self.account.login.as_ref().map(|(user, _)| user.clone()),
+            password: self
+                .account
+                .login
+                .as_ref()
+                .map(|(_, password)| password.reveal().to_string()),
         })
     }
 
@@ -199,22 +267,17 @@ impl Detaching<'_> {
 
     async fn stock_replicates(&self, stock: &StockReplica) -> Result<(), ConversionFailure> {
         let from = self.primary().await?;
-        let account = &self.conversion.connect;
-        let password = match &self.account.password_file {
-            None => account.password.clone(),
-            Some(file) => {
-                let read = PasswordSource::File(file.clone()).read();
-                Secret::new(read.map_err(|error| {
-                    ConversionFailure::error(format!("{} cannot be read: {error}", file.display()))
-                })?)
-            }
-        };
+        let (user, password) = self
+            .account
+            .login
+            .clone()
+            .ok_or_else(|| ConversionFailure::error("no replication account is named"))?;
         let source = ReplicationSource {
             host: from.host,
             port: from.port,
-            user: from.user.unwrap_or_else(|| account.user.clone()),
+            user,
             password,
-            tls: from.tls,
+            tls: stock.source_tls(from.tls)?,
         };
         let followed = steps::follow_source(&stock.connect, &source).await;
         followed.map_err(|error| ConversionFailure::error(error.to_string()))?;

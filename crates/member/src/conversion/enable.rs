@@ -90,7 +90,7 @@ fn plan(
                 Obstacle::new(
                     &place.name,
                     format!("it belongs to ring {ring} already"),
-                    "start it with an empty data directory, without --bootstrap",
+                    "start it with an empty data directory, and do not bootstrap it",
                 )
             })
         })
@@ -325,7 +325,7 @@ impl Enabling<'_> {
                 .wait(address, "it lacks transactions from before the ring")
                 .await?;
         }
-        let source = account.source(server)?;
+        let source = account.source(server, stock)?;
         let followed = steps::follow_source(&stock.connect, &source).await;
         followed.map_err(|error| ConversionFailure::error(error.to_string()))?;
         loop {

@@ -24,7 +24,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use mysql_link::{ConnectOptions, Secret};
-use mysqld_controller::ReplicationSource;
+use mysqld_controller::{ReplicationSource, SourceTls};
 use raft_types::MemberId;
 use tokio::time::Instant;
 
@@ -81,6 +81,8 @@ pub struct Conversion<'a> {
     /// How the binlog server is read that those are to follow; without host and port, which the run is given. None where this
     /// configuration has none.
     pub binlog_account: Option<BinlogAccount>,
+    /// How a replica verifies the primary.
+    pub source_tls: SourceTls,
     /// When it gives up.
     pub until: Instant,
 }
@@ -92,6 +94,27 @@ pub struct StockReplica {
     pub address: String,
     /// How it is reached.
     pub connect: ConnectOptions,
+    /// PEM file on its host with the CA of its source's certificate.
+    pub ca_file: Option<PathBuf>,
+}
+
+impl StockReplica {
+    /// How it verifies a source that offers TLS, or does not.
+    fn source_tls(&self, offered: bool) -> Result<SourceTls, ConversionFailure> {
+        match (&self.ca_file, offered) {
+            (Some(ca_file), true) => Ok(SourceTls::Verified {
+                ca_file: ca_file.clone(),
+                identity: true,
+            }),
+            (Some(_), false) => Err(ConversionFailure::new(
+                FailureKind::Refused,
+                "its source offers no TLS, so it cannot verify it",
+                "give the source a certificate of the ring's CA",
+            )),
+            (None, true) => Ok(SourceTls::Unverified),
+            (None, false) => Ok(SourceTls::Off),
+        }
+    }
 }
 
 /// The account of a binlog server.
@@ -106,11 +129,15 @@ pub struct BinlogAccount {
 }
 
 impl BinlogAccount {
-    /// The server at this place, as a source.
+    /// The server at this place, as the source of a replica.
     ///
     /// # Errors
     /// When the password cannot be read.
-    fn source(&self, (host, port): &(String, u16)) -> Result<ReplicationSource, ConversionFailure> {
+    fn source(
+        &self,
+        (host, port): &(String, u16),
+        replica: &StockReplica,
+    ) -> Result<ReplicationSource, ConversionFailure> {
         let password = self.password.clone().map_err(|error| {
             ConversionFailure::error(format!(
                 "the password of [binlog_server] cannot be read: {error}"
@@ -121,7 +148,7 @@ impl BinlogAccount {
             port: *port,
             user: self.user.clone(),
             password,
-            tls: self.tls,
+            tls: replica.source_tls(self.tls)?,
         })
     }
 }

@@ -13,6 +13,7 @@ use crate::conversion::{
     Conversion, ConversionFailure, FailureKind, MemberPlace, MemberSaid, RingSeen, StockReplica,
 };
 use crate::protocol::{MysqldAnswer, MysqldOrder};
+use crate::status::start_advice;
 
 /// Between two looks at what is waited for.
 const LOOK: Duration = Duration::from_millis(50);
@@ -49,7 +50,8 @@ impl Conversion<'_> {
                 FailureKind::NoQuorum,
                 format!("`{name}` does not answer: {error}"),
                 format!(
-                    "start it (`witness run`, without --bootstrap), then run {} again",
+                    "{}, and do not bootstrap it; then run {} again",
+                    start_advice(&name),
                     self.direction.name()
                 ),
             ));

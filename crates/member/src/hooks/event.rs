@@ -1,16 +1,16 @@
-//! What hooks are told of: the changes between two looks at a member, and the environment that describes one. Pure.
+//! What hooks report: which event describes the state of the primary that a member sees, and the environment of that event. Pure.
 
 use raft_types::{MemberId, MemberKind};
 
-use crate::status::{MemberView, Question, Role, answer};
+use crate::status::{MemberView, MysqlView, Question, Role, answer};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
-    /// The mysqld beside this member takes writes as the primary.
+    /// This member's mysqld takes writes as the primary.
     Primary,
-    /// It was the primary, and is not any more.
+    /// It was the primary, and is no longer.
     Demoted,
-    /// The ring's primary is beside another member than before. Told by every member.
+    /// Another member's mysqld is the ring's primary than before. Every member reports it.
     PrimaryChanged,
 }
 
@@ -23,9 +23,18 @@ impl EventKind {
             Self::PrimaryChanged => "primary_changed",
         }
     }
+
+    /// The key of `[hooks]` that holds its command.
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Self::Primary => "on_primary",
+            Self::Demoted => "on_demoted",
+            Self::PrimaryChanged => "on_primary_changed",
+        }
+    }
 }
 
-/// One change, with everything that a command is told of it.
+/// One state to report, with everything that its command gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) kind: EventKind,
@@ -36,43 +45,57 @@ pub(crate) struct Event {
 /// A value of the environment is bounded by the system; a set of transactions beyond this is left out.
 const LONGEST_VALUE: usize = 64 << 10;
 
-/// Where the mysqld beside the member is reached, as its configuration says.
+/// Where clients reach the member's mysqld, as its configuration says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OwnMysqld {
     pub(crate) host: String,
     pub(crate) port: u16,
 }
 
-/// Remembers what the last look has shown.
-#[derive(Debug, Default)]
-pub(crate) struct Changes {
-    was_primary: bool,
-    primary: Option<MemberId>,
+/// The state of the primary, as one member sees it at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PrimaryState {
+    /// The term in which this member's mysqld is the primary; nothing while it is not.
+    pub(crate) own_term: Option<u64>,
+    /// The member whose mysqld was last seen as the ring's primary.
+    pub(crate) primary: Option<MemberId>,
+    /// The one before that.
+    pub(crate) previous: Option<MemberId>,
 }
 
-impl Changes {
-    /// What has changed since the look before.
-    pub(crate) fn see(&mut self, view: &MemberView, mysqld: Option<&OwnMysqld>) -> Vec<Event> {
-        let previous = self.primary;
-        let is_primary = answer(Question::Primary, view);
-        let mut kinds = Vec::new();
-        match (&is_primary, self.was_primary) {
-            (Ok(()), false) => kinds.push((EventKind::Primary, String::new())),
-            (Err(why), true) => kinds.push((EventKind::Demoted, why.clone())),
-            _ => {}
+impl PrimaryState {
+    /// The state after `view`. A ring without a primary keeps the last one: the same primary again is no change.
+    pub(crate) fn observe(self, view: &MemberView) -> Self {
+        let own = answer(Question::Primary, view).is_ok();
+        let own_term = own.then_some(view.term);
+        match primary_of(view, own) {
+            Some(primary) if self.primary != Some(primary) => Self {
+                own_term,
+                primary: Some(primary),
+                previous: self.primary,
+            },
+            _ => Self { own_term, ..self },
         }
-        self.was_primary = is_primary.is_ok();
-        // One that is gone for a moment and comes back is no change.
-        if let Some(primary) = primary_of(view, is_primary.is_ok())
-            && self.primary.replace(primary) != Some(primary)
-        {
-            kinds.push((EventKind::PrimaryChanged, String::new()));
-        }
-        let event = |(kind, reason): (EventKind, String)| Event {
+    }
+
+    /// The event of `kind` that describes it.
+    pub(crate) fn event(
+        self,
+        kind: EventKind,
+        view: &MemberView,
+        mysqld: Option<&OwnMysqld>,
+    ) -> Event {
+        let (reason, previous) = match kind {
+            EventKind::Demoted => (
+                answer(Question::Primary, view).err().unwrap_or_default(),
+                Some(view.member.id),
+            ),
+            EventKind::Primary | EventKind::PrimaryChanged => (String::new(), self.previous),
+        };
+        Event {
             kind,
             environment: environment(kind, &reason, view, previous, self.primary, mysqld),
-        };
-        kinds.into_iter().map(event).collect()
+        }
     }
 }
 
@@ -82,7 +105,9 @@ fn primary_of(view: &MemberView, own: bool) -> Option<MemberId> {
     if own {
         return Some(view.member.id);
     }
-    if view.role == Role::Leader {
+    // Plain replication has its primary where the ring does not know.
+    let unmanaged = view.mysql.as_ref().is_some_and(MysqlView::is_unmanaged);
+    if view.role == Role::Leader || unmanaged {
         return None;
     }
     let leader = view.leader?;
@@ -152,62 +177,55 @@ mod tests {
     use crate::status::sample::database_leader;
     use crate::status::sample::witness_follower;
 
-    fn names(events: &[Event]) -> Vec<&'static str> {
-        events.iter().map(|event| event.kind.name()).collect()
-    }
-
     fn value<'a>(event: &'a Event, name: &str) -> &'a str {
         let found = event.environment.iter().find(|(known, _)| *known == name);
         &found.unwrap().1
     }
 
     #[test]
-    fn the_primarys_member_tells_that_it_is_and_is_not() {
-        let mut changes = Changes::default();
+    fn the_environment_describes_the_state_at_the_event() {
         let mysqld = OwnMysqld {
             host: "10.0.0.1".into(),
             port: 3306,
         };
+        let open = database_leader();
+        let state = PrimaryState::default().observe(&open);
+        assert_eq!(state.own_term, Some(3));
+        let event = state.event(EventKind::Primary, &open, Some(&mysqld));
+        assert_eq!(value(&event, "WITNESS_PRIMARY"), "db-1");
+        assert_eq!(value(&event, "WITNESS_PREVIOUS_PRIMARY"), "");
+        assert_eq!(value(&event, "WITNESS_MYSQL_PORT"), "3306");
+        assert_eq!(value(&event, "WITNESS_TERM"), "3");
+        assert_eq!(value(&event, "WITNESS_COMMITTED"), "3.42");
         let mut closed = database_leader();
         closed.mysql.as_mut().unwrap().writable = false;
-        assert!(changes.see(&closed, Some(&mysqld)).is_empty());
-        let events = changes.see(&database_leader(), Some(&mysqld));
-        assert_eq!(names(&events), ["primary", "primary_changed"]);
-        assert_eq!(value(&events[0], "WITNESS_PRIMARY"), "db-1");
-        assert_eq!(value(&events[0], "WITNESS_MYSQL_PORT"), "3306");
-        assert_eq!(value(&events[0], "WITNESS_TERM"), "3");
-        assert_eq!(value(&events[0], "WITNESS_COMMITTED"), "3.42");
-        assert!(changes.see(&database_leader(), Some(&mysqld)).is_empty());
-        let events = changes.see(&closed, Some(&mysqld));
-        assert_eq!(names(&events), ["demoted"]);
-        assert_eq!(
-            value(&events[0], "WITNESS_REASON"),
-            "its mysqld does not take writes"
-        );
-        // The same one again is told by the member itself only.
-        let events = changes.see(&database_leader(), Some(&mysqld));
-        assert_eq!(names(&events), ["primary"]);
+        let state = state.observe(&closed);
+        assert_eq!(state.own_term, None);
+        let event = state.event(EventKind::Demoted, &closed, Some(&mysqld));
+        let reason = value(&event, "WITNESS_REASON");
+        assert_eq!(reason, "its mysqld does not take writes");
+        assert_eq!(value(&event, "WITNESS_PREVIOUS_PRIMARY"), "db-1");
     }
 
     #[test]
-    fn others_tell_that_the_primary_is_another_one() {
-        let mut changes = Changes::default();
+    fn only_a_database_leader_replaces_the_primary() {
         let mut view = witness_follower();
-        let events = changes.see(&view, None);
-        assert_eq!(names(&events), ["primary_changed"]);
-        assert_eq!(value(&events[0], "WITNESS_PREVIOUS_PRIMARY"), "");
-        assert_eq!(value(&events[0], "WITNESS_PRIMARY_HOST"), "10.0.0.1");
-        // Nobody leads, then a witness does, then the same one as before.
+        let first = PrimaryState::default().observe(&view);
+        let event = first.event(EventKind::PrimaryChanged, &view, None);
+        assert_eq!(value(&event, "WITNESS_PREVIOUS_PRIMARY"), "");
+        assert_eq!(value(&event, "WITNESS_PRIMARY_HOST"), "10.0.0.1");
+        // No leader, then a witness, then the same primary as before.
         for leader in [None, Some(3), Some(1)] {
             view.leader = leader.map(MemberId);
-            assert!(changes.see(&view, None).is_empty(), "{leader:?}");
+            assert_eq!(first.observe(&view), first, "{leader:?}");
         }
         view.members[2].record.kind = MemberKind::Database;
         view.leader = Some(MemberId(3));
-        let events = changes.see(&view, None);
-        assert_eq!(names(&events), ["primary_changed"]);
-        assert_eq!(value(&events[0], "WITNESS_PREVIOUS_PRIMARY"), "db-1");
-        assert_eq!(value(&events[0], "WITNESS_PRIMARY"), "witness-2");
+        let event = first
+            .observe(&view)
+            .event(EventKind::PrimaryChanged, &view, None);
+        assert_eq!(value(&event, "WITNESS_PREVIOUS_PRIMARY"), "db-1");
+        assert_eq!(value(&event, "WITNESS_PRIMARY"), "witness-2");
     }
 
     #[test]
@@ -218,7 +236,7 @@ mod tests {
         let many = many.collect::<String>();
         let set = format!("3e11fa47-71ca-11e1-9e33-c80aa9429562{many}");
         view.log.gtid_set = GtidText(set.parse().unwrap());
-        let events = Changes::default().see(&view, None);
-        assert_eq!(value(&events[0], "WITNESS_GTID_SET"), "");
+        let event = PrimaryState::default().event(EventKind::Primary, &view, None);
+        assert_eq!(value(&event, "WITNESS_GTID_SET"), "");
     }
 }

@@ -1,23 +1,24 @@
-//! Commands of the operator's that the member runs when the primary changes: to tell a proxy, a name service, a person. They
-//! come after the change and cannot hold it up: `event.rs` finds the changes in what the member says of itself, the watch puts
-//! them into a short queue, and one task runs the commands one after the other, each with its time.
+//! Commands of the operator's that the member runs when the primary changes: they notify a proxy, a name service or a person. They
+//! come after the change and cannot delay it. `event.rs` describes the state that the member sees, `reports.rs` decides which
+//! hook is due, and one task runs the commands in turn, each with its time limit.
 
 mod event;
+mod reports;
 
 use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
-use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
 
-use crate::hooks::event::{Changes, Event, EventKind, OwnMysqld};
+use crate::hooks::event::{Event, EventKind, OwnMysqld, PrimaryState};
+use crate::hooks::reports::Reports;
 use crate::settings::HookSettings;
 use crate::state::MemberState;
-use crate::status::{HooksView, ViewSource};
+use crate::status::{FailingHook, HooksView, ViewSource};
 
 // One run of a hook's command: in a process group of its own, with a time, and with a bound on what is kept of its output.
 
@@ -117,29 +118,30 @@ async fn kept(stream: Option<impl AsyncRead + Unpin>) -> String {
     String::from_utf8_lossy(&kept).into_owned()
 }
 
-// The task that looks for changes, and the one that runs the commands.
+// The task that runs the hooks that are due.
 
-/// How often the tasks look whether something happened.
+/// How often the task compares the state with what was reported.
 const TICK: Duration = Duration::from_millis(200);
-/// Events that wait for a command that takes its time; further ones are dropped.
-const WAITING_EVENTS: usize = 16;
 
-/// What [`HooksView`] tells, while it is counted.
+/// What the hooks have done since the member started, for its status.
 #[derive(Debug, Default)]
-pub(crate) struct HookFigures {
-    runs: AtomicU64,
-    failures: AtomicU64,
-    dropped: AtomicU64,
-}
+pub(crate) struct HookFigures(Mutex<HooksView>);
 
 impl HookFigures {
     pub(crate) fn view(&self) -> HooksView {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        HooksView {
-            runs_total: read(&self.runs),
-            failures_total: read(&self.failures),
-            dropped_total: read(&self.dropped),
-        }
+        let view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        view.clone()
+    }
+
+    fn ran(&self, failed: bool) {
+        let mut view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        view.runs_total += 1;
+        view.failures_total += u64::from(failed);
+    }
+
+    fn set_failing(&self, failing: Vec<FailingHook>) {
+        let mut view = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        view.failing = failing;
     }
 }
 
@@ -151,63 +153,52 @@ fn command(settings: &HookSettings, kind: EventKind) -> &[String] {
     }
 }
 
-/// Looks and runs until it is dropped; a command that is under way then is killed. Commands are those that are configured at the
-/// moment. While there is none, nobody looks: the first one is told who the primary is, as after a start.
+/// Runs hooks until it is dropped; a command that is under way then is killed. Commands are those that are configured at the
+/// moment. While there is none, nothing is reported: the first one gets the primary of that moment, as after a start.
 pub(crate) async fn run(state: Arc<MemberState>) {
     let mysqld = state.settings.mysql.as_ref().map(|mysqld| OwnMysqld {
         host: mysqld.host.clone(),
         port: mysqld.port,
     });
-    let (events, waiting) = mpsc::channel(WAITING_EVENTS);
-    let watching = async {
-        let mut settings = state.hook_settings.subscribe();
-        let mut changes = Changes::default();
-        loop {
-            if settings.wait_for(HookSettings::any).await.is_err() {
-                return;
-            }
-            for event in changes.see(&state.view(), mysqld.as_ref()) {
-                let wanted = !command(&settings.borrow(), event.kind).is_empty();
-                if wanted && events.try_send(event).is_err() {
-                    state.hooks.dropped.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!("a hook's event is dropped: {WAITING_EVENTS} wait already");
-                }
-            }
-            tokio::time::sleep(TICK).await;
-        }
-    };
-    tokio::join!(watching, carry_out(&state, waiting));
-}
-
-async fn carry_out(state: &MemberState, mut waiting: mpsc::Receiver<Event>) {
-    let figures = &state.hooks;
-    while let Some(event) = waiting.recv().await {
-        let name = event.kind.name();
-        let settings = state.hook_settings.borrow().clone();
-        let command = command(&settings, event.kind);
+    let mut settings = state.hook_settings.subscribe();
+    let (mut seen, mut reports) = (PrimaryState::default(), Reports::default());
+    loop {
+        let settings = match settings.wait_for(HookSettings::any).await {
+            Ok(settings) => settings.clone(),
+            Err(_) => return,
+        };
+        let view = state.view();
+        seen = seen.observe(&view);
+        let Some(kind) = reports.due(&seen, Instant::now()) else {
+            sleep(TICK).await;
+            continue;
+        };
+        let command = command(&settings, kind);
         if command.is_empty() {
-            // It was taken away while the event waited.
+            reports.ended(kind, &seen, None, Instant::now());
+            state.hooks.set_failing(reports.failing());
             continue;
         }
+        let event = seen.event(kind, &view, mysqld.as_ref());
         let ran = run_hook(command, &event, settings.timeout).await;
-        figures.runs.fetch_add(1, Ordering::Relaxed);
-        let output = ran.output.trim_end();
-        match ran.failure {
+        let (name, output) = (kind.name(), ran.output.trim_end());
+        match &ran.failure {
             None => tracing::info!(event = name, output, "a hook was run"),
-            Some(why) => {
-                figures.failures.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(event = name, output, "a hook failed: {why}");
-            }
+            Some(why) => tracing::warn!(
+                event = name,
+                output,
+                "a hook failed: {why}; it is run again until it succeeds"
+            ),
         }
+        state.hooks.ran(ran.failure.is_some());
+        reports.ended(kind, &seen, ran.failure, Instant::now());
+        state.hooks.set_failing(reports.failing());
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
-    use crate::hooks::event::EventKind;
 
     fn event() -> Event {
         Event {

@@ -69,6 +69,7 @@ impl MysqldBeside {
             native: reached.native,
             origin: reached.origin,
             guard: None,
+            runtime_dir: None,
             commits: None,
             spill: SpillFolder::default(),
             owner: Some(reached.owner),

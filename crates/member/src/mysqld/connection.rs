@@ -13,7 +13,7 @@ use mysqld_controller::settings::Requirements;
 use mysqld_controller::supervisor::{
     AccountRights, ExternalCommands, ExternalServer, ServerCommand, SupervisorOptions,
 };
-use mysqld_controller::{BinlogPlace, ReplicationSource};
+use mysqld_controller::{BinlogPlace, ReplicationSource, SourceTls};
 use raft_types::{Incarnation, MemberId};
 
 use crate::settings::{MysqlMode, MysqlSettings, MysqlTls, Settings};
@@ -67,6 +67,7 @@ pub(crate) fn requirements(
         manage_settings: settings.manage_settings,
         accept_unproven: settings.accept_unproven,
         may_install_plugin: settings.manage_settings,
+        persists_start: settings.manage_settings && settings.mode == MysqlMode::Attach,
         binlog: binlog_of_an_external(settings),
         native: settings.native,
         ..Requirements::new(server_id, uuid)
@@ -151,7 +152,11 @@ pub(crate) fn native_source(config: &Settings, account: &Account) -> Option<Repl
         port,
         user: account.user.clone(),
         password: account.password.clone(),
-        tls: server.require_tls,
+        // It is this member's own server, on this host.
+        tls: match server.require_tls {
+            true => SourceTls::Unverified,
+            false => SourceTls::Off,
+        },
     })
 }
 

@@ -14,6 +14,7 @@
 //! may do then: of the others, nobody had all that the ring has. A follower's comes last: whoever finds it knows that its mysqld is
 //! closed; without it the member goes on acting.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use consensus::{Database, DatabaseState, Term, Writer};
 use futures::future::BoxFuture;
 use mysql_link::ConnectOptions;
 use mysqld_controller::ReplicationSource;
-use mysqld_controller::conversion::{ServerLook, look, steps};
+use mysqld_controller::conversion::{PlainServer, ServerLook, look, look_at_plain, steps};
 use mysqld_controller::events::EventScheduler;
 use mysqld_controller::ingest::CommitObserver;
 use mysqld_controller::ring::Ring;
@@ -53,6 +54,9 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 const RESTART_LIMIT: Duration = Duration::from_secs(15 * 60);
 /// How long the ring's word on what is committed is waited for.
 const RING_LIMIT: Duration = Duration::from_secs(1);
+/// How often an unmanaged mysqld is asked how clients find it, and how long it may take to answer.
+const PLAIN_LOOK: Duration = Duration::from_secs(1);
+const PLAIN_LIMIT: Duration = Duration::from_secs(3);
 /// Between two looks at them.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
@@ -68,6 +72,26 @@ pub(crate) struct MysqldManagement {
     /// One change at a time.
     turn: tokio::sync::Mutex<()>,
     now: Mutex<Option<Managed>>,
+    /// How clients find an unmanaged mysqld.
+    plain: Mutex<Plain>,
+}
+
+/// How clients find a mysqld that the member does not manage.
+#[derive(Debug, Clone)]
+struct Plain {
+    /// Nothing where it did not answer last, and why.
+    seen: Result<PlainServer, String>,
+    /// It was the ring's primary, and is being released or was.
+    of_the_primary: bool,
+}
+
+impl Default for Plain {
+    fn default() -> Self {
+        Self {
+            seen: Err("it was not asked yet".to_owned()),
+            of_the_primary: false,
+        }
+    }
 }
 
 /// What the member brings along.
@@ -78,6 +102,8 @@ pub(crate) struct Given {
     pub(crate) origin: GtidSet,
     /// How a guard is started, if one is.
     pub(crate) guard: Option<GuardCommand>,
+    /// Where the service manager finds what the member manages, if one runs it.
+    pub(crate) runtime_dir: Option<PathBuf>,
     /// Hears how long commits wait, if somebody wants to.
     pub(crate) commits: Option<Arc<dyn CommitObserver>>,
     /// Where large transactions are as they come.
@@ -116,6 +142,7 @@ impl MysqldManagement {
                 events: EventScheduler::new(&config.data_dir, settings.events, command)?,
                 origin: given.origin,
                 guard: given.guard,
+                runtime_dir: given.runtime_dir,
                 commits: given.commits,
                 spill: given.spill,
                 owner: given.owner,
@@ -130,6 +157,7 @@ impl MysqldManagement {
             note: UnmanagedNote::of(&config.data_dir),
             turn: tokio::sync::Mutex::new(()),
             now: Mutex::new(None),
+            plain: Mutex::default(),
         });
         if management.note.is_set()? {
             tracing::warn!(
@@ -164,6 +192,7 @@ impl MysqldManagement {
     }
 
     fn start(&self) {
+        *self.plain() = Plain::default();
         let tasks = MysqldTasks::start(
             &self.config,
             &self.settings,
@@ -191,26 +220,66 @@ impl MysqldManagement {
         health.map_or_else(PrimaryHealth::left_alone, |health| health())
     }
 
-    /// What is to be said of mysqld now.
+    /// What is to be said of mysqld now. The primary that is being released is clients' primary all the time, also while it is closed
+    /// for a moment: a load balancer that was given another answer would close their sessions.
     pub(crate) fn view(&self) -> MysqlView {
+        let plain = self.plain().clone();
         let viewer = self.lock().as_ref().map(|managed| managed.viewer.clone());
-        match viewer {
+        match viewer.filter(|_| !plain.of_the_primary) {
             Some(viewer) => viewer(),
-            None => self.left_alone(),
+            None => self.unmanaged(&plain),
         }
     }
 
-    fn left_alone(&self) -> MysqlView {
+    fn unmanaged(&self, plain: &Plain) -> MysqlView {
         let words = "unmanaged: `witness enable-raft` lets the member manage it";
+        let seen = plain.seen.clone().unwrap_or_default();
+        let offline = seen.offline.then(|| "`offline_mode` is ON".to_owned());
+        let silent = plain.seen.as_ref().err();
+        let stands = Some(&seen.error).filter(|error| !error.is_empty());
         MysqlView {
             mode: mode_words(self.settings.mode).to_owned(),
-            state: "unmanaged".to_owned(),
+            state: MysqlView::UNMANAGED.to_owned(),
             unprotected_because: vec![format!("it is {words}")],
             write_fence: words.to_owned(),
             role: words.to_owned(),
             applies: self.settings.apply_workers.is_some(),
+            writable: seen.writable,
+            following: seen.replicates,
+            lag_ms: seen.lag_seconds.map(|lag| lag.saturating_mul(1_000)),
+            offline,
+            trouble: silent.or(stands).cloned(),
+            released: plain.of_the_primary && !self.is_managed(),
             ..MysqlView::default()
         }
+    }
+
+    /// Asks an unmanaged mysqld every second how clients find it, for as long as it is polled.
+    pub(crate) async fn watch_unmanaged(&self) {
+        loop {
+            if !self.is_managed() {
+                let seen = tokio::time::timeout(PLAIN_LIMIT, look_at_plain(&self.connect)).await;
+                let seen = match seen {
+                    Ok(seen) => seen.map_err(|error| format!("it does not answer: {error}")),
+                    Err(_) => Err("it does not answer".to_owned()),
+                };
+                let was_primary = self.note.is_of_the_primary().unwrap_or(false);
+                // A release or a takeover that has begun since sets the state itself.
+                if let Ok(_turn) = self.turn.try_lock()
+                    && !self.is_managed()
+                {
+                    *self.plain() = Plain {
+                        seen,
+                        of_the_primary: was_primary,
+                    };
+                }
+            }
+            tokio::time::sleep(PLAIN_LOOK).await;
+        }
+    }
+
+    fn plain(&self) -> std::sync::MutexGuard<'_, Plain> {
+        self.plain.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has the guard beside this process read the configuration again.
@@ -427,9 +496,17 @@ impl MysqldManagement {
             if self.ring.member.leadership_now().serving_term().is_none() {
                 return Err("this member does not lead".to_owned());
             }
+            *self.plain() = Plain {
+                seen: Ok(PlainServer {
+                    writable: true,
+                    ..PlainServer::default()
+                }),
+                of_the_primary: true,
+            };
             let drained = self.drain(&writer).await;
             let noted = drained.and_then(|()| written(self.note.set_at_the_primary()));
             if let Err(cause) = noted {
+                *self.plain() = Plain::default();
                 writer.resume();
                 return Err(cause);
             }

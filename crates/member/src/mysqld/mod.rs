@@ -8,6 +8,7 @@ mod connection;
 mod guard_line;
 mod lacks_of_the_ring;
 mod lag;
+mod managed_process;
 mod management;
 mod other_mysqlds;
 mod primary_health;

@@ -26,6 +26,8 @@ pub(crate) struct OtherMysqlds {
     pub(crate) asked: bool,
     /// Name of the member and UUID of its server.
     pub(crate) said: BTreeMap<MemberId, (String, String)>,
+    /// The members whose mysqlds were the ring's primary, and take writes without it: their names.
+    pub(crate) released: BTreeMap<MemberId, String>,
 }
 
 impl OtherMysqlds {
@@ -33,7 +35,7 @@ impl OtherMysqlds {
     pub(crate) fn nobody() -> watch::Receiver<Self> {
         let nobody = Self {
             asked: true,
-            said: BTreeMap::new(),
+            ..Self::default()
         };
         watch::channel(nobody).1
     }
@@ -42,16 +44,31 @@ impl OtherMysqlds {
     fn told(
         &mut self,
         members: &BTreeMap<MemberId, MemberRecord>,
-        now: impl IntoIterator<Item = (MemberId, String)>,
+        now: impl IntoIterator<Item = (MemberId, Said)>,
     ) {
         self.asked = true;
         self.said.retain(|id, _| members.contains_key(id));
-        for (id, uuid) in now {
-            if let Some(record) = members.get(&id) {
+        self.released.retain(|id, _| members.contains_key(id));
+        for (id, said) in now {
+            let Some(record) = members.get(&id) else {
+                continue;
+            };
+            match said.released {
+                true => self.released.insert(id, record.name.clone()),
+                false => self.released.remove(&id),
+            };
+            if let Some(uuid) = said.uuid {
                 self.said.insert(id, (record.name.clone(), uuid));
             }
         }
     }
+}
+
+/// The answer of one member about its mysqld.
+#[derive(Debug, Clone, Default)]
+struct Said {
+    uuid: Option<String>,
+    released: bool,
 }
 
 /// Asks the other database members again and again.
@@ -66,11 +83,13 @@ pub(crate) async fn ask_around(
         asked.retain(|_, record| record.kind == MemberKind::Database);
         let answers = asked.iter().map(async |(id, record)| {
             let answer = tokio::time::timeout(PATIENCE, others.view_of(*id, record)).await;
-            let uuid = answer.ok()?.ok()?.view.mysql?.server_uuid?;
-            Some((*id, uuid))
+            let mysql = answer.ok()?.ok()?.view.mysql?;
+            let (uuid, released) = (mysql.server_uuid, mysql.released);
+            Some((*id, Said { uuid, released }))
         });
-        let now: Vec<(MemberId, String)> = join_all(answers).await.into_iter().flatten().collect();
-        let all = now.len() == asked.len();
+        let now: Vec<(MemberId, Said)> = join_all(answers).await.into_iter().flatten().collect();
+        let with_uuid = now.iter().filter(|(_, said)| said.uuid.is_some());
+        let all = with_uuid.count() == asked.len();
         told.send_if_modified(|told| {
             let before = told.clone();
             told.told(&asked, now);
@@ -101,14 +120,26 @@ mod tests {
         let both: BTreeMap<_, _> =
             [(MemberId(2), record("db-2")), (MemberId(3), record("db-3"))].into();
         let mut others = OtherMysqlds::default();
-        others.told(&both, [(MemberId(2), UUID.to_owned())]);
+        let said = |uuid: &str| Said {
+            uuid: Some(uuid.to_owned()),
+            released: false,
+        };
+        others.told(&both, [(MemberId(2), said(UUID))]);
         assert!(others.asked);
         others.told(&both, []);
         assert_eq!(
             others.said[&MemberId(2)],
             ("db-2".to_owned(), UUID.to_owned())
         );
-        others.told(&both, [(MemberId(2), OTHER.to_owned())]);
+        let released = Said {
+            uuid: None,
+            released: true,
+        };
+        others.told(&both, [(MemberId(2), released)]);
+        others.told(&both, []);
+        assert_eq!(others.released[&MemberId(2)], "db-2");
+        others.told(&both, [(MemberId(2), said(OTHER))]);
+        assert!(others.released.is_empty());
         assert_eq!(others.said[&MemberId(2)].1, OTHER);
         let one: BTreeMap<_, _> = [(MemberId(3), record("db-3"))].into();
         others.told(&one, []);

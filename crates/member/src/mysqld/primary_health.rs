@@ -139,6 +139,12 @@ impl Look<'_> {
             Some(SupervisorState::Held { cause }) => {
                 return Some(PrimaryHealth::Unable(cause.clone()));
             }
+            // Of a mysqld that something else runs, its sessions and its port are all that shows.
+            None if self.report.ending.is_some() => {
+                return Some(PrimaryHealth::Down(
+                    "mysqld has closed its sessions and refuses connections".to_owned(),
+                ));
+            }
             _ => {}
         }
         if let Some(standing) = &self.report.commits {
@@ -334,6 +340,23 @@ mod tests {
             };
             assert_eq!(look.of_a_leaders(), expected);
         }
+    }
+
+    #[test]
+    fn a_mysqld_that_something_else_runs_is_down_once_it_refuses_connections() {
+        let ended = WatchReport {
+            ending: Some(Instant::now()),
+            ..unseen()
+        };
+        let health = |report| {
+            Look {
+                supervisor: None,
+                ..look(&SupervisorState::Beginning, report, None)
+            }
+            .of_a_leaders()
+        };
+        assert!(matches!(health(&ended), PrimaryHealth::Down(_)));
+        assert!(matches!(health(&unseen()), PrimaryHealth::Unable(_)));
     }
 
     #[test]

@@ -178,6 +178,7 @@ mod tests {
         OtherMysqlds {
             asked: true,
             said: said.collect(),
+            ..OtherMysqlds::default()
         }
     }
 

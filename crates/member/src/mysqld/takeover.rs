@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use mysql_link::ConnectOptions;
 use mysqld_controller::supervisor::StartGuard;
 
 use crate::data_directory::UnmanagedNote;
@@ -91,6 +92,14 @@ impl<G: StartGuard> StartGuard for TakenOverFirst<G> {
             }
         }
         .boxed()
+    }
+
+    fn after_start<'a>(&'a self, account: &'a ConnectOptions) -> BoxFuture<'a, Result<(), String>> {
+        self.behind.after_start(account)
+    }
+
+    fn may_start_itself(&self) -> bool {
+        !matches!(self.note.is_set(), Ok(false)) || self.behind.may_start_itself()
     }
 
     fn before_stop(&self) -> BoxFuture<'_, ()> {

@@ -2,6 +2,7 @@
 //! transactions in, watches its settings, opens and closes it for writes. A mysqld that cannot be
 //! reached, or that is not set up as it must be, is a state that is shown, and no end of the member.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -41,6 +42,7 @@ use super::candidacy::Candidacy;
 use super::connection::supervisor_options;
 use super::guard_line::{GuardCommand, GuardLine};
 use super::lacks_of_the_ring;
+use super::managed_process::ManagedProcess;
 use super::other_mysqlds::OtherMysqlds;
 use super::primary_health::{Look, PrimaryHealth, not_received};
 use super::same_uuid;
@@ -61,6 +63,8 @@ pub(crate) struct MysqldTasks {
     ingest: Running,
     watcher: Running,
     supervisor: Option<Supervised>,
+    /// Records a mysqld that something else owns as managed.
+    managed: Option<(ManagedProcess, Running)>,
     provisioner: Arc<Provisioner>,
     /// Finishes what was begun by an operator.
     provisioning: Running,
@@ -90,6 +94,8 @@ pub(crate) struct Known {
     pub(crate) origin: GtidSet,
     /// How a guard is started, if one is.
     pub(crate) guard: Option<GuardCommand>,
+    /// Where the service manager finds what the member manages, if one runs it.
+    pub(crate) runtime_dir: Option<PathBuf>,
     /// Hears how long commits wait, if somebody wants to.
     pub(crate) commits: Option<Arc<dyn CommitObserver>>,
     /// Where large transactions are as they come.
@@ -216,6 +222,11 @@ impl MysqldTasks {
                 let (member_dir, server) = (config.data_dir.clone(), options.server.clone());
                 ProtectionStart::new(TailTrimOptions::new(member_dir, server))
             });
+        let managed = known
+            .runtime_dir
+            .as_deref()
+            .filter(|_| protection_start.is_some())
+            .map(|runtime_dir| ManagedProcess::new(runtime_dir, &config.data_dir));
         let mut trimmed = Arc::default();
         let supervisor = supervisor.map(|options| {
             let trim = TailTrimOptions::new(config.data_dir.clone(), options.server.clone());
@@ -230,6 +241,18 @@ impl MysqldTasks {
             let handle = Arc::new(handle);
             Supervised { handle, task }
         });
+        let managed = managed
+            .zip(supervisor.as_ref())
+            .map(|(record, supervised)| {
+                let keeping = record.clone().keep(supervised.handle.status());
+                let keeping = Running::start(|stop| async move {
+                    tokio::select! {
+                        () = keeping => {}
+                        () = stop.cancelled() => {}
+                    }
+                });
+                (record, keeping)
+            });
         let Known {
             events,
             origin,
@@ -339,7 +362,7 @@ impl MysqldTasks {
                 applies_rows: !settings.native,
                 supervisor: supervisor
                     .as_ref()
-                    .map(|supervised| supervised.handle.status()),
+                    .map(|supervised| Arc::clone(&supervised.handle)),
             },
             ring,
             write_fence: told.write_fence.clone(),
@@ -367,6 +390,7 @@ impl MysqldTasks {
                 trimmed,
             },
             supervisor,
+            managed,
             ingest: Running::essential(&member, "receiving from mysqld", |stop| ingest.run(stop)),
             watcher: Running::essential(&member, "watching mysqld", |stop| watcher.run(stop)),
             controller: Running::essential(&member, "acting on mysqld", |stop| {
@@ -497,6 +521,16 @@ impl MysqldTasks {
     /// Ends: closes the primary for writes first, so that what is under way can still be
     /// acknowledged while mysqld stops.
     pub(crate) async fn end(self, child: Child) {
+        let record = match self.managed {
+            Some((record, keeping)) => {
+                keeping.end().await;
+                Some(record)
+            }
+            None => None,
+        };
+        if let (Some(record), Child::IsReleased) = (&record, child) {
+            record.remove();
+        }
         self.provisioning.end().await;
         self.costing.end().await;
         self.comparing.end().await;
@@ -530,6 +564,9 @@ impl MysqldTasks {
             if let Err(error) = task.await {
                 tracing::error!(%error, "supervising mysqld ended badly");
             }
+        }
+        if let (Some(record), Child::Stops) = (&record, child) {
+            record.remove();
         }
         self.ingest.end().await;
         self.watcher.end().await;
@@ -576,9 +613,12 @@ impl Parts {
                 .map(|server| server.ddl_settings.clone())
                 .unwrap_or_default(),
             ingesting: ingest.is_attached(),
+            examined_ms: u64::try_from(now.saturating_duration_since(report.looked_at).as_millis())
+                .ok(),
             protected: report.protection.is_protected() && !stale,
             unprotected_because: unprotected_because(&report, stale),
             writable: write_fence.state == WriteFenceState::Open,
+            released: false,
             write_fence: write_fence_words(&write_fence.state),
             offline: offline_words(self.controller.read_fence.borrow().because, &report),
             role: role_words(role.as_ref()),

@@ -1,6 +1,7 @@
 //! What a member has in every phase, and how that ends.
 
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub struct Surroundings {
     /// How a guard is started, which keeps readers off the mysqld of a database member when this process hangs or ends badly;
     /// none where this process is not one member.
     pub guard: Option<GuardCommand>,
+    /// Where the service manager that runs this process finds what the member manages; none without one.
+    pub runtime_dir: Option<PathBuf>,
 }
 
 /// What a member has in every phase.

@@ -234,7 +234,7 @@ fn bootstrap_advice(error: &MemberError) -> &'static str {
              lost-member. If it is new, add it with `witness members add`"
         }
         _ => {
-            "start all members of the configuration, without --bootstrap, and try again; where one of them was in a ring before, see the \
+            "start all members of the configuration, bootstrap only one of them, and try again; where one of them was in a ring before, see the \
              runbook lost-member first"
         }
     }

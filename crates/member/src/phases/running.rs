@@ -21,7 +21,7 @@ use crate::other_members::OtherMembers;
 use crate::phases::base::{Base, listen};
 use crate::phases::joining::{Joined, origin_gtids, record_of};
 use crate::ring_handle::{ReadableLog, RingHandle};
-use crate::ring_history::watch_trims;
+use crate::ring_history::{keep_history, watch_trims};
 use crate::state::{ConsumerSource, Parts, Phase, watch_takeovers};
 use crate::{binlog_serving, hooks, leaving};
 
@@ -172,12 +172,29 @@ async fn begin(
         }
     };
     let (told, demotion) = watch::channel(None);
-    let management = look_after_mysqld(base, &ring, told)?;
+    let others = other_mysqlds(base, &ring);
+    let management = look_after_mysqld(base, &ring, told, others.clone())?;
+    if let Some(management) = management.clone() {
+        base.tasks
+            .spawn_again("watching an unmanaged mysqld", move || {
+                let management = management.clone();
+                async move { management.watch_unmanaged().await }
+            });
+    }
     let served_log = serving.as_ref().map(|ready| ready.log.clone());
     let consumers = serving.map(|ready| {
         let viewer = binlog_serving::viewer(ready.server.consumers(), ready.log.clone());
         tracing::info!(address = %ready.server.address(), "serving the binlog");
-        base.tasks.spawn(async move { ready.log.follow().await });
+        let (followed, served) = (ready.log.clone(), ready.log);
+        base.tasks.spawn(async move { followed.follow().await });
+        let (state, others) = (base.state.clone(), others.clone());
+        let own = move || {
+            let name = || state.settings.own.name.clone();
+            let view = state.management()?.view();
+            view.released.then(name)
+        };
+        base.tasks
+            .spawn(async move { served.follow_release(own, others).await });
         // It ends its sessions itself.
         let stop = base.tasks.stop.clone();
         let serving = ring
@@ -199,12 +216,26 @@ async fn begin(
     Ok((ring, management))
 }
 
+/// The states of the other members' mysqlds: a database member compares its own with them, and a binlog server has to know whether
+/// the primary was released.
+fn other_mysqlds(base: &mut Base, ring: &RingHandle) -> watch::Receiver<OtherMysqlds> {
+    let (said, others) = watch::channel(OtherMysqlds::default());
+    if base.settings.mysql.is_some() || base.settings.binlog_server.is_some() {
+        let tls = base.state.credentials.tls.as_ref();
+        let members = OtherMembers::of(&base.settings, tls, base.transport);
+        base.tasks
+            .spawn(ask_around(ring.member.clone(), members, said));
+    }
+    others
+}
+
 /// Begins to act on the mysqld beside the member, if there is one, and to purge as it allows. What it is about to do about one that
 /// cannot be the primary is `told`.
 fn look_after_mysqld(
     base: &mut Base,
     ring: &RingHandle,
     told: watch::Sender<Option<String>>,
+    others: watch::Receiver<OtherMysqlds>,
 ) -> Result<Option<Arc<MysqldManagement>>, MemberError> {
     let config = base.settings.clone();
     let credentials = &base.state.credentials;
@@ -212,20 +243,17 @@ fn look_after_mysqld(
         purge(base, ring, None);
         return Ok(None);
     };
-    let (said, others) = watch::channel(OtherMysqlds::default());
-    let members = OtherMembers::of(&config, credentials.tls.as_ref(), base.transport);
     let server = credentials.binlog_server.as_ref();
     let given = Given {
         native: server.and_then(|server| native_source(&config, &server.account)),
         origin: origin_gtids(&config, &base.book.origin())?,
         guard: base.with.guard.clone(),
+        runtime_dir: base.with.runtime_dir.clone(),
         commits: base.with.commits.clone(),
         spill: base.spill.clone(),
         owner: None,
         others,
     };
-    base.tasks
-        .spawn(ask_around(ring.member.clone(), members, said));
     let identity = base.book.identity();
     let requirements = requirements(settings, identity.member, identity.incarnation);
     let asked = Some(connect.clone());
@@ -271,6 +299,10 @@ fn look_after(base: &mut Base, ring: &RingHandle) {
     let takeovers = base.with.takeovers.clone();
     base.tasks.spawn_again("watching takeovers", move || {
         watch_takeovers(state.clone(), member.clone(), takeovers.clone())
+    });
+    let (state, member) = (base.state.clone(), ring.member.clone());
+    base.tasks.spawn_again("keeping the history", move || {
+        keep_history(state.clone(), member.clone())
     });
     if base.settings.mysql.is_some() {
         let (state, member) = (base.state.clone(), ring.member.clone());

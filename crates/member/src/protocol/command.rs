@@ -1,7 +1,6 @@
 //! What an operator can ask of a member. A JSON document on the wire; fields are only ever added.
 
 use std::fmt;
-use std::path::PathBuf;
 
 use consensus::{PauseRequest, RecordChange, RepairPlan, RulesChange};
 use mysqld_controller::conversion::ServerLook;
@@ -130,6 +129,14 @@ pub enum OperatorCommand {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         force: bool,
     },
+    /// Executes a statement in the place of the transaction at which the follower's applier is stopped, under its GTID. To that
+    /// member.
+    ReplaceStatement {
+        /// The transaction that cannot be executed.
+        gtid: String,
+        /// What is executed instead.
+        statement: String,
+    },
     /// Makes an account for a copy of the data of this member's mysqld. From another member.
     OfferClone {
         /// The member whose mysqld copies the data.
@@ -148,7 +155,8 @@ pub struct Order {
     /// What is to be done.
     #[serde(flatten)]
     pub command: OperatorCommand,
-    /// Who orders it, as they say: a name for the audit log and the ring's history. Members of version 0.1 say nothing and do not look.
+    /// The name that the caller claims. The audit log and the ring's history name the caller by its certificate; without TLS, by this.
+    /// Members of version 0.1 neither send nor read it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
 }
@@ -179,6 +187,7 @@ impl OperatorCommand {
             | Self::Bootstrap { .. }
             | Self::WithdrawClone { .. }
             | Self::RestartMysqld { .. }
+            | Self::ReplaceStatement { .. }
             | Self::Reload => true,
             Self::DryRun { .. } => false,
             Self::Promote { .. }
@@ -195,6 +204,19 @@ impl OperatorCommand {
 }
 
 impl OperatorCommand {
+    /// The same, where it names the operator itself, with the name that is recorded.
+    pub(crate) fn attributed_to(self, by: &str) -> Self {
+        match self {
+            Self::Pause { request } => Self::Pause {
+                request: PauseRequest {
+                    by: by.to_owned(),
+                    ..request
+                },
+            },
+            other => other,
+        }
+    }
+
     /// What giving it takes.
     pub fn right(&self) -> Right {
         match self {
@@ -234,6 +256,9 @@ impl fmt::Display for OperatorCommand {
             Self::DryRun { of } => write!(f, "the dry run of {of}"),
             Self::Reload => write!(f, "the reload of the configuration"),
             Self::RestartMysqld { .. } => write!(f, "the restart of its mysqld"),
+            Self::ReplaceStatement { gtid, .. } => {
+                write!(f, "another statement in the place of {gtid}")
+            }
             Self::OfferClone { recipient } => {
                 write!(f, "making an account for the copy of member {recipient}")
             }
@@ -245,8 +270,8 @@ impl fmt::Display for OperatorCommand {
     }
 }
 
-// What `witness enable-raft` and `witness disable-raft` have a member do to the mysqld beside it, and what it answers. No password goes
-// over the wire: accounts are those of the member's own configuration and files.
+// What `witness enable-raft` and `witness disable-raft` have a member do to the mysqld beside it, and what it answers. Orders name no
+// files of the member's host: its mysqld would send the first line of any file that the member can read to a server of the caller's choice.
 
 /// An order to one member. Each may be given again: what is done already is left as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -281,18 +306,30 @@ pub enum MysqldOrder {
 }
 
 /// From whom a server is to replicate.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicateFrom {
     /// Host at which the primary's mysqld is reached.
     pub host: String,
     /// TCP port of the primary's mysqld.
     pub port: u16,
-    /// Whether the replica connects with TLS.
+    /// Whether the primary's mysqld offers TLS.
     pub tls: bool,
-    /// The account at the primary; none: the member's own, `mysql.user`.
+    /// The account at the primary. Without it and its password, as from commands of an earlier version, the order is refused.
     pub user: Option<String>,
-    /// The file on the member's host whose first line is the password; none: that of the member's own account.
-    pub password_file: Option<PathBuf>,
+    /// Its password.
+    #[serde(default)]
+    pub password: Option<String>,
+}
+
+impl fmt::Debug for ReplicateFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplicateFrom")
+            .field("host", &self.host)
+            .field("port", &self.port)
+            .field("tls", &self.tls)
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
 }
 
 impl MysqldOrder {
@@ -365,9 +402,14 @@ mod tests {
         let offer = OperatorCommand::OfferClone {
             recipient: MemberId(3),
         };
+        let replace = OperatorCommand::ReplaceStatement {
+            gtid: String::new(),
+            statement: String::new(),
+        };
         for (command, right) in [
             (promote, Right::Operate),
             (OperatorCommand::Reload, Right::Operate),
+            (replace, Right::Operate),
             (purge(false), Right::Operate),
             (mysqld(MysqldOrder::Manage), Right::Operate),
             (dry_run, Right::Read),

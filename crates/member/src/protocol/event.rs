@@ -122,6 +122,11 @@ pub enum CommandResult {
     Reloaded(Reloaded),
     /// Its mysqld was restarted.
     MysqldRestarted,
+    /// The statement was executed in the place of a transaction; whether mysqld follows now.
+    StatementReplaced {
+        /// True if mysqld follows the ring again.
+        follows: bool,
+    },
     /// An account for a copy.
     Offered(CloneOffer),
     /// The account is gone.

@@ -217,7 +217,7 @@ impl From<RepairRefusal> for Refusal {
             RepairRefusal::NoEvidence => (RefusalKind::NoQuorum, ""),
             RepairRefusal::Led { .. } => (
                 RefusalKind::Refused,
-                "check with `witness status` why it does not serve, if it does not",
+                "if commits wait although it leads, restore the network between the two members, or stop the leader",
             ),
             RepairRefusal::OtherSurvivor(_)
             | RepairRefusal::Changed(_)

@@ -1,12 +1,13 @@
 //! The mysqld that gets a copy, and what is waited for with it: that it answers, that the data come, that it comes back with
 //! them, and its role.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_link::ConnectOptions;
 use mysqld_controller::provision::{CloneAccount, CopyState, ProvisionError, executed, look};
 use mysqld_controller::status::{RoleState, RoleStatus};
-use mysqld_controller::supervisor::{SupervisorState, SupervisorStatus};
+use mysqld_controller::supervisor::{SupervisorHandle, SupervisorState};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -17,6 +18,8 @@ use crate::protocol::{CommandEvent, CommandProgress, Refusal, RefusalKind};
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
 /// How long a member's own mysqld may take to come back.
 const COME_BACK: Duration = Duration::from_secs(600);
+/// So many starts have to fail before mysqld gets a new data directory.
+const FAILED_STARTS: u64 = 2;
 /// How long an operator may take to start one that nobody else starts.
 const BY_HAND: Duration = Duration::from_secs(3600);
 /// How long a mysqld that is provisioned may take until it follows, before the command ends without that.
@@ -38,13 +41,13 @@ pub(crate) struct CopiedMysqld {
     /// Whether the member applies the log itself, and not mysqld's own replica threads.
     pub(crate) applies_rows: bool,
     /// Who starts it; `None` where that is nobody of ours.
-    pub(crate) supervisor: Option<watch::Receiver<SupervisorStatus>>,
+    pub(crate) supervisor: Option<Arc<SupervisorHandle>>,
 }
 
 impl CopiedMysqld {
     /// Why it does not run, where somebody knows.
     pub(crate) fn why_down(&self) -> Option<String> {
-        match &self.supervisor.as_ref()?.borrow().state {
+        match &self.supervisor.as_ref()?.status().borrow().state {
             SupervisorState::Held { cause } | SupervisorState::Failed { cause } => {
                 Some(cause.clone())
             }
@@ -52,16 +55,35 @@ impl CopiedMysqld {
         }
     }
 
-    /// Waits until mysqld answers.
+    /// Waits until mysqld answers. After two failed starts it gets a new data directory, if this member starts it.
     ///
     /// # Errors
-    /// When it does not in time.
+    /// When it does not in time, or cannot be started and other programs start it.
     pub(crate) async fn answers(&self) -> Result<(), Refusal> {
-        let deadline = Instant::now() + COME_BACK;
+        let mut deadline = Instant::now() + COME_BACK;
+        let starts = || {
+            self.supervisor
+                .as_ref()
+                .map(|one| one.status().borrow().starts)
+        };
+        let before = starts();
+        let mut new_data = false;
         loop {
             let Err(error) = executed(&self.connect).await else {
                 return Ok(());
             };
+            let failed = starts().zip(before).map_or(0, |(now, before)| now - before);
+            if let (false, Some(supervisor), Some(_)) = (
+                new_data || failed < FAILED_STARTS,
+                &self.supervisor,
+                self.why_down(),
+            ) {
+                new_data = true;
+                match supervisor.initialise_new_data() {
+                    true => deadline = Instant::now() + COME_BACK,
+                    false => deadline = Instant::now(),
+                }
+            }
             if Instant::now() >= deadline {
                 let why = self.why_down().unwrap_or_else(|| error.to_string());
                 return Err(Refusal::new(

@@ -4,6 +4,7 @@
 mod copied_mysqld;
 mod donor;
 mod donor_member;
+mod replaced_statement;
 
 pub(crate) use copied_mysqld::CopiedMysqld;
 pub use donor::Donor;
@@ -453,6 +454,12 @@ impl Provisioner {
             }
             self.mysqld.answers().await?;
         }
+        self.hold_the_role(hold).await
+    }
+
+    /// Stops the applier until the hold is taken away.
+    async fn hold_the_role(&self, hold: Hold) -> Result<(), Refusal> {
+        self.set(Some(hold.clone()));
         let Some(mut role) = self.mysqld.role.clone() else {
             return Ok(());
         };

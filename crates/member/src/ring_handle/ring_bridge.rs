@@ -11,6 +11,7 @@ use mysqld_controller::{
 };
 use raft_types::{AppEntry, MemberId, OpId, ProposalSequence};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use transport::LogPiece;
 
 use crate::ring_handle::RingHandle;
@@ -43,6 +44,10 @@ impl Ring for RingHandle {
     fn serving_term(&self) -> Option<LeaderTerm> {
         let term = self.member.primacy_now().leadership.serving_term();
         term.map(|term| LeaderTerm(term.0))
+    }
+
+    fn lease_end(&self) -> Option<Instant> {
+        self.member.lease_end()
     }
 
     async fn serves(&self) -> LeaderTerm {

@@ -6,7 +6,7 @@ mod takeover;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use binlog_store::{LogHandle, NotArchived, ReadFault, ScrubProgress};
-use consensus::{IdentityBook, LogOrigin};
+use consensus::{IdentityBook, LogOrigin, Named};
 use futures::future::BoxFuture;
 use proxy::RouteTable;
 use raft_types::{RingId, UnixSeconds};
@@ -22,6 +22,7 @@ use crate::hooks::HookFigures;
 use crate::mysqld::MysqldManagement;
 use crate::reload::Renewed;
 use crate::ring_handle::{RingHandle, now_in_seconds};
+use crate::ring_history::HistoryBook;
 use crate::settings::{HookSettings, Settings};
 use crate::state::status_view::Observer;
 pub(crate) use crate::state::status_view::StatusView;
@@ -86,6 +87,8 @@ pub(crate) struct MemberState {
     pub(crate) hooks: HookFigures,
     /// How far the log is archived, where this member archives.
     pub(crate) archive: ArchiveProgress,
+    /// The part of the ring's history that is kept in the data directory.
+    pub(crate) history: Arc<HistoryBook>,
 }
 
 impl MemberState {
@@ -96,7 +99,12 @@ impl MemberState {
         book: Arc<IdentityBook>,
         bootstrap_orders: mpsc::Sender<BootstrapOrder>,
     ) -> Self {
+        let owner = Named {
+            id: settings.own.id,
+            name: settings.own.name.clone(),
+        };
         Self {
+            history: Arc::new(HistoryBook::new(&settings.data_dir, owner)),
             hook_settings: watch::Sender::new(settings.hooks.clone()),
             credentials,
             settings,
@@ -194,6 +202,7 @@ impl MemberState {
             },
             disk_alarm: stats.disk_alarm,
             disk_full: stats.disk_refuses,
+            disk_has_no_inodes: stats.no_inodes,
             disk_busy_ms: u64::try_from(stats.busy_for.as_millis()).unwrap_or(u64::MAX),
         };
         let activity = ActivityView {
@@ -268,6 +277,9 @@ impl ViewSource for MemberState {
             activity: ActivityView {
                 elections_won_total: remembered.elections_won,
                 leader_changes_total: remembered.leader_changes,
+                leaderless_ms: remembered
+                    .last_leaderless
+                    .and_then(|time| u64::try_from(time.as_millis()).ok()),
                 ..activity
             },
             quorum_lost_for: remembered.quorum_lost_for,

@@ -11,7 +11,7 @@ use crate::settings::{MemberEntry, Settings};
 use crate::status::{
     ActivityView, ArchiveView, ConsumerView, FormatsView, HooksView, LogView, LoggedMember,
     MemberName, MemberView, MysqlView, PauseView, PeerView, ProgramView, QuorumView,
-    ReplicationRoutesView, RingName, Role,
+    ReplicationRoutesView, RingName, Role, start_advice,
 };
 
 /// What the parts of a member say at one moment.
@@ -95,6 +95,7 @@ impl StatusView<'_> {
             pause: raft
                 .and_then(|raft| raft.pause.clone())
                 .map(|paused| PauseView::new(paused, self.now)),
+            timers: raft.map(|raft| raft.timers.into()),
             formats: Some(FormatsView {
                 speaks: self.config.program.formats,
                 ring: raft.map(|raft| raft.formats.ring),
@@ -179,10 +180,8 @@ fn start_members(members: &[MemberEntry], silent: impl Iterator<Item = MemberId>
             named.push(name);
         }
     }
-    format!(
-        "run `witness run` on {}, or fix the network between them",
-        named.join(" or ")
-    )
+    let start = start_advice(&named.join(" or "));
+    format!("{start}, or fix the network between them")
 }
 
 fn role(raft: &MemberStatus) -> Role {
@@ -279,6 +278,9 @@ pub(crate) struct Observer(Mutex<Memory>);
 struct Memory {
     quorum_lost: Option<Instant>,
     leader: Option<MemberId>,
+    /// Since when no leader is known.
+    leaderless: Option<Instant>,
+    last_leaderless: Option<Duration>,
     leading_term: u64,
     elections_won: u64,
     leader_changes: u64,
@@ -288,6 +290,8 @@ struct Memory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Remembered {
     pub(crate) quorum_lost_for: Option<Duration>,
+    /// For how long no leader was known before the present one, or the last one.
+    pub(crate) last_leaderless: Option<Duration>,
     pub(crate) elections_won: u64,
     pub(crate) leader_changes: u64,
 }
@@ -298,6 +302,8 @@ impl Observer {
         Self(Mutex::new(Memory {
             quorum_lost: Some(Instant::now()),
             leader: None,
+            leaderless: None,
+            last_leaderless: None,
             leading_term: 0,
             elections_won: 0,
             leader_changes: 0,
@@ -323,6 +329,7 @@ impl Observer {
         let memory = self.lock();
         Remembered {
             quorum_lost_for: memory.quorum_lost.map(|since| since.elapsed()),
+            last_leaderless: memory.last_leaderless,
             elections_won: memory.elections_won,
             leader_changes: memory.leader_changes,
         }
@@ -349,6 +356,19 @@ impl Observer {
         {
             memory.leading_term = term.0;
             memory.elections_won += 1;
+        }
+        match leader {
+            None if memory.leader.is_some() => {
+                memory.leaderless.get_or_insert_with(Instant::now);
+            }
+            // The first one that is known since the start ends no time without a leader.
+            None => {}
+            Some(_) => {
+                let since = memory.leaderless.take();
+                if since.is_some() || leader != memory.leader {
+                    memory.last_leaderless = since.map(|since| since.elapsed());
+                }
+            }
         }
         // Between two leaders there is often none; that alone is no change.
         if leader.is_some() && leader != memory.leader {
@@ -400,6 +420,26 @@ mod tests {
         observer.note_leadership(Leadership::Serving { term: Term(6) }, OWN);
         let seen = observer.remembered();
         assert_eq!((seen.leader_changes, seen.elections_won), (3, 2));
+    }
+
+    #[test]
+    fn the_time_without_a_leader_is_measured_between_two_leaders() {
+        let observer = Observer::new();
+        let last = || observer.remembered().last_leaderless;
+        for step in [follows(None), follows(Some(2)), Leadership::Candidate] {
+            observer.note_leadership(step, OWN);
+            assert_eq!(last(), None);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+        observer.note_leadership(follows(None), OWN);
+        observer.note_leadership(follows(Some(3)), OWN);
+        let first = last().unwrap();
+        assert!(first >= Duration::from_millis(5));
+        observer.note_leadership(follows(Some(3)), OWN);
+        assert_eq!(last(), Some(first));
+        // The next leader is known in the same moment.
+        observer.note_leadership(follows(Some(2)), OWN);
+        assert_eq!(last(), None);
     }
 
     #[test]

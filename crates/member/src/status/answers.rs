@@ -3,7 +3,7 @@
 
 use raft_types::MemberKind;
 
-use crate::status::view::{MemberView, MysqlView, Role};
+use crate::status::view::{LoggedMember, MemberView, MysqlView, Role};
 
 /// A question with the HTTP answers 200 and 503.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +75,9 @@ fn health(view: &MemberView) -> Answer {
     let Some(mysql) = &view.mysql else {
         return Ok(());
     };
+    if mysql.is_unmanaged() {
+        return Ok(());
+    }
     has_everything(mysql)?;
     if view.serving && !mysql.protected {
         return Err(unprotected(&mysql.unprotected_because));
@@ -94,6 +97,9 @@ fn leader(view: &MemberView) -> Answer {
 fn primary(view: &MemberView) -> Answer {
     if view.member.kind != MemberKind::Database {
         return Err("it is a witness".into());
+    }
+    if let Some(plain) = unmanaged(view) {
+        return plain_primary(plain);
     }
     leader(view)?;
     if let Some(pause) = &view.pause
@@ -141,6 +147,10 @@ fn replica(view: &MemberView, most_behind_ms: Option<u64>) -> Answer {
     if view.member.kind != MemberKind::Database {
         return Err("it is a witness".into());
     }
+    if let Some(plain) = unmanaged(view) {
+        plain_replica(plain)?;
+        return within(plain, most_behind_ms);
+    }
     let takes_care = view
         .pause
         .as_ref()
@@ -156,6 +166,41 @@ fn replica(view: &MemberView, most_behind_ms: Option<u64>) -> Answer {
         .follows()
         .map_err(|why| format!("its mysqld does not follow the ring: {why}"))?;
     lets_clients_in(mysql)?;
+    within(mysql, most_behind_ms)
+}
+
+/// The mysqld of plain replication that the member does not act on: before a takeover by the ring, and after its release.
+/// Nothing at a member that was removed from the ring.
+fn unmanaged(view: &MemberView) -> Option<&MysqlView> {
+    let own = |member: &LoggedMember| member.id == view.member.id;
+    let is_removed = !view.members.is_empty() && !view.members.iter().any(own);
+    let mysql = view.mysql.as_ref();
+    mysql.filter(|mysql| mysql.is_unmanaged() && !is_removed)
+}
+
+fn plain_primary(mysql: &MysqlView) -> Answer {
+    if !mysql.writable {
+        let why = mysql
+            .trouble
+            .as_deref()
+            .unwrap_or("it does not take writes");
+        return Err(format!("its mysqld is unmanaged, and no primary: {why}"));
+    }
+    lets_clients_in(mysql)
+}
+
+fn plain_replica(mysql: &MysqlView) -> Answer {
+    if !mysql.following {
+        let why = mysql
+            .trouble
+            .as_deref()
+            .unwrap_or("it replicates from no server");
+        return Err(format!("its mysqld is unmanaged, and no replica: {why}"));
+    }
+    lets_clients_in(mysql)
+}
+
+fn within(mysql: &MysqlView, most_behind_ms: Option<u64>) -> Answer {
     let Some(most) = most_behind_ms else {
         return Ok(());
     };
@@ -453,5 +498,46 @@ mod tests {
         let mut lonely = follower(true, Some(0));
         lonely.leader = None;
         assert!(!ask(None, &lonely), "nobody says what is committed");
+    }
+
+    #[test]
+    fn an_unmanaged_mysqld_is_judged_as_plain_replication_whatever_the_member_is() {
+        let plain = |writable: bool, following: bool, lag_ms| {
+            let mut view = database_leader();
+            let mysql = view.mysql.as_mut().unwrap();
+            mysql.state = MysqlView::UNMANAGED.to_owned();
+            (mysql.writable, mysql.following, mysql.lag_ms) = (writable, following, lag_ms);
+            (mysql.protected, mysql.ingesting) = (false, false);
+            view
+        };
+        let no_leader = |mut view: MemberView| {
+            (view.role, view.serving, view.leader) = (Role::Follower, false, None);
+            view
+        };
+        let replica = Question::Replica(Some(2_000));
+        for (view, primary, replicates) in [
+            (plain(true, false, None), true, false),
+            (no_leader(plain(true, false, None)), true, false),
+            (plain(false, true, Some(0)), false, true),
+            (plain(false, true, Some(3_000)), false, false),
+            (plain(false, true, None), false, false),
+            (plain(false, false, None), false, false),
+        ] {
+            assert_eq!(
+                answer(Question::Primary, &view).is_ok(),
+                primary,
+                "{view:?}"
+            );
+            assert_eq!(answer(replica, &view).is_ok(), replicates, "{view:?}");
+        }
+        let primary = plain(true, false, None);
+        assert_eq!(answer(Question::Health, &primary), Ok(()));
+        let mut offline = primary.clone();
+        offline.mysql.as_mut().unwrap().offline = Some("`offline_mode` is ON".to_owned());
+        assert!(answer(Question::Primary, &offline).is_err());
+        let mut removed = primary;
+        removed.members.retain(|member| member.id != MemberId(1));
+        removed.serving = false;
+        assert!(answer(Question::Primary, &removed).is_err());
     }
 }

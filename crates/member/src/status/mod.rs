@@ -16,6 +16,12 @@ pub use crate::status::replication_routes::{
 };
 pub use crate::status::view::{
     ActivityView, ArchiveView, ClientAddresses, ConsumerView, DISK_HANGS, ErrantTransactions,
-    FormatsView, HooksView, LogView, LoggedMember, MemberName, MemberView, MysqlView, PeerView,
-    ProgramView, QuorumView, RingName, Role, ScrubView, ViewSource,
+    FailingHook, FormatsView, HooksView, LogView, LoggedMember, MemberName, MemberView, MysqlView,
+    PeerView, ProgramView, QuorumView, RingName, Role, ScrubView, TimersView, ViewSource,
 };
+
+/// What to do about members that do not run, whoever starts them.
+#[must_use]
+pub fn start_advice(named: &str) -> String {
+    format!("start witness on {named} (`systemctl start witness`, or `witness run`)")
+}

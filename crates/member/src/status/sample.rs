@@ -13,7 +13,7 @@ use crate::status::replication_routes::{FallbackView, LinkView, ReplicationRoute
 use crate::status::view::{
     ActivityView, ArchiveView, ClientAddresses, ConsumerView, FormatsView, HooksView, LogView,
     LoggedMember, MemberName, MemberView, MysqlView, PeerView, QuorumView, RingName, Role,
-    ScrubView,
+    ScrubView, TimersView,
 };
 
 /// A database member that leads, with everything in order.
@@ -58,9 +58,11 @@ pub fn database_leader() -> MemberView {
         server_uuid: None,
         ddl_settings: BTreeMap::new(),
         ingesting: true,
+        examined_ms: Some(200),
         protected: true,
         unprotected_because: Vec::new(),
         writable: true,
+        released: false,
         write_fence: "open".into(),
         offline: None,
         oldest_unacked_seconds: Some(0.002),
@@ -162,6 +164,7 @@ pub fn witness_follower() -> MemberView {
             scrub: ScrubView::default(),
             disk_alarm: false,
             disk_full: false,
+            disk_has_no_inodes: false,
             disk_busy_ms: 0,
         },
         activity: ActivityView {
@@ -192,6 +195,10 @@ pub fn witness_follower() -> MemberView {
         archive: None,
         hooks: None,
         pause: None,
+        timers: Some(TimersView {
+            heartbeat_ms: 500,
+            lease_ms: 750,
+        }),
         formats: Some(FormatsView {
             speaks: FormatRange::OF_THIS_PROGRAM,
             ring: Some(FormatVersion::FIRST),

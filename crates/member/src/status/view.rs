@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use consensus::quorum::{RegionQuorum, RingRules, VoterSetHealth};
-use consensus::{DatabaseState, Explanation, PutBack, ScheduledSwitchover};
+use consensus::{DatabaseState, Explanation, PutBack, ScheduledSwitchover, Timers};
 use raft_types::{
     FormatRange, FormatVersion, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region,
     RingId,
@@ -101,6 +101,9 @@ pub struct MemberView {
     /// The pause of failover, if one stands; nothing where the member does not take part in its ring yet.
     #[serde(default)]
     pub pause: Option<PauseView>,
+    /// With which timers it takes part; nothing before it does, and from a member of an older version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timers: Option<TimersView>,
     /// The formats of its program and of the ring; nothing from a member of a version that does not know them.
     #[serde(default)]
     pub formats: Option<FormatsView>,
@@ -109,6 +112,25 @@ pub struct MemberView {
     pub scheduled_switchover: Option<ScheduledSwitchover>,
     /// Why it has stopped working, if it has.
     pub fault: Option<String>,
+}
+
+/// The timers of one member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TimersView {
+    /// `raft.heartbeat`, in milliseconds.
+    pub heartbeat_ms: u64,
+    /// `raft.lease`, in milliseconds.
+    pub lease_ms: u64,
+}
+
+impl From<Timers> for TimersView {
+    fn from(timers: Timers) -> Self {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            heartbeat_ms: millis(timers.heartbeat),
+            lease_ms: millis(timers.lease),
+        }
+    }
 }
 
 impl Serialize for MemberView {
@@ -248,6 +270,9 @@ pub struct LogView {
     /// Whether the disk is full, so that a write was refused, and the log waits for free space.
     #[serde(default)]
     pub disk_full: bool,
+    /// Whether its file system lacks free inodes then, and not space.
+    #[serde(default)]
+    pub disk_has_no_inodes: bool,
     /// For how many milliseconds the disk has been at the write or fsync that is under way; 0 while none is.
     #[serde(default)]
     pub disk_busy_ms: u64,
@@ -295,6 +320,9 @@ pub struct ActivityView {
     pub elections_won_total: u64,
     /// How often it saw the leader change.
     pub leader_changes_total: u64,
+    /// For how long it knew of no leader before the present one, or the last one; nothing where it knew of one all the time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaderless_ms: Option<u64>,
 }
 
 /// A member as the ring's log describes it.
@@ -365,10 +393,16 @@ pub struct MysqlView {
     pub ingesting: bool,
     /// Whether a commit there waits for the ring, whatever happens.
     pub protected: bool,
+    /// How long ago it was examined; nothing from a member of an older version.
+    #[serde(default)]
+    pub examined_ms: Option<u64>,
     /// Why it is not protected.
     pub unprotected_because: Vec<String>,
     /// Whether clients may write there.
     pub writable: bool,
+    /// Whether it was the ring's primary and was released: clients write without the ring.
+    #[serde(default)]
+    pub released: bool,
     /// The same in words: `open`, or `closed` with the reason.
     pub write_fence: String,
     /// Why ordinary accounts are kept off (`offline_mode`), if they are.
@@ -421,6 +455,13 @@ pub struct MysqlView {
 impl MysqlView {
     /// [`Self::state`] of one that answered the last look.
     pub const RUNNING: &str = "running";
+    /// The same of one that the member does not act on.
+    pub const UNMANAGED: &str = "unmanaged";
+
+    /// Whether the member does not act on it: then it is a server of plain replication, whichever role the member has in the ring.
+    pub fn is_unmanaged(&self) -> bool {
+        self.state == Self::UNMANAGED
+    }
 
     /// Whether its member leads and it lacks a part of the log: nobody writes there, and it is set up as a primary behind that.
     pub fn catches_up(&self) -> bool {
@@ -509,15 +550,29 @@ pub struct ArchiveView {
     pub serve_disk_bytes: u64,
 }
 
-/// How the hooks did since the member began.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What the hooks have done since the member started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HooksView {
-    /// Commands that were run, whatever came of them.
+    /// Commands that were run, successfully or not.
     pub runs_total: u64,
     /// Of these, the ones that failed or were killed.
     pub failures_total: u64,
-    /// Events that no command was run for, because too many waited.
+    /// Always 0, for programs that require it: each state is reported until its hook succeeds.
     pub dropped_total: u64,
+    /// The hooks whose last run failed, and that are retried.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failing: Vec<FailingHook>,
+}
+
+/// A hook that has not succeeded yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailingHook {
+    /// Its key in `[hooks]`.
+    pub hook: String,
+    /// Failed runs for the state that it is to report.
+    pub failures: u64,
+    /// Why the last one failed.
+    pub why: String,
 }
 
 /// Gives a member's view at any moment.

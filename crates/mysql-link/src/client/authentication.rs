@@ -62,6 +62,24 @@ impl Context for &Secrets {
     }
 }
 
+impl PublicKeySource {
+    /// The pinned key, where it comes from a file.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or has no public key that can be used.
+    pub fn read(&self) -> Result<Option<Vec<u8>>, String> {
+        let Self::File(path) = self else {
+            return Ok(None);
+        };
+        let read = std::fs::read(path);
+        let path = path.display();
+        let pem =
+            read.map_err(|error| format!("cannot read the public key file {path}: {error}"))?;
+        check(&pem).map_err(|reason| format!("the public key file {path}: {reason}"))?;
+        Ok(Some(pem))
+    }
+}
+
 impl Authentication {
     /// Prepares for the plugin that the server named in its greeting; another one than those we
     /// have is left to the server's request to switch.
@@ -74,24 +92,8 @@ impl Authentication {
         let plugin = offered
             .and_then(supported)
             .unwrap_or(AuthPlugin::CachingSha2Password);
-        let pinned_key = match &options.public_key {
-            PublicKeySource::File(path) => {
-                let pem = std::fs::read(path).map_err(|error| {
-                    AuthenticationError::PublicKey(format!(
-                        "cannot read the public key file {}: {error}",
-                        path.display()
-                    ))
-                })?;
-                check(&pem).map_err(|reason| {
-                    AuthenticationError::PublicKey(format!(
-                        "the public key file {}: {reason}",
-                        path.display()
-                    ))
-                })?;
-                Some(pem)
-            }
-            PublicKeySource::Request | PublicKeySource::Never => None,
-        };
+        let pinned_key = options.public_key.read();
+        let pinned_key = pinned_key.map_err(AuthenticationError::PublicKey)?;
         let secrets = Secrets {
             password: options.password.reveal().as_bytes().to_vec(),
             scramble,
@@ -99,7 +101,8 @@ impl Authentication {
             pinned_key,
         };
         let procedure = start(&plugin)?;
-        let may_request_key = options.public_key != PublicKeySource::Never;
+        let may_request_key =
+            options.public_key == PublicKeySource::Request && options.endpoint.is_on_this_host();
         Ok(Self {
             plugin,
             procedure,
@@ -156,8 +159,9 @@ impl Authentication {
             // One byte that asks for another challenge is the request for the public key.
             Response::Next { packet: Some(packet) } if packet.len() == 1 && !self.may_request_key => {
                 Err(AuthenticationError::PublicKey(
-                    "the password must travel over a plain connection, no public key is pinned, and asking the server \
-                     for it is switched off: use TLS or the unix socket, or pin a copy of mysqld's public_key.pem"
+                    "the password would go over a plain connection, no public key is pinned, and a server on another \
+                     host is not asked for its key, since any host on the way could send its own: use TLS or the unix \
+                     socket, or pin a copy of mysqld's public_key.pem (mysql.public_key_file)"
                         .to_owned(),
                 ))
             }
@@ -320,6 +324,21 @@ mod tests {
         );
         let sealed = authentication.answer(KEY).unwrap().unwrap();
         assert_eq!(sealed.len(), 256);
+    }
+
+    #[test]
+    fn only_a_server_on_this_host_is_asked_for_its_key() {
+        for (host, is_asked) in [
+            ("localhost", true),
+            ("127.0.0.1", true),
+            ("::1", true),
+            ("10.0.0.7", false),
+            ("db-1", false),
+        ] {
+            let options = ConnectOptions::new(Endpoint::tcp(host, 3306), "witness", "secret");
+            let answer = begun(&options, PLAIN).answer(FULL_AUTHENTICATION);
+            assert_eq!(answer.is_ok(), is_asked, "{host}: {answer:?}");
+        }
     }
 
     #[test]

@@ -24,9 +24,15 @@ const COM_PING: u8 = 0x0e;
 
 /// No transaction stays open behind a statement, none keeps an old view or is read only, no answer is cut off or refused for the
 /// rows that it looks at (`max_join_size`), and text is read as [`literal`] writes it. No account needs a right for them, and MySQL 8.0 to 9.7 have all.
-const OWN_SETTINGS: &str = "SET SESSION autocommit = 1, completion_type = 0, transaction_isolation = 'READ-COMMITTED', \
-     transaction_read_only = 0, max_execution_time = 0, sql_select_limit = 18446744073709551615, sql_big_selects = 1, \
-     sql_safe_updates = 0, sql_mode = ''";
+/// mysqld ends a SELECT after `limit`, when the client gives it up: also where the client is gone, or cannot send a KILL.
+fn own_settings(limit: Duration) -> String {
+    let milliseconds = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX).max(1);
+    format!(
+        "SET SESSION autocommit = 1, completion_type = 0, transaction_isolation = 'READ-COMMITTED', transaction_read_only = 0, \
+         max_execution_time = {milliseconds}, sql_select_limit = 18446744073709551615, sql_big_selects = 1, sql_safe_updates = 0, \
+         sql_mode = ''"
+    )
+}
 
 /// A connection to a mysqld.
 #[derive(Debug)]
@@ -45,6 +51,8 @@ pub struct Connection {
     packet_limit: Option<usize>,
     /// False from the first byte of an exchange to the last one.
     in_step: bool,
+    /// For the KILL of a statement that was given up; `None` where its owner ends it, or lets it run.
+    killed_by: Option<Box<ConnectOptions>>,
 }
 
 impl Connection {
@@ -61,20 +69,30 @@ impl Connection {
     /// `init_connect` where the account lacks CONNECTION_ADMIN, make of them. A round trip more than [`Connection::open`], within
     /// the same time.
     ///
+    /// mysqld does not continue a statement that is given up at its time limit: it ends a SELECT by itself at
+    /// `options.timeouts.statement` (`max_execution_time`), and this client kills the session of any statement.
+    ///
     /// # Errors
     /// As [`Connection::open`].
     pub async fn open_with_own_settings(options: &ConnectOptions) -> Result<Self, LinkError> {
         let until = Instant::now() + options.timeouts.connect;
         let mut connection = Self::open(options).await?;
         let left = until.saturating_duration_since(Instant::now());
-        match connection.query_within(OWN_SETTINGS, left).await {
+        match connection
+            .query_within(own_settings(options.timeouts.statement), left)
+            .await
+        {
             // It has not let us in as a session of ours: nothing was asked of it yet.
             Err(LinkError::Timeout { endpoint, .. }) => Err(LinkError::Timeout {
                 endpoint,
                 step: Step::Authentication,
                 limit: options.timeouts.connect,
             }),
-            set => set.map(|_| connection),
+            set => {
+                set?;
+                connection.killed_by = Some(Box::new(options.clone()));
+                Ok(connection)
+            }
         }
     }
 
@@ -94,6 +112,7 @@ impl Connection {
             several_statements: options.several_statements,
             packet_limit: None,
             in_step: true,
+            killed_by: None,
         }
     }
 
@@ -135,7 +154,8 @@ impl Connection {
         self.query_within(sql, self.statement_limit).await
     }
 
-    /// [`Connection::query`] with a time limit of its own.
+    /// [`Connection::query`] with a time limit of its own. In a session with its own settings, a SELECT does not get more than
+    /// `timeouts.statement` by it.
     ///
     /// # Errors
     /// As [`Connection::query`].
@@ -350,18 +370,37 @@ impl Connection {
         limit: Duration,
     ) -> Result<QueryResult, LinkError> {
         let endpoint = self.endpoint.clone();
+        let timeout = |endpoint| LinkError::Timeout {
+            endpoint,
+            step: Step::Statement,
+            limit,
+        };
         match ended {
             Ok(Ok(answer)) => {
                 self.in_step = true;
-                answer.map_err(LinkError::Server)
+                answer.map_err(|error| match error.code {
+                    server_code::QUERY_TIMEOUT if self.killed_by.is_some() => timeout(endpoint),
+                    _ => LinkError::Server(error),
+                })
             }
             Ok(Err(error)) => Err(wire_error(&endpoint, Step::Statement, error)),
-            Err(_) => Err(LinkError::Timeout {
-                endpoint,
-                step: Step::Statement,
-                limit,
-            }),
+            Err(_) => {
+                self.kill_given_up();
+                Err(timeout(endpoint))
+            }
         }
+    }
+
+    /// The caller does not wait for it: mysqld may not answer.
+    fn kill_given_up(&self) {
+        let (id, Some(options)) = (self.id, self.killed_by.clone()) else {
+            return;
+        };
+        tokio::spawn(async move {
+            if let Err(error) = Self::kill(&options, id).await {
+                tracing::debug!(session = id, %error, "a statement that was given up could not be killed");
+            }
+        });
     }
 
     async fn converse_all(

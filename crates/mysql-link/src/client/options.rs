@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -35,6 +36,18 @@ impl Endpoint {
         Self::Tcp {
             host: host.into(),
             port,
+        }
+    }
+
+    /// Whether the path to it is within this host.
+    pub(crate) fn is_on_this_host(&self) -> bool {
+        match self {
+            Self::Tcp { host, .. } if host == "localhost" => true,
+            Self::Tcp { host, .. } => {
+                let address = host.parse::<IpAddr>();
+                address.is_ok_and(|address| address.is_loopback())
+            }
+            Self::Unix(_) => true,
         }
     }
 
@@ -140,7 +153,8 @@ impl From<&str> for Secret {
 /// connection (`caching_sha2_password` without TLS).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum PublicKeySource {
-    /// Ask the server. Good against listeners, not against somebody in between.
+    /// Ask the server, where it is on this host. Any other server is not asked: a man in the middle would answer with its own key, and
+    /// learn the password.
     #[default]
     Request,
     /// This PEM file, a copy of mysqld's `public_key.pem`.

@@ -19,6 +19,11 @@ use crate::wire::{ByteReader, PacketReader, WireError};
 const EVENT: u8 = 0x00;
 const END: u8 = 0xfe;
 const ERROR: u8 = 0xff;
+/// A read of fewer bytes than this has emptied the socket: the next one may wait, so that a dump that is discarded does not wake
+/// its reader for each commit.
+const LITTLE: usize = 64 << 10;
+/// From such a read to the next one.
+const DISCARD_EVERY: Duration = Duration::from_millis(20);
 /// Room for what stands in front of an event in its packet.
 const EVENT_PREFIX: usize = 1 + Prefix::SEMI_SYNC_LEN;
 
@@ -140,6 +145,23 @@ impl EventReader {
                 self.event(body).map(Some)
             }
             Err(error) => Err(self.broken(error)),
+        }
+    }
+
+    /// Reads and drops all that comes, so that the source is never blocked, until the connection breaks or is silent for too long.
+    pub async fn discard(mut self) -> DumpError {
+        loop {
+            match tokio::time::timeout(self.silence_limit, self.packets.discard()).await {
+                Ok(Ok(bytes)) if bytes < LITTLE => tokio::time::sleep(DISCARD_EVERY).await,
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => return self.broken(error),
+                Err(_) => {
+                    return DumpError::Silent {
+                        endpoint: self.endpoint.clone(),
+                        limit: self.silence_limit,
+                    };
+                }
+            }
         }
     }
 

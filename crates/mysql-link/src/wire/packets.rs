@@ -274,6 +274,16 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
         }
     }
 
+    /// Drops what was read, reads more and drops it; how many bytes that was. After it, no packet can be read.
+    ///
+    /// # Errors
+    /// When the stream fails or ends.
+    pub async fn discard(&mut self) -> Result<usize, WireError> {
+        self.decoder.buffer_mut().clear();
+        self.read_more().await?;
+        Ok(self.decoder.buffer_mut().len())
+    }
+
     /// The stream, for questions about it.
     pub fn stream(&self) -> &R {
         &self.stream

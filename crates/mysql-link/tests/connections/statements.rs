@@ -175,13 +175,55 @@ async fn a_statement_given_up_can_be_killed_in_mysqld() -> Result<()> {
     Ok(())
 }
 
+/// Probes of a server that is too slow for them ran on there, more with each attempt.
+#[tokio::test]
+async fn a_statement_given_up_in_a_session_with_its_own_settings_ends_at_mysqld() -> Result<()> {
+    const LIMIT: Duration = Duration::from_millis(500);
+    let server = Mysqld::launch(&MysqlTree::require())?;
+    let options = options(&server, TlsMode::Disabled);
+    let bounded = options.clone().bounded("witness-test", LIMIT);
+    let mut other = Connection::open(&options).await?;
+    let many_rows = "SELECT /* long */ COUNT(*) FROM information_schema.COLLATIONS a, information_schema.COLLATIONS b, \
+         information_schema.COLLATIONS c, information_schema.COLLATIONS d";
+    let lock = "LOCK /* long */ TABLES mysql.plugin WRITE";
+    other.execute("LOCK TABLES mysql.plugin READ").await?;
+    for (statement, dropped) in [(many_rows, true), (many_rows, false), (lock, false)] {
+        let mut connection = Connection::open_with_own_settings(&bounded).await?;
+        match dropped {
+            // No KILL is sent.
+            true => {
+                let query = connection.query(statement);
+                let given_up = tokio::time::timeout(LIMIT / 5, query).await;
+                assert!(given_up.is_err(), "{given_up:?}");
+            }
+            false => {
+                let given_up = connection.query(statement).await;
+                let is_timeout = matches!(given_up, Err(LinkError::Timeout { .. }));
+                assert!(is_timeout, "{given_up:?}");
+            }
+        }
+        let running = "SELECT COUNT(*) FROM performance_schema.processlist \
+             WHERE info LIKE '%/* long */%' AND id <> CONNECTION_ID()";
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let answer = other.query(running).await?;
+            if answer.first().and_then(|row| row.text_at(0)) == Some("0") {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{statement} is still running");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn the_server_s_defaults_change_nothing_for_a_session_with_settings_of_its_own() -> Result<()>
 {
     const SESSION: &str = "SELECT CONCAT_WS(' ', @@autocommit, @@completion_type, @@transaction_isolation, \
          @@transaction_read_only, @@max_execution_time, @@sql_select_limit, @@sql_big_selects, \
          @@sql_safe_updates, @@sql_mode)";
-    const ORDINARY: &str = "1 NO_CHAIN READ-COMMITTED 0 0 18446744073709551615 1 0 ";
+    const ORDINARY: &str = "1 NO_CHAIN READ-COMMITTED 0 10000 18446744073709551615 1 0 ";
     /// It looks at more rows than the server's default allows.
     const JOIN: &str = "SELECT COUNT(*) FROM information_schema.COLLATIONS AS a, information_schema.COLLATIONS AS b";
     let server = Mysqld::launch(&MysqlTree::require())?;

@@ -252,7 +252,7 @@ impl<R: Ring + CommittedLog> Apply<R> {
         if self.followed {
             close_to_all(&mut session, connect).await?;
         }
-        let compared = compare(&*self.ring, &mut session).await?;
+        let compared = compare(&*self.ring, &mut session, self.followed).await?;
         let fitness = compared.judge(self.followed, self.standing, &self.origin);
         if fitness == Fitness::Fit {
             match self.followed {

@@ -53,13 +53,15 @@ impl Compared {
 }
 
 /// Compares what the server has with the log of a member that serves. What waits there for an ACK it has: the ACK comes with
-/// the attachment.
+/// the attachment. On a server that has `followed` no commit waits for one: a session that owns a GTID there has not executed it,
+/// and may never do so.
 ///
 /// # Errors
 /// In words: one of the two cannot be asked.
 pub(super) async fn compare<R: Ring>(
     ring: &R,
     connection: &mut Connection,
+    followed: bool,
 ) -> Result<Compared, String> {
     let log = ring.log().await.map_err(|error| error.to_string())?;
     // First, so that a transaction that commits meanwhile is seen in one of the two.
@@ -67,8 +69,12 @@ pub(super) async fn compare<R: Ring>(
     let owned = parse_gtid_owned(&owned);
     let owned = owned.map_err(|error| format!("gtid_owned cannot be read: {error}"))?;
     let executed = ask(connection).await?;
+    let lacks = log.gtids.difference(&executed);
     Ok(Compared {
-        lacks: log.gtids.difference(&executed).difference(&owned),
+        lacks: match followed {
+            true => lacks,
+            false => lacks.difference(&owned),
+        },
         beyond: errant(&executed, &log.gtids),
         log: log.gtids,
     })

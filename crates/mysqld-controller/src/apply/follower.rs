@@ -25,6 +25,7 @@ use crate::apply::lock_holders::{self, HeldUp, Holders};
 use crate::apply::native::{NativeProgress, drop_channel, replicate};
 use crate::apply::standing::{Standing, StandingFile};
 use crate::events::stop_events;
+use crate::foreign_channels::stop_foreign_channels;
 use crate::plan::facts::{Applier, Incarnation};
 use crate::read_fence::close_sessions;
 use crate::replication_source::ReplicationSource;
@@ -170,15 +171,13 @@ impl Follower {
             };
             // Before it has begun, the lag is not known, and its row may be locked already.
             let behind = || known_lag.ms().is_none_or(lock_holders::is_far);
-            let FollowOptions {
-                connect,
-                kill_after,
-                own_after,
-                ..
-            } = &options;
+            let limits = lock_holders::Limits {
+                kill_after: options.kill_after,
+                own_after: options.own_after,
+            };
             tokio::select! {
                 ended = following => ended,
-                never = lock_holders::watch(connect, &known, *kill_after, *own_after, behind, promoted, tells) => match never {},
+                never = lock_holders::watch(&*ring, &options.connect, limits, &known, behind, promoted, tells) => match never {},
             }
         });
         Self {
@@ -415,7 +414,8 @@ fn in_words(error: &ApplyError) -> String {
     let remedy = match error {
         // Whoever skips it has other data than the ring, which nothing shows any more.
         ApplyError::Refused { .. } => {
-            ". If its data are not the ring's, run `witness reprovision` for this member; do not skip the transaction"
+            ". If its data are not the ring's, run `witness reprovision` for this member; do not skip the transaction. Where no \
+             server can execute the statement, `witness replace-statement` executes another one in its place"
         }
         _ => "",
     };
@@ -442,14 +442,15 @@ async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), String> {
     Ok(())
 }
 
-/// Keeps the server from writing transactions of its own while nobody writes to it but the applier: no event runs, and
-/// temporary tables of readers are not logged, as they are in the formats that log statements. Replica threads that ran before the
+/// Keeps the server from writing transactions of its own while only the applier writes to it: no event runs, no other channel
+/// replicates, and temporary tables of readers are not logged, as they are in the formats that log statements. Replica threads that ran before the
 /// member was restarted, or that came with a copy, are ended: a server that turns out to have errant transactions must not follow.
 async fn keep_still(connect: &ConnectOptions) -> Result<(), String> {
     let mut connection = Connection::open_with_own_settings(connect)
         .await
         .map_err(told)?;
     stop_events(&mut connection).await.map_err(told)?;
+    stop_foreign_channels(&mut connection).await?;
     drop_channel(&mut connection).await.map_err(told)?;
     // It is to go: a server may be without it.
     let format = connection

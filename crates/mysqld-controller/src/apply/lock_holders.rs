@@ -9,21 +9,29 @@
 //! into a gap, or to what was only read, waits here for an end that stands behind it in the log. A start of mysqld takes back the locks
 //! on changed rows and no others, so that is what ends such a wait (decision 125). One that was prepared from the ring's log has no
 //! others: what waits for it, as where a table has no primary key, waits for its end, and is named.
+//!
+//! A session that owns a GTID of the log (`SET gtid_next`) and does not commit holds that transaction up without any lock: mysqld
+//! executes it in no other session, and does not let the applier publish it. The member treats it as a holder of a lock.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use binlog_format::events::shown_statement;
+use binlog_format::gtid::parse_gtid_owners;
 use mysql_link::{ConnectOptions, Connection, LinkError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::STATEMENT_LIMIT;
 use crate::blocking_sessions::{BlockingSession, COLUMNS, OF_MEMBERS, asked};
+use crate::ring::Ring;
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(1);
+/// Pause after a slow look, as a multiple of its duration: a look takes CPU time and InnoDB's latches from the applier.
+const REST: u32 = 4;
 /// Whoever holds something up for less is not spoken of, and nobody is looked for before mysqld is as far behind.
 const NAMED: Duration = Duration::from_secs(2);
 /// What waits for a row gives up now and then and begins again: for so long nobody who held it is forgotten.
@@ -36,39 +44,56 @@ pub(super) fn is_far(lag_ms: u64) -> bool {
     Duration::from_millis(lag_ms) >= NAMED
 }
 
-/// Looks for ever, while mysqld is `behind` or is to be the primary (`promoting`). Tells who holds it up, in words; members' own
+/// How long a session may hold the applier up.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Until it is killed at a server that is to be the primary; `None`: never.
+    pub(super) kill_after: Option<Duration>,
+    /// Until a transaction of a member's own session counts.
+    pub(super) own_after: Duration,
+}
+
+/// Looks without an end: always for owners of GTIDs, since the applier may have applied such a transaction and only not published it; for
+/// locks while mysqld is `behind` or is to be the primary (`promoting`). Tells who holds it up, in words; members' own
 /// sessions once their transaction is as old as `own_after`. `holders` are known to one applier after the other: a statement of one
 /// that waits ends sooner than the operator's limit.
-pub(super) async fn watch(
+pub(super) async fn watch<R: Ring>(
+    ring: &R,
     connect: &ConnectOptions,
+    limits: Limits,
     holders: &Mutex<Holders>,
-    kill_after: Option<Duration>,
-    own_after: Duration,
     behind: impl Fn() -> bool,
     promoting: watch::Receiver<bool>,
     told: watch::Sender<HeldUp>,
 ) -> Infallible {
+    let Limits {
+        kill_after,
+        own_after,
+    } = limits;
     let connect = connect
         .clone()
         .bounded("witness-lock-holders", STATEMENT_LIMIT);
     locked(holders).go_on(Instant::now());
+    let mut pause = LOOK;
     loop {
-        tokio::time::sleep(LOOK).await;
-        let promoted = *promoting.borrow();
-        let found = match promoted || behind() {
-            // It may be down.
-            true => look(&connect, own_after).await.unwrap_or_else(|error| {
-                tracing::debug!(%error, "who holds the applier up is not known");
-                Vec::new()
-            }),
-            false => Vec::new(),
-        };
+        tokio::time::sleep(pause).await;
+        let is_waited_for = *promoting.borrow() || behind();
+        let own_after = is_waited_for.then_some(own_after);
+        let began = Instant::now();
+        let found = look(ring, &connect, own_after).await;
         let now = Instant::now();
+        pause = pause_after(now.duration_since(began));
         // Asked again: the leadership may be another member's by now.
         let limit = kill_after.filter(|_| *promoting.borrow());
         let overdue = {
             let mut holders = locked(holders);
-            holders.note(found, now);
+            match found {
+                Ok(found) => holders.note(found, now),
+                // mysqld may be down, or too slow: the holders that were seen may still be there.
+                Err(error) => {
+                    tracing::debug!(%error, "sessions that hold the applier up cannot be listed")
+                }
+            }
             for words in holders.not_told(now) {
                 tracing::warn!("{words}");
             }
@@ -82,6 +107,10 @@ pub(super) async fn watch(
         let held_up = locked(holders).held_up(now);
         told.send_if_modified(|told| std::mem::replace(told, held_up.clone()) != held_up);
     }
+}
+
+fn pause_after(look: Duration) -> Duration {
+    LOOK.max(look * REST)
 }
 
 fn locked(holders: &Mutex<Holders>) -> MutexGuard<'_, Holders> {
@@ -101,6 +130,9 @@ pub(super) struct HeldUp {
 /// `transaction` whose. Locks on
 /// tables and wider ones, as far as the modes do not get along (a plain reader is in the way only of what locks everybody out), and
 /// locks on rows.
+///
+/// A transaction that has touched many partitions has many locks: InnoDB's waits come first, and locks are looked up for them alone.
+/// In the other order a look took mysqld half a minute (9.7.4, 1,024 partitions).
 const WAITS: &str = "\
     (SELECT wanted.OWNER_THREAD_ID AS waiting, held.OWNER_THREAD_ID AS holding, \
     CONCAT_WS(' ', LOWER(held.OBJECT_TYPE), NULLIF(CONCAT_WS('.', held.OBJECT_SCHEMA, held.OBJECT_NAME), '')) AS holds, held.LOCK_STATUS AS held, \
@@ -113,16 +145,71 @@ const WAITS: &str = "\
     OR held.LOCK_TYPE NOT IN ('SHARED_READ', 'SHARED_HIGH_PRIO', wanted.LOCK_TYPE)) \
     UNION ALL SELECT waits.REQUESTING_THREAD_ID, waits.BLOCKING_THREAD_ID, \
     CONCAT('rows of ', held.OBJECT_SCHEMA, '.', held.OBJECT_NAME), held.LOCK_STATUS, waits.BLOCKING_ENGINE_TRANSACTION_ID \
-    FROM performance_schema.data_lock_waits AS waits JOIN performance_schema.data_locks AS held \
+    FROM performance_schema.data_lock_waits AS waits STRAIGHT_JOIN performance_schema.data_locks AS held \
     ON held.ENGINE_LOCK_ID = waits.BLOCKING_ENGINE_LOCK_ID AND held.ENGINE = waits.ENGINE) AS waits";
 /// Transactions without a session, which are prepared. What a crash has left and InnoDB is still rolling back has none either.
 const PREPARED: &str = "(SELECT trx_id FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = 0 AND trx_state = 'RUNNING')";
 const OF_REPLICATION: &str = "LIKE 'thread/sql/replica%'";
 const OF_REPLICATION_BEFORE: &str = "LIKE 'thread/sql/slave%'";
+/// Names the GTID that a session owns (`SET gtid_next`), in place of a lock.
+const GTID: &str = "the GTID ";
 
-/// Who is in the way of members' sessions and replica threads. It is believed only where we see ourselves among the members' sessions:
-/// otherwise it could be one of them.
-async fn look(connect: &ConnectOptions, own_after: Duration) -> Result<Vec<InTheWay>, LinkError> {
+/// The sessions that hold the applier up; holders of locks only where `own_after` is given.
+async fn look<R: Ring>(
+    ring: &R,
+    connect: &ConnectOptions,
+    own_after: Option<Duration>,
+) -> Result<Vec<InTheWay>, LinkError> {
+    let mut session = Connection::open_with_own_settings(connect).await?;
+    let mut found = owners(ring, &mut session).await?;
+    if let Some(own_after) = own_after {
+        found.extend(lockers(&mut session, own_after).await?);
+    }
+    session.close().await;
+    Ok(found)
+}
+
+/// The clients' sessions that own a GTID of the log. mysqld does not execute that transaction before they end.
+async fn owners<R: Ring>(ring: &R, session: &mut Connection) -> Result<Vec<InTheWay>, LinkError> {
+    let answer = session.query("SELECT @@GLOBAL.gtid_owned").await?;
+    let owned = answer.first().and_then(|row| row.text_at(0));
+    let owned = parse_gtid_owners(owned.unwrap_or_default()).unwrap_or_default();
+    let Some(log) = (match owned.is_empty() {
+        true => None,
+        false => ring.log().await.ok(),
+    }) else {
+        return Ok(Vec::new());
+    };
+    let needed = owned
+        .into_iter()
+        .filter(|(gtid, _)| log.gtids.contains(gtid));
+    let needed: BTreeMap<u32, _> = needed
+        .flat_map(|(gtid, owners)| owners.into_iter().map(move |id| (id, gtid)))
+        .collect();
+    let ids: Vec<String> = needed.keys().map(u32::to_string).collect();
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let query = format!(
+        "SELECT {COLUMNS} FROM performance_schema.threads AS t WHERE t.PROCESSLIST_ID IN ({}) \
+         AND t.PROCESSLIST_ID NOT IN {OF_MEMBERS} AND CONNECTION_ID() IN {OF_MEMBERS} \
+         AND t.NAME NOT {OF_REPLICATION} AND t.NAME NOT {OF_REPLICATION_BEFORE}",
+        ids.join(", ")
+    );
+    let owners = asked(session, &query).await?.into_iter();
+    let owners = owners.filter_map(|owner| {
+        let holds = format!("{GTID}{}", needed.get(&owner.id)?);
+        Some(InTheWay::Session(BlockingSession { holds, ..owner }))
+    });
+    Ok(owners.collect())
+}
+
+/// The holders of locks that members' sessions and replica threads wait for. None are returned where mysqld does not list this very
+/// session among the members' sessions: a holder could be one of those.
+async fn lockers(
+    session: &mut Connection,
+    own_after: Duration,
+) -> Result<Vec<InTheWay>, LinkError> {
     // A batch has the row for no longer than its commit takes.
     let own_for_long = format!(
         "waits.holds = 'rows of witness_applier.checkpoint' AND waits.held = 'GRANTED' AND t.PROCESSLIST_ID IN \
@@ -151,10 +238,8 @@ async fn look(connect: &ConnectOptions, own_after: Duration) -> Result<Vec<InThe
          WHERE waits.held = 'GRANTED' \
          AND COALESCE(waits.transaction IN {PREPARED}, t.THREAD_ID IS NULL AND EXISTS {PREPARED})"
     );
-    let mut session = Connection::open_with_own_settings(connect).await?;
-    let sessions = asked(&mut session, &sessions).await?;
+    let sessions = asked(session, &sessions).await?;
     let prepared = session.query(prepared).await?;
-    session.close().await;
     let sessions = sessions.into_iter().map(InTheWay::Session);
     let prepared = prepared.rows.iter().filter_map(|row| {
         Some(InTheWay::Prepared {
@@ -334,27 +419,71 @@ impl Holder {
         let waiting = match waiting {
             "" => "what the ring has".to_owned(),
             rows if rows.starts_with("BINLOG") => "rows that the ring has".to_owned(),
-            statement => format!("`{}`", shortened(statement)),
+            statement => format!("`{}`", shown_statement(statement.as_bytes(), SHOWN)),
         };
         let held_up = now.duration_since(self.since).as_secs();
+        let has = match holds.starts_with(GTID) {
+            true => "owns",
+            false => "has locked",
+        };
         format!(
-            "{holder} has locked {holds}: {waiting} has waited for it for {held_up} s, and everything behind that as well. {ends}"
+            "{holder} {has} {holds}: {waiting} has waited for it for {held_up} s, and everything behind that as well. {ends}"
         )
     }
 }
 
-fn shortened(statement: &str) -> String {
-    const SHOWN: usize = 100;
-    let more = statement.chars().nth(SHOWN).map(|_| '…');
-    let words = statement.chars().take(SHOWN).chain(more);
-    words
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
-}
+/// The most characters of a statement that are shown.
+const SHOWN: usize = 100;
 
 #[cfg(test)]
 mod tests {
+    use mysql_link::Endpoint;
+    use testkit::mysql_tree::MysqlTree;
+    use testkit::mysqld::Mysqld;
+
     use super::*;
+
+    /// `data_locks` has some rows for each partition that a transaction has touched. The query took half a minute, the member gave it up,
+    /// and mysqld ran it alongside the next ones.
+    #[tokio::test]
+    async fn holders_of_many_partitions_are_found_within_the_limit_of_a_statement()
+    -> anyhow::Result<()> {
+        const READERS: usize = 4;
+        let server = Mysqld::launch(&MysqlTree::require())?;
+        server.client().sql(
+            "CREATE DATABASE d; CREATE TABLE d.p (i INT PRIMARY KEY, v INT) PARTITION BY KEY (i) PARTITIONS 1024; \
+             SET cte_max_recursion_depth = 10000; \
+             INSERT INTO d.p WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 5000) SELECT i, 0 FROM n",
+        )?;
+        let of = |program: &str| {
+            let mut connect = ConnectOptions::new(Endpoint::unix(server.socket()), "root", "");
+            program.clone_into(&mut connect.program_name);
+            connect
+        };
+        let mut readers = Vec::new();
+        for _ in 0..READERS {
+            let mut reader = Connection::open(&of("reports")).await?;
+            reader.execute("BEGIN").await?;
+            reader.query("SELECT COUNT(*) FROM d.p FOR SHARE").await?;
+            readers.push(reader);
+        }
+        let mut applier = Connection::open(&of("witness-applier")).await?;
+        let applies =
+            tokio::spawn(async move { applier.execute("UPDATE d.p SET v = 1 WHERE i = 1").await });
+        let looks = of("witness-lock-holders").bounded("witness-lock-holders", STATEMENT_LIMIT);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let mut session = Connection::open_with_own_settings(&looks).await?;
+            let found = lockers(&mut session, Duration::from_secs(60)).await?;
+            if found.len() == READERS {
+                break;
+            }
+            anyhow::ensure!(Instant::now() < deadline, "{found:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        applies.abort();
+        Ok(())
+    }
 
     fn in_the_way(id: u32, waiting: &str) -> InTheWay {
         InTheWay::Session(session(id, waiting))
@@ -417,6 +546,44 @@ mod tests {
         assert!(holders.held_up(at(3)).by.is_empty());
         holders.note(vec![in_the_way(7, "BINLOG '…'")], at(4));
         assert!(holders.overdue(Duration::from_secs(1), at(4)).is_empty());
+    }
+
+    #[test]
+    fn looks_that_take_long_are_taken_less_often_and_forget_no_holder() {
+        assert_eq!(pause_after(Duration::from_millis(30)), LOOK);
+        let given_up = STATEMENT_LIMIT;
+        assert_eq!(pause_after(given_up), 4 * given_up);
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let mut holders = Holders::default();
+        holders.note(vec![in_the_way(7, "BINLOG '…'")], at(0));
+        // The looks in between were given up.
+        assert_eq!(holders.held_up(at(12)).by.len(), 1);
+        holders.note(vec![in_the_way(7, "BINLOG '…'")], at(20));
+        let limit = Duration::from_secs(10);
+        assert_eq!(holders.overdue(limit, at(20)), [session(7, "BINLOG '…'")]);
+    }
+
+    #[test]
+    fn an_owner_of_a_gtid_is_named_with_it_and_killed_at_the_limit() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let owner = BlockingSession {
+            holds: format!("{GTID}3e11fa47-71ca-11e1-9e33-c80aa9429562:5"),
+            waiting: None,
+            ..session(7, "")
+        };
+        let mut holders = Holders::default();
+        holders.note(vec![InTheWay::Session(owner.clone())], at(0));
+        holders.note(vec![InTheWay::Session(owner.clone())], at(3));
+        assert_eq!(
+            holders.not_told(at(3)),
+            [
+                "session 7 of `reports`@`10.0.0.7` owns the GTID 3e11fa47-71ca-11e1-9e33-c80aa9429562:5: what the ring has has waited \
+                 for it for 3 s, and everything behind that as well. It ends by itself, or by KILL 7"
+            ]
+        );
+        assert_eq!(holders.overdue(Duration::from_secs(3), at(3)), [owner]);
     }
 
     /// What waits for `FLUSH TABLES WITH READ LOCK` ends within the limit of a statement, and with it its applier.

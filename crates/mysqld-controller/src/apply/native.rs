@@ -3,18 +3,18 @@
 
 use std::time::Duration;
 
+use binlog_format::events::without_secrets;
 use binlog_format::gtid::Gtid;
 use mysql_link::{ConnectOptions, Connection, LinkError, QueryResult};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::arrivals::Arrivals;
+use crate::foreign_channels::OWN_CHANNEL as CHANNEL;
 use crate::replication_source::ReplicationSource;
 use crate::session_limit::within_the_limit;
 use crate::settings::{FORCE_REDO_LOG, filters_of_channel, lenience, stop_waiting_for_acks};
 
-/// The channel's name. Channels of anybody else are not touched.
-const CHANNEL: &str = "witness";
 /// Between two looks at the threads.
 const LOOK: Duration = Duration::from_millis(250);
 /// mysqld may be away for a moment, which its next start ends.
@@ -69,6 +69,18 @@ async fn begin(connect: &ConnectOptions, source: &ReplicationSource) -> Result<(
             "mysqld's replica threads would pass over rows that cannot be applied ({name}={errors}), and this server would come to \
              differ: start it without {name}; and have its data replaced (`witness reprovision`) if it has followed so"
         ));
+    }
+    for name in &lenience.unordered {
+        let set = format!("SET GLOBAL {name} = ON");
+        connection.execute(&set).await.map_err(|error| {
+            format!(
+                "{name} is OFF, so that readers would see later transactions without earlier ones, and it cannot be set ({error}): \
+                 STOP REPLICA, and run {set}"
+            )
+        })?;
+        tracing::warn!(
+            "{name} was OFF, so that readers could see later transactions without earlier ones: it is set to ON"
+        );
     }
     let strict = lenience
         .mode
@@ -233,6 +245,7 @@ async fn look(connection: &mut Connection, arrivals: &Arrivals) -> Result<Thread
              FROM performance_schema.replication_applier_status_by_worker WHERE channel_name = '{CHANNEL}' \
              UNION ALL SELECT 'delay', '', 0, desired_delay, '', NULL \
              FROM performance_schema.replication_applier_configuration WHERE channel_name = '{CHANNEL}' AND desired_delay > 0 \
+             UNION ALL SELECT 'order', '', 0, '', '', NULL FROM DUAL WHERE @@GLOBAL.binlog_order_commits = 0 \
              UNION ALL SELECT 'filter', '', 0, CONCAT(filter_name, '=', filter_rule), '', NULL \
              FROM performance_schema.replication_applier_filters WHERE channel_name = '{CHANNEL}' AND filter_rule <> ''"
         ))
@@ -257,7 +270,8 @@ fn rows(answer: &QueryResult, arrivals: &Arrivals) -> Vec<Thread> {
         what: text(row, 0),
         state: text(row, 1),
         code: text(row, 2),
-        message: text(row, 3),
+        // mysqld quotes the statement in it.
+        message: without_secrets(&text(row, 3)).into_owned(),
         in_hand_ms: in_hand_ms(row, arrivals),
     };
     answer.rows.iter().map(thread).collect()
@@ -283,6 +297,13 @@ fn judge(threads: &[Thread]) -> Threads {
              much later: the channel is made anew without it. A delayed copy is a replica of its own that reads a member's binlog server",
             delay.message
         ));
+    }
+    if threads.iter().any(|thread| thread.what == "order") {
+        return Threads::Ended(
+            "binlog_order_commits was set to OFF, so that readers would see later transactions without earlier ones: it is set to ON, and \
+             the channel is created again"
+                .to_owned(),
+        );
     }
     let failed = |what: &str| {
         threads
@@ -386,6 +407,8 @@ mod tests {
         assert!(matches!(&filter, Threads::Ended(why) if why.contains("leave transactions out")));
         let delayed = judge(&[on("receiver"), on("worker"), thread("delay", "", "0", None)]);
         assert!(matches!(&delayed, Threads::Ended(why) if why.contains("SOURCE_DELAY")));
+        let unordered = judge(&[on("receiver"), on("worker"), thread("order", "", "0", None)]);
+        assert!(matches!(unordered, Threads::Ended(why) if why.contains("binlog_order_commits")));
         let stopped = [
             thread("receiver", "OFF", "0", None),
             thread("worker", "OFF", "0", None),

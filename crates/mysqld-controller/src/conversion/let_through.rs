@@ -16,7 +16,7 @@ use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, DumpOptions, LinkError, ReplicationStream};
 use raft_types::MAX_TRANSACTION_BYTES;
 
-use crate::settings::{Depth, Requirements, observe, switch_off};
+use crate::settings::{Depth, Requirements, await_acks, observe, switch_off};
 
 /// Has commits wait for nobody. Those that wait are acknowledged.
 ///
@@ -29,10 +29,12 @@ pub(super) async fn let_commits_through(
     let mut connection = Connection::open_with_own_settings(connect).await?;
     let observed = observe(&mut connection, Depth::Watch).await?;
     let names = observed.semi_sync();
-    if !names.is_some_and(|names| observed.is_on(&names.enabled())) {
+    let Some(names) = names.filter(|names| observed.is_on(&names.enabled())) else {
         connection.close().await;
         return Ok(());
-    }
+    };
+    // One dump acknowledges here.
+    await_acks(&mut connection, names, 1).await?;
     let mut replica = Connection::open_with_own_settings(connect).await?;
     let id = replica.id();
     let gtids = replica.query("SELECT @@GLOBAL.gtid_executed").await?;

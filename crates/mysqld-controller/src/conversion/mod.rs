@@ -5,6 +5,7 @@
 mod detach_plan;
 mod enable_plan;
 mod let_through;
+mod plain_server;
 mod server_probe;
 pub mod steps;
 
@@ -14,6 +15,7 @@ pub use crate::conversion::detach_plan::{DetachScene, DetachServer, DetachStep, 
 pub use crate::conversion::enable_plan::{
     EnableScene, EnableServer, EnableStep, MOST_BEHIND, plan_enable,
 };
+pub use crate::conversion::plain_server::{PlainServer, look_at_plain};
 pub use crate::conversion::server_probe::{ReplicatesFrom, ServerLook, look};
 pub use crate::conversion::steps::ConversionError;
 

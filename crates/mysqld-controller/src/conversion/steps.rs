@@ -235,7 +235,7 @@ pub async fn follow_source(
         }
     };
     close(connect).await?;
-    let change = source.change(&format!(", GET_SOURCE_PUBLIC_KEY = 1{of_channel}"));
+    let change = source.change(&of_channel);
     for (statement, what) in [
         (
             format!("STOP REPLICA{of_channel}"),

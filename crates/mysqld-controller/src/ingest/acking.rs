@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::ingest::ack_ledger::{AckLedger, LedgerEntry, Wait, covers};
 use crate::ingest::error::IngestError;
 use crate::ingest::reading::Shared;
+use crate::ingest::session::DUMPS;
 use crate::ring::Ticket;
 
 /// What waits, and where more of it comes from. Outlives the attachment, so that no ticket is lost.
@@ -24,7 +25,7 @@ impl<T: Ticket> Waiting<T> {
     /// Acknowledges what is committed until something fails.
     pub(super) async fn run(
         &mut self,
-        mut acker: Acker,
+        mut ackers: [Acker; DUMPS],
         mut committed: watch::Receiver<Option<OpId>>,
         shared: &Shared<'_>,
     ) -> Result<std::convert::Infallible, IngestError> {
@@ -51,7 +52,9 @@ impl<T: Ticket> Waiting<T> {
             }
             let awaits = shared.awaits.load(Ordering::Acquire);
             if let Some(position) = release.acknowledge.as_ref().filter(|_| !awaits) {
-                acker.ack(position).await?;
+                for acker in &mut ackers {
+                    acker.ack(position).await?;
+                }
                 shared.figures.acknowledged();
                 if let Some(observer) = shared.observer {
                     let now = Instant::now();

@@ -1,6 +1,7 @@
 //! Why an attachment ended.
 
 use binlog_format::framing::FramingError;
+use binlog_format::gtid::Gtid;
 use mysql_link::{DumpError, LinkError};
 use thiserror::Error;
 
@@ -34,6 +35,12 @@ pub enum IngestError {
     /// The dump passed over something that waits for an ACK.
     #[error(transparent)]
     NeverSent(#[from] NeverSent),
+    /// The primary sent two transactions with one GTID.
+    #[error(
+        "mysqld sent {0} a second time in one attachment, as after RESET BINARY LOGS AND GTIDS: members would have one of the two \
+         transactions. Kill this mysqld, so that another one becomes the primary, and reprovision it"
+    )]
+    SentAgain(Gtid),
     /// The primary gave something that cannot be understood.
     #[error("the primary's {what} cannot be read: {reason}")]
     Unreadable {

@@ -16,7 +16,7 @@ use crate::ingest::attachment::EarlierLooks;
 use crate::ingest::error::IngestError;
 use crate::ingest::options::IngestOptions;
 use crate::ingest::reserve::Reserve;
-use crate::ingest::session::{LOOK_LASTS, Prospect, Session};
+use crate::ingest::session::{LOOK_LASTS, Prospect, Session, raise_acks};
 use crate::ingest::status::{Failure, IngestFigures, IngestState, IngestStatus};
 use crate::ring::{LeaderTerm, Ring, Ticket};
 use crate::status::Readiness;
@@ -68,8 +68,17 @@ impl<R: Ring> Ingest<R> {
             () = stop.cancelled() => {}
             () = self.serve() => {}
         }
+        self.detach().await;
+    }
+
+    /// Has commits at a primary that was attached to wait for more ACKs than other replicas send.
+    async fn detach(&self) {
         self.figures.detached();
+        let was_idle = self.status.borrow().state == IngestState::Idle;
         self.go(IngestState::Idle);
+        if !was_idle {
+            raise_acks(&self.options.connect).await;
+        }
     }
 
     async fn serve(&self) {
@@ -85,7 +94,7 @@ impl<R: Ring> Ingest<R> {
             let mut reserve = Reserve::default();
             self.status.send_modify(|status| status.term = Some(term));
             self.lead(term, prospect, &mut reserve).await;
-            self.go(IngestState::Idle);
+            self.detach().await;
             reserve.end().await;
         }
     }

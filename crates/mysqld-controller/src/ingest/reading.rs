@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
-use binlog_format::gtid::GtidSet;
+use binlog_format::gtid::{Gtid, GtidSet};
 use bytes::Bytes;
 use mysql_link::{DumpEvent, EventReader};
 use raft_types::{AppEntry, ProposalSequence, Rotate, TransactionPayload};
@@ -66,6 +66,17 @@ fn permits(bytes: u64, all: u32) -> u32 {
         .clamp(1, all)
 }
 
+/// The GTIDs that one attachment has brought. A dump sends each of them once.
+#[derive(Debug, Default)]
+pub(super) struct Received(GtidSet);
+
+impl Received {
+    /// Whether it has not come before.
+    fn is_new(&mut self, gtid: Gtid) -> bool {
+        self.0.add(gtid)
+    }
+}
+
 /// Reads the stream of one attachment.
 pub(super) struct Reading<'a, R: Ring> {
     pub(super) ring: &'a R,
@@ -80,6 +91,7 @@ pub(super) struct Reading<'a, R: Ring> {
     pub(super) behind: GtidSet,
     /// What waited in the primary at that moment, and has to come.
     pub(super) awaited: Awaited,
+    pub(super) received: Received,
     pub(super) file_limits: FileLimits,
     pub(super) upstream_format: Bytes,
     /// Of the last transaction that was proposed, or is in the log's last file.
@@ -128,6 +140,9 @@ impl<R: Ring> Reading<'_, R> {
     async fn transaction(&mut self, transaction: FramedTransaction) -> Result<(), IngestError> {
         let came = Instant::now();
         let end = Some(transaction.end_position);
+        if !self.received.is_new(transaction.gtid) {
+            return Err(IngestError::SentAgain(transaction.gtid));
+        }
         if !self.awaited.is_over() {
             self.awaited.came(&transaction.gtid)?;
             let awaits = !self.awaited.is_over();
@@ -258,5 +273,22 @@ impl<R: Ring> Reading<'_, R> {
             });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second one would be proposed, and its ACK would let it through.
+    #[test]
+    fn a_gtid_that_comes_twice_in_one_attachment_is_refused() {
+        const UUID: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
+        let gtid = |text: &str| format!("{UUID}:{text}").parse::<Gtid>().unwrap();
+        let mut received = Received::default();
+        for once in ["1", "2", "tag:1", "4", "3"] {
+            assert!(received.is_new(gtid(once)));
+        }
+        assert!(!received.is_new(gtid("2")));
     }
 }

@@ -9,6 +9,7 @@ use mysql_link::{ConnectOptions, Connection, LinkError, Timeouts};
 use tracing::info;
 
 use crate::ingest::error::IngestError;
+use crate::ingest::session::DUMPS;
 use crate::session_limit::within_the_limit;
 use crate::settings::{ApplyError, SemiSyncNames};
 
@@ -19,11 +20,11 @@ const BEHIND_THE_OPENING: Duration = Duration::from_millis(500);
 /// How long an ordinary attachment may take where a reserve waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A session of the mysqld that was attached to last, if there is one. A session ends with its mysqld, so that whatever was
+/// Sessions of the mysqld that was attached to last, one for each dump. A session ends with its mysqld, so that whatever was
 /// seen of that start is so as long as the session answers.
 #[derive(Debug, Default)]
 pub(super) struct Reserve {
-    session: Option<Connection>,
+    sessions: Vec<Connection>,
     /// What the semi-sync plugin of that mysqld is called.
     names: Option<SemiSyncNames>,
 }
@@ -51,14 +52,19 @@ impl Reserve {
         // Behind the attachment, the opening of the primary comes first.
         tokio::time::sleep(BEHIND_THE_OPENING).await;
         loop {
-            if let Some(session) = &mut self.session
-                && session.ping().await.is_err()
-            {
-                self.session = None;
+            let mut place = 0;
+            while let Some(session) = self.sessions.get_mut(place) {
+                match session.ping().await {
+                    Ok(_) => place += 1,
+                    Err(_) => drop(self.sessions.swap_remove(place)),
+                }
             }
-            if self.session.is_none() {
+            while self.sessions.len() < DUMPS {
                 // That there is none costs nothing before it is needed, and then the dump is begun in the ordinary way.
-                self.session = within_the_limit(&connect).await.unwrap_or(None);
+                match within_the_limit(&connect).await {
+                    Ok(Some(session)) => self.sessions.push(session),
+                    Ok(None) | Err(_) => break,
+                }
             }
             tokio::time::sleep(ALIVE_EVERY).await;
         }
@@ -66,7 +72,7 @@ impl Reserve {
 
     /// How long the ordinary way may take at each step.
     pub(super) fn patience(&self, ordinary: Timeouts) -> Timeouts {
-        if self.session.is_none() {
+        if self.sessions.len() < DUMPS {
             return ordinary;
         }
         Timeouts {
@@ -76,16 +82,20 @@ impl Reserve {
         }
     }
 
-    /// The session to attach by, where an attachment in the ordinary way failed so.
-    pub(super) fn after(&mut self, failure: &IngestError) -> Option<(Connection, SemiSyncNames)> {
+    /// The sessions to attach by, where an attachment in the ordinary way failed so.
+    pub(super) fn after(
+        &mut self,
+        failure: &IngestError,
+    ) -> Option<([Connection; DUMPS], SemiSyncNames)> {
         let names = self.names.filter(|_| timed_out(failure))?;
-        let session = self.session.take().filter(Connection::is_usable)?;
-        info!("the dump is begun by the session in reserve: {failure}");
-        Some((session, names))
+        self.sessions.retain(Connection::is_usable);
+        let sessions = std::mem::take(&mut self.sessions).try_into().ok()?;
+        info!("the dumps are begun by the sessions in reserve: {failure}");
+        Some((sessions, names))
     }
 
     pub(super) async fn end(self) {
-        if let Some(session) = self.session {
+        for session in self.sessions {
             session.close().await;
         }
     }

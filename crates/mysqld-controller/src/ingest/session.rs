@@ -7,24 +7,30 @@ use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::framing::TransactionFramer;
 use binlog_format::gtid::{GtidSet, SourceId, parse_gtid_owned};
 use bytes::Bytes;
-use mysql_link::{ConnectOptions, Connection, DumpOptions, ReplicationStream};
+use mysql_link::{
+    ConnectOptions, Connection, DumpOptions, LinkError, ReplicationStream, server_code,
+};
 use raft_types::{MAX_TRANSACTION_BYTES, ProposalSequence};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::ingest::ack_ledger::AckLedger;
 use crate::ingest::acking::Waiting;
 use crate::ingest::attachment::{Attachment, EarlierLooks, PrimaryGtids};
 use crate::ingest::error::IngestError;
 use crate::ingest::options::IngestOptions;
-use crate::ingest::reading::{Reading, Shared};
+use crate::ingest::reading::{Reading, Received, Shared};
 use crate::ingest::reserve::{Reserve, checksum, quick_look};
 use crate::ingest::status::IngestFigures;
 use crate::ring::{LeaderTerm, Ring, RingLog};
 use crate::settings::{
-    Check, Depth, Observed, Phase, Plan, SemiSyncNames, Severity, apply, observe, preflight,
+    Check, Depth, MEMBER_ACKS, Observed, Phase, Plan, SemiSyncNames, Severity, UNREACHABLE_ACKS,
+    apply, await_acks, observe, preflight,
 };
+
+/// mysqld counts one ACK for each server id, and each dump has one.
+pub(super) const DUMPS: usize = MEMBER_ACKS as usize;
 
 /// How many entries may wait between the two sides; their bytes are bounded apart.
 const QUEUE: usize = 4096;
@@ -60,6 +66,10 @@ impl Prospect {
 /// An attachment that has come about.
 pub(super) struct Session {
     stream: ReplicationStream,
+    /// The dump that only acknowledges.
+    second: ReplicationStream,
+    /// Has commits wait once the ring has caught up.
+    control: Option<Connection>,
     log: RingLog,
     checksum: ChecksumAlgorithm,
     attachment: Attachment,
@@ -87,7 +97,9 @@ impl Session {
     ) -> Result<Self, IngestError> {
         match Self::log_in(ring, options, reserve, prospect, earlier).await {
             Err(failure) => match reserve.after(&failure) {
-                Some((session, names)) => Self::take(ring, options, session, names, earlier).await,
+                Some((sessions, names)) => {
+                    Self::take(ring, options, sessions, names, earlier).await
+                }
                 None => Err(failure),
             },
             opened => opened,
@@ -97,7 +109,7 @@ impl Session {
     async fn take<R: Ring>(
         ring: &R,
         options: &IngestOptions,
-        mut session: Connection,
+        [mut session, second]: [Connection; DUMPS],
         names: SemiSyncNames,
         earlier: &mut EarlierLooks,
     ) -> Result<Self, IngestError> {
@@ -109,9 +121,9 @@ impl Session {
                     .to_owned(),
             });
         }
-        let mut dump = dump_options(options);
-        dump.register = false;
-        Self::begin(ring, dump, session, seen.checksum, true, earlier).await
+        let mut dumps = dump_options(options);
+        dumps[0].register = false;
+        Self::begin(ring, dumps, [session, second], seen.checksum, true, earlier).await
     }
 
     async fn log_in<R: Ring>(
@@ -121,15 +133,13 @@ impl Session {
         prospect: Option<Prospect>,
         earlier: &mut EarlierLooks,
     ) -> Result<Self, IngestError> {
+        let connect = ConnectOptions {
+            timeouts: reserve.patience(options.connect.timeouts),
+            ..options.connect.clone()
+        };
         let prospect = match prospect {
             Some(prospect) => prospect,
-            None => {
-                let connect = ConnectOptions {
-                    timeouts: reserve.patience(options.connect.timeouts),
-                    ..options.connect.clone()
-                };
-                Prospect::look(&connect).await?
-            }
+            None => Prospect::look(&connect).await?,
         };
         let Prospect {
             mut connection,
@@ -138,23 +148,26 @@ impl Session {
         } = prospect;
         observed.compare_place(options.requirements.binlog.as_ref());
         set_up(&mut connection, &observed, options).await?;
+        let [second, control] = further_sessions(&mut connection, &connect).await?;
         let names = observed.semi_sync();
         let waits_already = names.is_some_and(|names| observed.is_on(&names.enabled()));
         let checksum = checksum(observed.variable("binlog_checksum"));
-        let dump = dump_options(options);
+        let dumps = dump_options(options);
+        let connections = [connection, second];
         let mut session =
-            Self::begin(ring, dump, connection, checksum, waits_already, earlier).await?;
+            Self::begin(ring, dumps, connections, checksum, waits_already, earlier).await?;
+        session.control = Some(control);
         // A plugin that was installed since is not in what was seen.
         session.seen = names.map(|_| (observed, looked_at));
         reserve.attached(names);
         Ok(session)
     }
 
-    /// Compares, and begins the dump.
+    /// Compares, and begins the dumps.
     async fn begin<R: Ring>(
         ring: &R,
-        mut dump: DumpOptions,
-        mut connection: Connection,
+        [mut dump, mut second]: [DumpOptions; DUMPS],
+        [mut connection, acknowledges]: [Connection; DUMPS],
         checksum: ChecksumAlgorithm,
         waits_already: bool,
         earlier: &mut EarlierLooks,
@@ -163,9 +176,15 @@ impl Session {
         let primary = primary_gtids(&mut connection).await?;
         let attachment = earlier.attach(&primary, &log.gtids)?;
         dump.have.clone_from(&attachment.have);
-        let stream = ReplicationStream::start(connection, &dump).await?;
+        second.have.clone_from(&attachment.have);
+        let (stream, second) = tokio::try_join!(
+            ReplicationStream::start(connection, &dump),
+            ReplicationStream::start(acknowledges, &second)
+        )?;
         Ok(Self {
             stream,
+            second,
+            control: None,
             log,
             checksum,
             attachment,
@@ -197,8 +216,9 @@ impl Session {
         caught_up: impl Fn(),
         reserve: &mut Reserve,
     ) -> (IngestError, Vec<R::Ticket>) {
-        let (waits_already, seen) = (self.waits_already, self.seen);
-        let (events, acker) = self.stream.split();
+        let (waits_already, seen, control) = (self.waits_already, self.seen, self.control);
+        let (events, first) = self.stream.split();
+        let (discarded, second) = self.second.split();
         let (entries, inbox) = mpsc::channel(QUEUE);
         let shared = Shared::new(figures, options, !self.attachment.awaited.is_over());
         let mut waiting = Waiting {
@@ -219,6 +239,7 @@ impl Session {
             sequence: ProposalSequence::default(),
             behind: self.attachment.behind,
             awaited: self.attachment.awaited,
+            received: Received::default(),
             file_limits: options.file_limits,
             upstream_format: Bytes::new(),
             alone: 0,
@@ -228,7 +249,7 @@ impl Session {
         let catching_up = tell_when_commits_wait(
             shared.caught_up.notified(),
             async {
-                match make_commits_wait(options, seen).await {
+                match make_commits_wait(options, seen, control).await {
                     // It takes a connection, and clients may have taken all that are left.
                     Err(error) if waits_already => {
                         warn!(
@@ -245,9 +266,10 @@ impl Session {
         let end = tokio::select! {
             biased;
             () = ring.leadership_over(term) => IngestError::LeadershipOver,
-            Err(error) = waiting.run(acker, ring.committed(), &shared) => error,
+            Err(error) = waiting.run([second, first], ring.committed(), &shared) => error,
             Err(error) = reading.run() => error,
             Err(error) = catching_up => error,
+            error = discarded.discard() => error.into(),
             never = reserve.keep(&options.connect) => match never {},
         };
         figures.detached();
@@ -272,8 +294,12 @@ async fn tell_when_commits_wait(
 async fn make_commits_wait(
     options: &IngestOptions,
     seen: Option<(Observed, Instant)>,
+    control: Option<Connection>,
 ) -> Result<(), IngestError> {
-    let mut connection = Connection::open_with_own_settings(&options.connect).await?;
+    let mut connection = match control.filter(Connection::is_usable) {
+        Some(control) => control,
+        None => Connection::open_with_own_settings(&options.connect).await?,
+    };
     let requirements = &options.requirements;
     let (observed, done) = match seen.filter(|(_, at)| at.elapsed() < LOOK_LASTS) {
         Some((observed, _)) => {
@@ -287,6 +313,11 @@ async fn make_commits_wait(
     };
     let plan = Plan::make(&observed, requirements, Phase::Attached).behind(&done);
     apply(&mut connection, &plan).await?;
+    // Not earlier: ACKs of other replicas for what waits may have come, and are counted by this. The ring has all of it now.
+    let names = observed
+        .semi_sync()
+        .unwrap_or_else(|| SemiSyncNames::of_version(observed.version));
+    await_acks(&mut connection, names, MEMBER_ACKS).await?;
     connection.close().await;
     Ok(())
 }
@@ -315,6 +346,63 @@ async fn set_up(
     }
     let plan = Plan::make(observed, requirements, Phase::BeforeAttach);
     Ok(apply(control, &plan).await?)
+}
+
+/// Sessions for the second dump, and for what is set once the ring has caught up. Where clients have taken all connections, the
+/// first session took the one that an administrator gets: the limit is higher for a moment.
+async fn further_sessions(
+    first: &mut Connection,
+    connect: &ConnectOptions,
+) -> Result<[Connection; 2], LinkError> {
+    let both = async || {
+        let open = || Connection::open_with_own_settings(connect);
+        tokio::try_join!(open(), open()).map(|(second, control)| [second, control])
+    };
+    let full = match both().await {
+        Err(error) if error.server_code() == Some(server_code::TOO_MANY_CONNECTIONS) => error,
+        opened => return opened,
+    };
+    let limit = first.query("SELECT @@GLOBAL.max_connections").await?;
+    let limit = limit.first().and_then(|row| row.text_at(0)?.parse().ok());
+    let limit: u64 = limit.ok_or(full)?;
+    let set = |limit| format!("SET GLOBAL max_connections = {limit}");
+    first.execute(&set(limit + 2)).await?;
+    let opened = both().await;
+    first.execute(&set(limit)).await?;
+    opened
+}
+
+/// How long [`raise_acks`] may take: the next leadership waits for it.
+const RAISE_LIMIT: Duration = Duration::from_millis(500);
+
+/// Has commits wait for more ACKs than replicas send, once the member has detached from the primary. If the primary does not answer,
+/// they wait for the member's two.
+pub(super) async fn raise_acks(connect: &ConnectOptions) {
+    let connect = connect.clone().bounded("witness-ingest", RAISE_LIMIT);
+    let raise = async {
+        let mut connection = Connection::open(&connect).await?;
+        for names in [SemiSyncNames::Source, SemiSyncNames::Master] {
+            let enabled = format!("SELECT @@GLOBAL.{}", names.enabled());
+            let enabled = match connection.query(enabled).await {
+                Err(LinkError::Server(error))
+                    if error.code == server_code::UNKNOWN_SYSTEM_VARIABLE =>
+                {
+                    continue;
+                }
+                answer => answer?,
+            };
+            if enabled.first().and_then(|row| row.text_at(0)) == Some("1") {
+                await_acks(&mut connection, names, UNREACHABLE_ACKS).await?;
+            }
+        }
+        connection.close().await;
+        Ok::<(), LinkError>(())
+    };
+    match tokio::time::timeout(RAISE_LIMIT, raise).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => debug!("commits wait for {MEMBER_ACKS} ACKs: {error}"),
+        Err(_) => debug!("commits wait for {MEMBER_ACKS} ACKs: the primary did not answer"),
+    }
 }
 
 async fn primary_gtids(control: &mut Connection) -> Result<PrimaryGtids, IngestError> {
@@ -357,19 +445,23 @@ async fn text(control: &mut Connection, what: &'static str) -> Result<String, In
     })
 }
 
-fn dump_options(options: &IngestOptions) -> DumpOptions {
+/// The dump that is read, and the one that only acknowledges.
+fn dump_options(options: &IngestOptions) -> [DumpOptions; DUMPS] {
     let requirements = &options.requirements;
-    DumpOptions {
+    let (second_id, second_uuid) = requirements.second_replica();
+    let dump = |server_id, uuid| DumpOptions {
         heartbeat: options.heartbeat,
         silence_limit: options.silence_limit,
         report_host: options.report_host.clone(),
         spill: options.spill.clone(),
-        ..DumpOptions::new(
-            requirements.replica_server_id,
-            requirements.replica_uuid,
-            GtidSet::default(),
-        )
-    }
+        ..DumpOptions::new(server_id, uuid, GtidSet::default())
+    };
+    let first = dump(requirements.replica_server_id, requirements.replica_uuid);
+    let second = DumpOptions {
+        register: false,
+        ..dump(second_id, second_uuid)
+    };
+    [first, second]
 }
 
 #[cfg(test)]

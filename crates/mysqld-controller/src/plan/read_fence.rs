@@ -61,11 +61,15 @@ impl ReadFenceMemory {
         if !follows && (serves || view.read_only == ReadOnly::Off) {
             self.primary_in = Some(server);
         }
-        if matches!(facts.leading, Leading::Serving(_)) {
-            self.unserved_since = None;
-        } else {
-            self.unserved_since.get_or_insert(now);
-        }
+        self.unserved_since = match facts.leading {
+            Leading::Serving(_) => None,
+            // The lease may have ended long before this check, while the member's process was stopped.
+            Leading::Silent(so_far) | Leading::No(so_far) => {
+                let since = now.checked_sub(so_far).unwrap_or(now);
+                Some(self.unserved_since.map_or(since, |known| known.min(since)))
+            }
+            Leading::Elsewhere(_) => self.unserved_since.or(Some(now)),
+        };
         if view.offline {
             return match serves || follows {
                 true => ReadFenceAction::Lower,
@@ -187,6 +191,16 @@ mod tests {
                     (1, primary(SILENT)),
                     (10, primary(SILENT)),
                     (11, primary(SILENT)),
+                ],
+                "...!",
+            ),
+            (
+                "the lease ended seven seconds before the first check",
+                vec![
+                    (0, primary(SERVING)),
+                    (8, primary(Leading::Silent(Duration::from_secs(7)))),
+                    (10, primary(Leading::No(Duration::from_secs(9)))),
+                    (11, primary(Leading::Silent(Duration::from_secs(10)))),
                 ],
                 "...!",
             ),

@@ -10,6 +10,7 @@ mod local_copy;
 mod note;
 pub(crate) mod other_engines;
 mod recipient;
+mod replacement;
 mod transactions;
 
 pub use crate::provision::donor::{CloneAccount, CloneOffer, offer, withdraw};
@@ -22,4 +23,5 @@ pub use crate::provision::note::{NoteStep, ProvisionNote};
 pub use crate::provision::recipient::{
     BeforeALook, CopyState, copy, executed, finish, log_place, look, make_ready, schema_sizes,
 };
+pub use crate::provision::replacement::execute_instead;
 pub use crate::provision::transactions::{prepared_transactions, roll_back_prepared};

@@ -8,6 +8,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::binlog_place::BinlogPlace;
+use crate::settings::observed::SemiSyncReplica;
 
 /// The setting or state that a finding is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -33,12 +34,16 @@ pub enum Check {
     BinlogEncryption,
     /// `log_replica_updates`: whether what mysqld's own replica threads apply is in its binlog.
     ReplicaUpdates,
+    /// `replica_preserve_commit_order` and `binlog_order_commits`: whether readers of a follower see transactions in the log's order.
+    CommitOrder,
     /// `binlog_error_action`: what mysqld does when it cannot write its binlog.
     BinlogErrorAction,
     /// `sync_binlog`: whether a commit is durable in the binlog.
     SyncBinlog,
     /// `innodb_flush_log_at_trx_commit`: whether a commit is durable in InnoDB.
     RedoFlush,
+    /// `ALTER INSTANCE DISABLE INNODB REDO_LOG`: a crash then leaves a data directory that cannot be started.
+    RedoLog,
     /// `max_binlog_cache_size`: the largest transaction with transactional engines.
     TransactionCache,
     /// `max_binlog_stmt_cache_size`: the largest with other engines.
@@ -143,6 +148,10 @@ const _: () =
 /// MySQL rounds the setting down to a multiple of this.
 const CACHE_STEP: u64 = 4096;
 
+/// In which bit the ids of the member's second dump differ from those of the first. Ids of members are spaced by their numbers,
+/// and so never reach it.
+const SECOND: u32 = 1 << 28;
+
 /// What is asked of the mysqld beside this member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirements {
@@ -159,6 +168,8 @@ pub struct Requirements {
     pub accept_unproven: bool,
     /// Whether a missing semi-sync plugin may be installed, which needs `super_read_only` off for a moment.
     pub may_install_plugin: bool,
+    /// Whether the settings of its next start are persisted in the server, because something else starts it (`mysql.mode = "attach"`).
+    pub persists_start: bool,
     /// Where the member looks for the server's binlog after a crash; `None` where that is not its configuration's to say.
     pub binlog: Option<BinlogPlace>,
     /// Whether mysqld's own replica threads follow the ring, for which the account needs no more than [`NATIVE_RIGHTS`].
@@ -178,9 +189,25 @@ impl Requirements {
             manage_settings: true,
             accept_unproven: false,
             may_install_plugin: true,
+            persists_start: false,
             binlog: None,
             native: false,
         }
+    }
+
+    /// The server id and the UUID of the member's second dump, which only acknowledges.
+    pub(crate) fn second_replica(&self) -> (u32, Uuid) {
+        let id = (self.replica_server_id ^ SECOND).max(1);
+        (
+            id,
+            Uuid::from_u128(self.replica_uuid.as_u128() ^ u128::from(SECOND)),
+        )
+    }
+
+    /// Whether a semi-sync replica is one of the member's two.
+    pub(crate) fn is_ours(&self, replica: &SemiSyncReplica) -> bool {
+        let ours = [self.replica_uuid, self.second_replica().1];
+        replica.uuid.is_some_and(|uuid| ours.contains(&uuid))
     }
 
     /// The `max_binlog_cache_size` that the primary gets, in bytes: a transaction that fits into it is not larger than

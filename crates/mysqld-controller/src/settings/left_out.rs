@@ -3,9 +3,9 @@
 
 use mysql_link::{Connection, LinkError, Row};
 
-/// Options that pass over rows that cannot be applied, in both generations of names.
+/// Options that pass over rows that cannot be applied, or show transactions in another order than the log's, in both generations of names.
 const LENIENCE: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('replica_skip_errors', 'slave_skip_errors', \
-     'replica_exec_mode', 'slave_exec_mode')";
+     'replica_exec_mode', 'slave_exec_mode', 'replica_preserve_commit_order', 'slave_preserve_commit_order', 'binlog_order_commits')";
 /// Those of the server, which every channel begins with. One that was emptied is listed with an empty rule.
 const FILTERS: &str = "SELECT filter_name, filter_rule FROM performance_schema.replication_applier_global_filters \
      WHERE filter_rule <> ''";
@@ -27,6 +27,8 @@ pub(crate) struct Lenience {
     pub(crate) skips: Option<(String, String)>,
     /// The variable of the mode, where that is another one than STRICT, and which.
     pub(crate) mode: Option<(String, String)>,
+    /// Variables that are OFF, without which readers see a later transaction and not yet an earlier one.
+    pub(crate) unordered: Vec<String>,
 }
 
 /// How the server passes over rows that cannot be applied.
@@ -52,6 +54,10 @@ fn judged(variables: impl IntoIterator<Item = (String, String)>) -> Lenience {
     Lenience {
         skips: of("_skip_errors", "OFF"),
         mode: of("_exec_mode", "STRICT"),
+        unordered: ["_preserve_commit_order", "binlog_order_commits"]
+            .into_iter()
+            .filter_map(|end| of(end, "ON").map(|(name, _)| name))
+            .collect(),
     }
 }
 
@@ -93,6 +99,8 @@ mod tests {
         let some = |name: &str, value: &str| Some((name.to_owned(), value.to_owned()));
         let strict = [
             ("slave_skip_errors", "OFF"),
+            ("slave_preserve_commit_order", "ON"),
+            ("binlog_order_commits", "ON"),
             ("slave_exec_mode", "STRICT"),
             ("replica_skip_errors", "OFF"),
             ("replica_exec_mode", "STRICT"),
@@ -104,6 +112,15 @@ mod tests {
             ("replica_exec_mode", "IDEMPOTENT"),
         ]);
         assert_eq!(new.mode, some("replica_exec_mode", "IDEMPOTENT"));
+        let any_order = said(&[
+            ("slave_preserve_commit_order", "OFF"),
+            ("replica_preserve_commit_order", "OFF"),
+            ("binlog_order_commits", "OFF"),
+        ]);
+        assert_eq!(
+            any_order.unordered,
+            ["replica_preserve_commit_order", "binlog_order_commits"]
+        );
         let old = said(&[("slave_skip_errors", "1032,1062")]);
         assert_eq!(old.skips, some("slave_skip_errors", "1032,1062"));
     }

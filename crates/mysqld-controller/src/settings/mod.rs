@@ -18,17 +18,20 @@ pub use crate::settings::finding::{Check, Finding, Fix, LARGEST_CACHE, Requireme
 pub use crate::settings::grants::{Grants, NATIVE_RIGHTS, Privilege, native_grants, rows_grants};
 pub(crate) use crate::settings::left_out::{filters_of_channel, filters_of_server, lenience};
 pub use crate::settings::no_waiting::{StopWaitingError, stop_waiting_for_acks};
-pub(crate) use crate::settings::no_waiting::{switch_off, wait_as_a_plain_source};
+pub(crate) use crate::settings::no_waiting::{await_acks, switch_off, wait_as_a_plain_source};
 pub(crate) use crate::settings::observed::says_on;
 pub use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncReplica};
 pub(crate) use crate::settings::old_sessions::end_statement_logging;
 pub use crate::settings::own_account::{Account, Login, OwnAccount, log_in};
 pub(crate) use crate::settings::persisted::{
-    PersistedValues, WHY, contradicting, contradicts, reset, reset_statement,
+    PersistedValues, WHY, contradicting, contradicts, persist_start, reset, reset_start,
+    reset_statement,
 };
 pub(crate) use crate::settings::plan::FORCE_REDO_LOG;
 pub use crate::settings::plan::{Phase, Plan, Statement};
-pub(crate) use crate::settings::preflight::TIMEOUT_MS;
+pub(crate) use crate::settings::preflight::{
+    MEMBER_ACKS, TIMEOUT_MS, UNREACHABLE_ACKS, keeps_replicas_from_releasing,
+};
 pub use crate::settings::preflight::{is_effectively_infinite, preflight};
 pub use crate::settings::probe::{ApplyError, apply, binlog_filters, observe, observe_again};
 pub(crate) use crate::settings::probe::{

@@ -3,7 +3,7 @@
 use mysql_link::{Connection, LinkError};
 use thiserror::Error;
 
-use super::{Depth, Observed, is_effectively_infinite, observe};
+use super::{Depth, Observed, SemiSyncNames, is_effectively_infinite, observe, reset_start};
 
 /// Why commits may still wait.
 #[derive(Debug, Error)]
@@ -46,6 +46,20 @@ pub(crate) async fn switch_off(
     Ok(())
 }
 
+/// Has each commit wait for so many ACKs, those that wait already among them. No operator sets this, with
+/// `manage_settings = false` either: it changes with each attachment.
+///
+/// # Errors
+/// When it cannot be set, or not in time.
+pub(crate) async fn await_acks(
+    connection: &mut Connection,
+    names: SemiSyncNames,
+    acks: u32,
+) -> Result<(), LinkError> {
+    let set = format!("SET GLOBAL {} = {acks}", names.replica_count());
+    connection.execute(&set).await.map(drop)
+}
+
 /// What semi-sync waits by default before it gives up.
 const TIMEOUT_MS: u64 = 10_000;
 
@@ -64,6 +78,7 @@ pub(crate) async fn wait_as_a_plain_source(connection: &mut Connection) -> Resul
     if endless.is_some_and(is_effectively_infinite) {
         let back = format!("SET GLOBAL {} = {TIMEOUT_MS}", names.timeout());
         connection.execute(&back).await?;
+        await_acks(connection, names, 1).await?;
     }
-    Ok(())
+    reset_start(connection, names).await
 }

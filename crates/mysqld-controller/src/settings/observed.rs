@@ -29,6 +29,9 @@ pub struct SemiSyncReplica {
 
 const LOWER_CASE_TABLE_NAMES: &str = "lower_case_table_names";
 
+/// The status variable that says whether InnoDB writes its redo log (8.0.21 and later).
+pub(crate) const REDO_LOG: &str = "innodb_redo_log_enabled";
+
 /// Settings that have to be the same at all servers of a ring: a statement of one of them runs at the others in its words alone.
 pub(crate) const DDL_SETTINGS: [&str; 10] = [
     "default_storage_engine",
@@ -201,7 +204,7 @@ impl SemiSyncNames {
         self.variable("timeout")
     }
 
-    /// How many ACKs it waits for.
+    /// For how many ACKs each commit waits.
     pub fn replica_count(self) -> String {
         match self {
             Self::Source => self.variable("wait_for_replica_count"),

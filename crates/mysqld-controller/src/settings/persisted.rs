@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use mysql_link::{Connection, LinkError};
 
 use crate::settings::finding::LARGEST_CACHE;
-use crate::settings::observed::says_on;
-use crate::settings::preflight::is_effectively_infinite;
+use crate::settings::observed::{SemiSyncNames, says_on};
+use crate::settings::preflight::{
+    TIMEOUT_MS, UNREACHABLE_ACKS, is_effectively_infinite, keeps_replicas_from_releasing, quoted,
+};
 
 /// A value that is persisted, by the lower-case name of its variable.
 pub(crate) type PersistedValues = BTreeMap<String, String>;
@@ -24,7 +26,7 @@ pub(crate) fn contradicts(name: &str, value: &str) -> bool {
         "enabled" | "wait_no_replica" | "wait_no_slave" if semi_sync.is_some() => !says_on(value),
         "timeout" if semi_sync.is_some() => !number.is_some_and(is_effectively_infinite),
         "wait_for_replica_count" | "wait_for_slave_count" if semi_sync.is_some() => {
-            number != Some(1)
+            !keeps_replicas_from_releasing(value)
         }
         "wait_point" if semi_sync.is_some() => !is("AFTER_SYNC"),
         "read_only"
@@ -58,6 +60,66 @@ pub(crate) const WHY: &str = "mysqld takes a persisted value before its command 
 pub(crate) async fn contradicting(
     connection: &mut Connection,
 ) -> Result<Option<PersistedValues>, LinkError> {
+    let mut values = persisted(connection).await?;
+    if let Some(values) = &mut values {
+        values.retain(|name, value| contradicts(name, value));
+    }
+    Ok(values)
+}
+
+/// Persisted values of a server that the member does not start: its next start is closed for writes, and its commits wait.
+fn begins_with(names: SemiSyncNames) -> [(String, String); 7] {
+    [
+        ("read_only".to_owned(), "ON".to_owned()),
+        ("super_read_only".to_owned(), "ON".to_owned()),
+        (names.enabled(), "ON".to_owned()),
+        (names.timeout(), TIMEOUT_MS.to_string()),
+        (names.replica_count(), UNREACHABLE_ACKS.to_string()),
+        (names.wait_no_replica(), "ON".to_owned()),
+        (names.wait_point(), "AFTER_SYNC".to_owned()),
+    ]
+}
+
+/// Persists what the next start of a server has to begin with, where nothing is persisted; whether something was.
+///
+/// # Errors
+/// When the server refuses that, or the connection fails.
+pub(crate) async fn persist_start(
+    connection: &mut Connection,
+    names: SemiSyncNames,
+) -> Result<bool, LinkError> {
+    let Some(known) = persisted(connection).await? else {
+        return Ok(false);
+    };
+    let mut done = false;
+    for (name, value) in begins_with(names) {
+        if !known.contains_key(&name) {
+            let persist = format!("SET PERSIST_ONLY {name} = {}", quoted(&value));
+            connection.execute(&persist).await?;
+            done = true;
+        }
+    }
+    Ok(done)
+}
+
+/// Takes out what [`persist_start`] has persisted, of a server that leaves the ring.
+///
+/// # Errors
+/// When the server refuses that, or the connection fails.
+pub(crate) async fn reset_start(
+    connection: &mut Connection,
+    names: SemiSyncNames,
+) -> Result<(), LinkError> {
+    let known = persisted(connection).await?.unwrap_or_default();
+    for (name, value) in begins_with(names) {
+        if known.get(&name) == Some(&value) {
+            reset(connection, &name).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn persisted(connection: &mut Connection) -> Result<Option<PersistedValues>, LinkError> {
     let all = "SELECT variable_name, variable_value FROM performance_schema.persisted_variables";
     let answer = match connection.query(all).await {
         Err(LinkError::Server(_)) => return Ok(None),
@@ -67,12 +129,7 @@ pub(crate) async fn contradicting(
         let value = row.text_at(1).unwrap_or_default();
         Some((row.text_at(0)?.to_lowercase(), value.to_owned()))
     };
-    let values = answer.rows.iter().filter_map(pair);
-    Ok(Some(
-        values
-            .filter(|(name, value)| contradicts(name, value))
-            .collect(),
-    ))
+    Ok(Some(answer.rows.iter().filter_map(pair).collect()))
 }
 
 /// Takes one out.
@@ -99,8 +156,8 @@ mod tests {
             ("rpl_semi_sync_source_enabled", "ON", false),
             ("rpl_semi_sync_source_timeout", "10000", true),
             ("rpl_semi_sync_source_timeout", "1000000000000000000", false),
-            ("rpl_semi_sync_source_wait_for_replica_count", "2", true),
-            ("rpl_semi_sync_master_wait_for_slave_count", "1", false),
+            ("rpl_semi_sync_source_wait_for_replica_count", "1", true),
+            ("rpl_semi_sync_master_wait_for_slave_count", "1000", false),
             ("rpl_semi_sync_source_wait_no_replica", "OFF", true),
             ("rpl_semi_sync_master_wait_no_slave", "ON", false),
             ("rpl_semi_sync_source_wait_point", "AFTER_COMMIT", true),

@@ -80,7 +80,6 @@ impl Plan {
                 &cache,
             ),
             (Check::SemiSyncTimeout, names.timeout(), &timeout),
-            (Check::SemiSyncReplicaCount, names.replica_count(), "1"),
             (Check::SemiSyncWaitNoReplica, names.wait_no_replica(), "ON"),
             (Check::SemiSyncWaitPoint, names.wait_point(), "AFTER_SYNC"),
         ] {

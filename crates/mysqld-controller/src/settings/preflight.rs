@@ -4,7 +4,7 @@ use mysql_link::VersionSupport;
 
 use crate::settings::finding::{Check, Finding, Fix, LARGEST_CACHE, Requirements, Severity};
 use crate::settings::grants::Privilege;
-use crate::settings::observed::{Observed, SemiSyncNames, says_on};
+use crate::settings::observed::{Observed, REDO_LOG, SemiSyncNames, says_on};
 use crate::settings::persisted;
 
 /// Everything that is not as it must be, the worst first. What was not looked at is not judged.
@@ -17,6 +17,7 @@ pub fn preflight(observed: &Observed, requirements: &Requirements) -> Vec<Findin
     findings.binlog();
     findings.binlog_place(requirements);
     findings.durability();
+    findings.commit_order(requirements);
     findings.caches(requirements);
     match observed.semi_sync() {
         Some(names) => findings.semi_sync(names, requirements),
@@ -201,6 +202,19 @@ impl Findings<'_> {
     }
 
     fn durability(&mut self) {
+        if self
+            .observed
+            .status(REDO_LOG)
+            .is_some_and(|enabled| !says_on(enabled))
+        {
+            self.add(
+                Check::RedoLog,
+                Severity::Advice,
+                "the InnoDB redo log is disabled".to_owned(),
+                "mysqld cannot start again after a crash, and then needs a copy of another member's data",
+                Fix::sql("ALTER INSTANCE ENABLE INNODB REDO_LOG"),
+            );
+        }
         for (check, name, why) in [
             (
                 Check::SyncBinlog,
@@ -221,6 +235,30 @@ impl Findings<'_> {
                 why,
                 Fix::sql(format!("SET PERSIST {name} = 1")),
             );
+        }
+    }
+
+    /// The member sets them before its replica threads begin.
+    fn commit_order(&mut self, requirements: &Requirements) {
+        let observed = self.observed;
+        let replica = [
+            "replica_preserve_commit_order",
+            "slave_preserve_commit_order",
+        ];
+        let replica = replica
+            .into_iter()
+            .find(|name| observed.variable(name).is_some());
+        for name in replica.into_iter().chain(["binlog_order_commits"]) {
+            if requirements.native {
+                self.expect(
+                    Check::CommitOrder,
+                    Severity::Advice,
+                    name,
+                    "ON",
+                    "as a follower (mysql.apply = \"native\"), its readers would see later transactions without earlier ones",
+                    Fix::sql(format!("SET PERSIST {name} = ON")),
+                );
+            }
         }
     }
 
@@ -456,6 +494,18 @@ const INFINITE_MS: u64 = 10 * 365 * 24 * 3600 * 1000;
 /// What the timeout is set to: larger than any clock will see, and still no overflow inside mysqld.
 pub(crate) const TIMEOUT_MS: u64 = 1_000_000_000_000_000_000;
 
+/// For how many ACKs a commit waits while the member is attached, each from another server id: the member sends both. An ACK names
+/// no account, so that with one ACK any semi-sync replica would release commits.
+pub(crate) const MEMBER_ACKS: u32 = 2;
+/// For how many it waits while no member is attached: more than any replicas send.
+pub(crate) const UNREACHABLE_ACKS: u32 = 1000;
+
+/// Whether commits that wait for so many ACKs wait for the member.
+pub(crate) fn keeps_replicas_from_releasing(acks: &str) -> bool {
+    let accepted = [MEMBER_ACKS, UNREACHABLE_ACKS];
+    acks.parse().is_ok_and(|acks| accepted.contains(&acks))
+}
+
 /// Whether a semi-sync timeout is as good as none.
 pub fn is_effectively_infinite(milliseconds: u64) -> bool {
     milliseconds >= INFINITE_MS
@@ -499,13 +549,19 @@ impl Findings<'_> {
                 Fix::sql(format!("SET PERSIST {} = {TIMEOUT_MS}", names.timeout())),
             );
         }
-        for (check, name, expected, why) in [
-            (
+        let acks = names.replica_count();
+        if let Some(found) = self.observed.variable(&acks)
+            && !keeps_replicas_from_releasing(found)
+        {
+            self.add(
                 Check::SemiSyncReplicaCount,
-                names.replica_count(),
-                "1",
-                "the member beside the primary is the only one that acknowledges",
-            ),
+                unprotected,
+                format!("{acks} is {found}, not {MEMBER_ACKS}"),
+                "the member sends two ACKs; with one, any semi-sync replica releases commits, and with more, no commit ends",
+                Fix::sql(format!("SET PERSIST {acks} = {MEMBER_ACKS}")),
+            );
+        }
+        for (check, name, expected, why) in [
             (
                 Check::SemiSyncWaitNoReplica,
                 names.wait_no_replica(),
@@ -560,7 +616,7 @@ impl Findings<'_> {
         if let Some(replicas) = &self.observed.semi_sync_replicas {
             for replica in replicas
                 .iter()
-                .filter(|replica| replica.uuid != Some(requirements.replica_uuid))
+                .filter(|replica| !requirements.is_ours(replica))
             {
                 let who = replica
                     .uuid
@@ -584,7 +640,7 @@ impl Findings<'_> {
             .observed
             .status(&names.clients())
             .and_then(|count| count.parse::<u64>().ok());
-        if let Some(count) = clients.filter(|count| *count > 1) {
+        if let Some(count) = clients.filter(|count| *count > u64::from(MEMBER_ACKS)) {
             let found = format!("{count} semi-sync replicas are attached");
             self.add(
                 Check::ForeignAcker,

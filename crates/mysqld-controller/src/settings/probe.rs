@@ -8,7 +8,9 @@ use thiserror::Error;
 
 use crate::closed_server::AdministratorsWrite;
 use crate::settings::grants::Grants;
-use crate::settings::observed::{DDL_SETTINGS, Depth, Observed, SemiSyncNames, SemiSyncReplica};
+use crate::settings::observed::{
+    DDL_SETTINGS, Depth, Observed, REDO_LOG, SemiSyncNames, SemiSyncReplica,
+};
 use crate::settings::old_sessions::end_statement_logging;
 use crate::settings::persisted::contradicting;
 use crate::settings::plan::{Plan, Statement};
@@ -19,6 +21,7 @@ const VARIABLES: &[&str] = &[
     "binlog_encryption",
     "binlog_error_action",
     "binlog_format",
+    "binlog_order_commits",
     "binlog_row_image",
     "enforce_gtid_consistency",
     "gtid_executed",
@@ -31,8 +34,10 @@ const VARIABLES: &[&str] = &[
     "max_binlog_stmt_cache_size",
     "offline_mode",
     "read_only",
+    "replica_preserve_commit_order",
     "server_id",
     "server_uuid",
+    "slave_preserve_commit_order",
     "super_read_only",
     "sync_binlog",
     "version",
@@ -145,7 +150,7 @@ async fn look(
     depth: Depth,
     variables: BTreeMap<String, String>,
 ) -> Result<Observed, LinkError> {
-    let status = ["uptime".to_owned()].into_iter().chain(
+    let status = ["uptime", REDO_LOG].map(str::to_owned).into_iter().chain(
         SEMI_SYNC
             .iter()
             .flat_map(|names| [names.status(), names.clients(), names.wait_sessions()]),

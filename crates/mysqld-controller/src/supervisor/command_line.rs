@@ -4,11 +4,14 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
 use mysql_link::{ConnectOptions, ServerVersion};
 
-use crate::settings::{LARGEST_CACHE, SemiSyncNames, TIMEOUT_MS, native_grants, rows_grants};
+use crate::settings::{
+    LARGEST_CACHE, SemiSyncNames, TIMEOUT_MS, UNREACHABLE_ACKS, native_grants, rows_grants,
+};
 use crate::supervisor::decision::DataDir;
 
 /// What mysqld is started with.
@@ -137,7 +140,7 @@ impl ServerCommand {
             format!("--plugin-load-add={}", names.library()),
             option(names.enabled(), "ON"),
             option(names.timeout(), &timeout),
-            option(names.replica_count(), "1"),
+            option(names.replica_count(), &UNREACHABLE_ACKS.to_string()),
             option(names.wait_no_replica(), "ON"),
             option(names.wait_point(), "AFTER_SYNC"),
             skip_start.to_owned(),
@@ -189,6 +192,25 @@ pub(super) fn look(path: &Path) -> io::Result<DataDir> {
 
 fn is_ignored(name: &std::ffi::OsStr) -> bool {
     name == "lost+found" || name.as_encoded_bytes().starts_with(b".")
+}
+
+/// Renames a data directory within its parent, and makes an empty one in its place with the same permissions. Returns the new name.
+///
+/// # Errors
+/// What the file system reports, as where it is a mount point or the folder above may not be written to.
+pub(super) fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".unusable-{}", now.unwrap_or_default().as_secs()));
+    let kept = PathBuf::from(name);
+    let permissions = fs::metadata(path)?.permissions();
+    fs::rename(path, &kept)?;
+    fs::create_dir(path)?;
+    fs::set_permissions(path, permissions)?;
+    if let Some(above) = path.parent() {
+        File::open(above)?.sync_all()?;
+    }
+    Ok(kept)
 }
 
 /// Marks a directory as being initialised, and removes what an earlier attempt left in it.
@@ -340,7 +362,9 @@ mod tests {
     fn names_follow_the_version() {
         let words = command(&[]).words(ServerVersion::new(8, 0, 25));
         assert!(words.contains(&"--plugin-load-add=semisync_master.so".to_owned()));
-        assert!(words.contains(&"--loose-rpl-semi-sync-master-wait-for-slave-count=1".to_owned()));
+        assert!(
+            words.contains(&"--loose-rpl-semi-sync-master-wait-for-slave-count=1000".to_owned())
+        );
         assert!(words.contains(&"--skip-slave-start".to_owned()));
         assert!(words.contains(&"--log-error=/run/log.err".to_owned()));
         let words = command(&[]).words(ServerVersion::new(26, 1, 0));

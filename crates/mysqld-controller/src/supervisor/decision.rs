@@ -23,6 +23,8 @@ pub enum Found {
     Unknown(ProcessId),
     /// One that initialises the data directory, left over from before.
     Initialiser(ProcessId),
+    /// A mysqld that something else started since: the start guard was not asked.
+    Unguarded(ProcessId),
 }
 
 /// What is in the data directory.
@@ -83,6 +85,8 @@ pub struct Situation {
     pub anew: Option<Restart>,
     /// Whether an empty data directory may be initialised.
     pub may_initialise: bool,
+    /// True until a new data directory is initialised in the place of this one.
+    pub new_data: bool,
     /// After failures: no attempt before this.
     pub not_before: Option<Instant>,
     /// How far a stop has come, if one is on its way.
@@ -98,6 +102,8 @@ pub struct Situation {
 pub enum Action {
     /// Start mysqld on its data directory.
     Start,
+    /// Rename the data directory, so that a new one can be initialised in its place.
+    SetDataAside,
     /// Initialise the data directory, wiping what an earlier attempt left.
     Initialise,
     /// Refuse: the data directory is empty and may not be initialised.
@@ -138,15 +144,18 @@ fn keep_running(situation: &Situation, now: Instant) -> Action {
         Found::Unknown(pid) => return Action::Adopt(pid),
         // It belongs to an attempt whose outcome nobody will learn.
         Found::Initialiser(pid) => return Action::Kill(pid),
+        // Its recovery commits transactions that were not acknowledged.
+        Found::Unguarded(pid) => return Action::Kill(pid),
         Found::Nothing => {}
     }
     if situation.not_before.is_some_and(|at| now < at) {
         return Action::Wait;
     }
     match situation.data_dir {
+        DataDir::Ready if situation.new_data => Action::SetDataAside,
         DataDir::Ready => Action::Start,
         DataDir::HalfInitialised => Action::Initialise,
-        DataDir::Empty if situation.may_initialise => Action::Initialise,
+        DataDir::Empty if situation.may_initialise || situation.new_data => Action::Initialise,
         DataDir::Empty => Action::RefuseEmpty,
     }
 }
@@ -154,7 +163,7 @@ fn keep_running(situation: &Situation, now: Instant) -> Action {
 fn stop(situation: &Situation, now: Instant) -> Action {
     let pid = match situation.found {
         Found::Nothing => return Action::End,
-        Found::Initialiser(pid) => return Action::Kill(pid),
+        Found::Initialiser(pid) | Found::Unguarded(pid) => return Action::Kill(pid),
         Found::Known(pid) | Found::Unknown(pid) => pid,
     };
     let Some(stopping) = situation.stopping else {
@@ -192,6 +201,7 @@ mod tests {
             wanted: Wanted::Running,
             anew: None,
             may_initialise: true,
+            new_data: false,
             not_before: Some(now),
             stopping: None,
             drain_limit: DRAIN,
@@ -250,6 +260,13 @@ mod tests {
                 None,
                 Action::Kill(PID),
             ),
+            (
+                Found::Unguarded(PID),
+                DataDir::Ready,
+                true,
+                later,
+                Action::Kill(PID),
+            ),
         ];
         for (found, data_dir, may_initialise, not_before, expected) in table {
             let situation = Situation {
@@ -257,6 +274,28 @@ mod tests {
                 data_dir,
                 may_initialise,
                 not_before,
+                ..situation(now)
+            };
+            assert_eq!(decide(&situation, now), expected, "{situation:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_gets_a_new_data_directory_while_none_runs() {
+        let now = Instant::now();
+        let table = [
+            (Found::Nothing, DataDir::Ready, Action::SetDataAside),
+            // After a crash of the member between the two.
+            (Found::Nothing, DataDir::Empty, Action::Initialise),
+            (Found::Nothing, DataDir::HalfInitialised, Action::Initialise),
+            (Found::Known(PID), DataDir::Ready, Action::Wait),
+        ];
+        for (found, data_dir, expected) in table {
+            let situation = Situation {
+                found,
+                data_dir,
+                may_initialise: false,
+                new_data: true,
                 ..situation(now)
             };
             assert_eq!(decide(&situation, now), expected, "{situation:?}");

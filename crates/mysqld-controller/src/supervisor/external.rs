@@ -11,7 +11,7 @@ use mysql_link::{ConnectOptions, Connection, LinkError};
 use crate::supervisor::decision::{Found, ProcessId};
 use crate::supervisor::launch::output_of;
 use crate::supervisor::process;
-use crate::supervisor::process::Mark;
+use crate::supervisor::process::{Identity, Mark};
 
 /// Whatever owns the server: it is started and stopped through this, and looked for among its processes.
 pub trait ExternalServer: Send + Sync + fmt::Debug {
@@ -39,6 +39,11 @@ pub trait ExternalServer: Send + Sync + fmt::Debug {
     /// What serves the data directory; among the system's processes, unless its owner has others.
     fn find(&self, mark: &Mark) -> Found {
         process::find(mark)
+    }
+
+    /// Distinguishes a process from a later one with its number.
+    fn identity(&self, id: ProcessId) -> Identity {
+        Identity::of(id)
     }
 
     /// Whether a process that served the data directory still does.

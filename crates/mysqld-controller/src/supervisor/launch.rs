@@ -93,7 +93,8 @@ impl ServerCommand {
     }
 }
 
-/// The lines of an error log that say why a server did not go on, the last first.
+/// The lines of an error log that show why a server did not start: its first error, which is mostly the cause, then the last ones, the
+/// last first.
 fn errors_in(log: &str) -> Vec<&str> {
     const SHOWN: usize = 3;
     let lines = || {
@@ -101,12 +102,10 @@ fn errors_in(log: &str) -> Vec<&str> {
         // The last word of a server that does not start, whatever the reason.
         lines.filter(|line| !line.is_empty() && !line.ends_with("Aborting"))
     };
-    let errors: Vec<_> = lines()
-        .filter(|line| line.contains("[ERROR]"))
-        .take(SHOWN)
-        .collect();
-    if !errors.is_empty() {
-        return errors;
+    let errors: Vec<_> = lines().filter(|line| line.contains("[ERROR]")).collect();
+    if let Some((first, later)) = errors.split_last() {
+        let last = later.iter().take(SHOWN - 1);
+        return std::iter::once(first).chain(last).copied().collect();
     }
     // What is written before the log is opened, and by libraries, has another form.
     let told = lines().filter(|line| !line.contains("[Note]") && !line.contains("[System]"));
@@ -187,7 +186,10 @@ mod tests {
         assert_eq!(errors_in(&log(error)), [error]);
         assert_eq!(errors_in(&log(&format!("{plain}\n{error}"))), [error]);
         assert_eq!(errors_in(&log(plain)), [plain]);
-        assert_eq!(errors_in(&log(&[error; 5].join("\n"))), [error; 3]);
+        // After a kill while InnoDB's redo log was disabled, the first one is the cause.
+        let errors = ["1", "2", "3", "4"].map(|which| format!("{error} {which}"));
+        let shown = [&errors[0], &errors[3], &errors[2]];
+        assert_eq!(errors_in(&log(&errors.join("\n"))), shown);
         assert!(errors_in(&log("")).is_empty());
     }
 }

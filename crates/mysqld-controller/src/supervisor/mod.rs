@@ -24,6 +24,6 @@ pub use crate::supervisor::external::{ExternalCommands, ExternalServer};
 pub use crate::supervisor::options::{
     StartGuard, SupervisorHandle, SupervisorOptions, SupervisorState, SupervisorStatus,
 };
-pub use crate::supervisor::process::Mark;
+pub use crate::supervisor::process::{Identity, Mark};
 pub(crate) use crate::supervisor::process::{is_ending_in, parent_of, pid_of};
 pub use crate::supervisor::supervisor_task::Supervisor;

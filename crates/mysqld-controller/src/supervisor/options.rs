@@ -81,7 +81,7 @@ impl SupervisorOptions {
     }
 
     /// By what the server is known among the system's processes.
-    fn mark(&self) -> Mark {
+    pub(super) fn mark(&self) -> Mark {
         let works_in = || fs::canonicalize(&self.server.data_dir).ok();
         Mark {
             argument: self.server.data_dir_argument(),
@@ -98,10 +98,8 @@ impl SupervisorOptions {
         if let Some(external) = &self.external {
             return external.kill().await;
         }
-        match self.find() {
-            Found::Unknown(id) => process::kill(id).map_err(|error| error.to_string()),
-            _ => Ok(()),
-        }
+        // A wrapper would start another one.
+        process::kill_all(&self.mark()).map_err(|error| error.to_string())
     }
 }
 
@@ -165,6 +163,10 @@ pub struct SupervisorHandle {
     pub(super) wanted: watch::Sender<Wanted>,
     /// How often mysqld was to be started anew, and how the last time.
     pub(super) anew: watch::Sender<(u64, Restart)>,
+    /// True until a new data directory is initialised for mysqld.
+    pub(super) new_data: watch::Sender<bool>,
+    /// Whether this supervisor can initialise one.
+    pub(super) initialises: bool,
     pub(super) status: watch::Receiver<SupervisorStatus>,
 }
 
@@ -216,6 +218,15 @@ impl SupervisorHandle {
         }
     }
 
+    /// Has a new data directory initialised in the place of one on which mysqld cannot be started; the old one is renamed and kept.
+    /// Whether the supervisor can: it cannot where other programs start mysqld.
+    pub fn initialise_new_data(&self) -> bool {
+        if self.initialises {
+            self.new_data.send_replace(true);
+        }
+        self.initialises
+    }
+
     /// Ends the supervisor and leaves mysqld running, for a member that is about to start again.
     pub async fn leave(&self) {
         self.wanted.send_replace(Wanted::LeftAlone);
@@ -244,6 +255,19 @@ pub trait StartGuard: Send + Sync + 'static {
     /// # Errors
     /// In words, why mysqld must not start now.
     fn before_start(&self) -> BoxFuture<'_, Result<(), String>>;
+
+    /// Asks a mysqld that starts, or was started before this supervisor. Ends when it has answered.
+    ///
+    /// # Errors
+    /// Why it must be killed and started again.
+    fn after_start<'a>(&'a self, _: &'a ConnectOptions) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Whether mysqld may start again without the guard, as after a copy of another one's data.
+    fn may_start_itself(&self) -> bool {
+        false
+    }
 
     /// Told before mysqld, which runs, is asked to stop. Bounded.
     fn before_stop(&self) -> BoxFuture<'_, ()> {

@@ -6,7 +6,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
 
 use crate::supervisor::command_line::INITIALISE;
 use crate::supervisor::decision::{Found, ProcessId};
@@ -96,6 +97,57 @@ fn lives(id: ProcessId) -> bool {
     Pid::from_raw(id.0).is_some_and(|pid| test_kill_process(pid).is_ok())
 }
 
+/// A process and when it began, in ticks of the kernel: a number may be given to another process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// Its number.
+    pub id: ProcessId,
+    /// When it began; `None` where the system does not say.
+    pub began: Option<u64>,
+}
+
+impl Identity {
+    /// That of a process now.
+    pub fn of(id: ProcessId) -> Self {
+        let stat = fs::read_to_string(Path::new(PROC).join(id.0.to_string()).join("stat"));
+        let began = stat.ok().and_then(|stat| field(&stat, 19)?.parse().ok());
+        Self { id, began }
+    }
+}
+
+/// The process that serves the data directory: this one, or one that it has started, as a wrapper starts mysqld.
+pub(super) fn innermost(mut id: ProcessId, mark: &Mark) -> ProcessId {
+    let child_of = |id: ProcessId| {
+        let children = format!("{PROC}/{0}/task/{0}/children", id.0);
+        let children = fs::read_to_string(children).ok()?;
+        let ids = children.split_whitespace().filter_map(pid_of);
+        let serves = |id: &ProcessId| Process::read(*id).is_some_and(|child| mark.fits(&child));
+        let mut serving = ids.filter(serves);
+        serving.next()
+    };
+    while let Some(child) = child_of(id) {
+        id = child;
+    }
+    id
+}
+
+/// Kills all processes that serve the data directory, wrappers among them.
+pub(super) fn kill_all(mark: &Mark) -> io::Result<()> {
+    for process in all().filter(|process| mark.fits(process)) {
+        match kill(process.id) {
+            Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
+            killed => killed?,
+        }
+    }
+    Ok(())
+}
+
+/// Kills a process that leads a group, and its group.
+pub(super) fn kill_group(leader: ProcessId) -> io::Result<()> {
+    let pid = Pid::from_raw(leader.0).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(kill_process_group(pid, Signal::KILL)?)
+}
+
 /// Asks a process to end.
 pub(super) fn ask(id: ProcessId) -> io::Result<()> {
     signal(id, Signal::TERM)
@@ -108,6 +160,18 @@ pub(super) fn kill(id: ProcessId) -> io::Result<()> {
 fn signal(id: ProcessId, signal: Signal) -> io::Result<()> {
     let pid = Pid::from_raw(id.0).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(kill_process(pid, signal)?)
+}
+
+impl ProcessId {
+    /// When the process started, in clock ticks since the boot. With the number it names one process: numbers are reused.
+    pub fn started(self) -> Option<u64> {
+        let stat = Path::new(PROC).join(self.0.to_string()).join("stat");
+        started_in(&fs::read_to_string(stat).ok()?)
+    }
+}
+
+fn started_in(stat: &str) -> Option<u64> {
+    field(stat, 19)?.parse().ok()
 }
 
 struct Process {
@@ -194,6 +258,15 @@ mod tests {
     fn parents_are_read_past_odd_names() {
         assert_eq!(parent_of("7 (my) sql) d) S 42 7 7 0"), Some(ProcessId(42)));
         assert_eq!(parent_of("nonsense"), None);
+    }
+
+    #[test]
+    fn the_start_time_is_read_past_odd_names() {
+        let stat = "7 (my) sql) d) S 1 7 7 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 40 0 81234 0";
+        assert_eq!(started_in(stat), Some(81_234));
+        assert_eq!(started_in("nonsense"), None);
+        let own = ProcessId(i32::try_from(std::process::id()).unwrap());
+        assert!(own.started().is_some() && ProcessId(i32::MAX).started().is_none());
     }
 
     #[test]

@@ -34,9 +34,11 @@ impl Supervisor {
                 info!(pid = server.id.0, "mysqld is started");
                 self.status.send_modify(|status| {
                     status.starts += 1;
-                    status.warning = None;
+                    status.warning.clone_from(&self.unguarded);
                 });
+                self.guarded = Some(self.identity(server.id));
                 self.look_how_it_booted();
+                self.check_start();
                 self.go(SupervisorState::Running {
                     pid: server.id,
                     adopted: false,
@@ -122,6 +124,8 @@ impl Supervisor {
 
     async fn try_start(&mut self) -> Result<Server, String> {
         self.without_contradictions().await?;
+        // A start command may return before its mysqld is seen: that one has passed the guard.
+        self.guarded = None;
         if let Some(external) = &self.options.external {
             external.start().await?;
             let Found::Unknown(id) = self.options.find() else {
@@ -154,6 +158,22 @@ impl Supervisor {
             child: Some(child),
             since: Instant::now(),
         })
+    }
+
+    /// Has the guard ask the server that was started, and kills the server where it must start again.
+    pub(super) fn check_start(&self) {
+        let Some(guard) = self.guard.clone() else {
+            return;
+        };
+        let options = self.options.clone();
+        tokio::spawn(async move {
+            if let Err(why) = guard.after_start(&options.account).await {
+                error!("{why}");
+                if let Err(cause) = options.kill().await {
+                    warn!("mysqld cannot be killed: {cause}");
+                }
+            }
+        });
     }
 
     /// The command line of a child decides that, unless a persisted value came in between; another one's configuration may not.

@@ -21,6 +21,7 @@ use crate::supervisor::launch::ended_with;
 use crate::supervisor::options::{
     StartGuard, SupervisorHandle, SupervisorOptions, SupervisorState, SupervisorStatus,
 };
+use crate::supervisor::process::Identity;
 use crate::supervisor::{command_line, process};
 use crate::write_fence::read_only;
 use crate::write_fence::read_only::ReadOnlyError;
@@ -34,8 +35,14 @@ pub struct Supervisor {
     pub(super) wanted: watch::Receiver<Wanted>,
     /// How often mysqld was to be started anew and how the last time, and how often it was.
     pub(super) anew: (watch::Receiver<(u64, Restart)>, u64),
+    /// True until a new data directory is initialised for mysqld.
+    pub(super) new_data: watch::Sender<bool>,
     pub(super) status: watch::Sender<SupervisorStatus>,
     pub(super) server: Option<Server>,
+    /// The last mysqld that passed the guard, or ran before this supervisor did.
+    pub(super) guarded: Option<Identity>,
+    /// What started one past the guard, and what to do about it.
+    pub(super) unguarded: Option<String>,
     pub(super) version: Option<ServerVersion>,
     pub(super) backoff: Backoff,
     pub(super) not_before: Option<Instant>,
@@ -51,6 +58,13 @@ pub(super) struct Server {
     /// Where it is a child of this process.
     pub(super) child: Option<Child>,
     pub(super) since: Instant,
+}
+
+fn child_id(child: &Child) -> Option<ProcessId> {
+    child
+        .id()
+        .and_then(|id| i32::try_from(id).ok())
+        .map(ProcessId)
 }
 
 /// Between two looks at a process that is not our child, and at a stop that is on its way.
@@ -78,14 +92,19 @@ impl Supervisor {
         };
         let (status, status_receiver) = watch::channel(beginning);
         let backoff = Backoff::new(options.retry.0, options.retry.1);
+        let new_data = watch::Sender::new(false);
+        let initialises = options.external.is_none();
         let supervisor = Self {
             options,
             guard: None,
             commits: None,
             wanted: wanted_receiver,
             anew: (anew_receiver, 0),
+            new_data: new_data.clone(),
             status,
             server: None,
+            guarded: None,
+            unguarded: None,
             version: None,
             backoff,
             not_before: None,
@@ -98,6 +117,8 @@ impl Supervisor {
             SupervisorHandle {
                 wanted,
                 anew,
+                new_data,
+                initialises,
                 status: status_receiver,
             },
         )
@@ -131,6 +152,7 @@ impl Supervisor {
                 Action::End => break,
                 Action::Wait => self.something_changes().await,
                 Action::Start => self.start().await,
+                Action::SetDataAside => self.set_data_aside().await,
                 Action::Initialise => self.initialise().await,
                 Action::RefuseEmpty => self.fail(self.empty_data_dir()),
                 Action::Adopt(id) => self.adopt(id),
@@ -170,6 +192,7 @@ impl Supervisor {
             wanted,
             anew,
             may_initialise: self.options.may_initialise,
+            new_data: *self.new_data.borrow(),
             not_before: self.not_before,
             stopping: self.stopping,
             drain_limit: self.options.drain_limit,
@@ -179,8 +202,9 @@ impl Supervisor {
 
     /// What runs; notices the end of the one that ran.
     pub(super) fn found(&mut self) -> Found {
+        self.follow_wrapper();
         let Some(server) = &mut self.server else {
-            return self.options.find();
+            return self.find();
         };
         let ended = match &mut server.child {
             Some(child) => match child.try_wait() {
@@ -203,7 +227,76 @@ impl Supervisor {
             self.fail(format!("{cause} after {ran:.1?}{}", self.last_errors()));
         }
         // A wrapper may have ended before what it wrapped.
-        self.options.find()
+        self.find()
+    }
+
+    /// What serves the data directory, where this supervisor has started nothing.
+    fn find(&mut self) -> Found {
+        let found = self.options.find();
+        let (Found::Unknown(id), Some(guarded)) = (found, self.guarded) else {
+            return found;
+        };
+        let starts_itself = |guard: &Arc<dyn StartGuard>| guard.may_start_itself();
+        if self.identity(id) == guarded || self.guard.as_ref().is_none_or(starts_itself) {
+            return found;
+        }
+        self.tell_unguarded(match self.options.external {
+            Some(_) => "in mysqld's unit set Restart=no, and disable the unit",
+            None => "set mysql.mysqld to mysqld itself, and start mysqld by the member alone",
+        });
+        Found::Unguarded(id)
+    }
+
+    pub(super) fn identity(&self, id: ProcessId) -> Identity {
+        match &self.options.external {
+            Some(external) => external.identity(id),
+            None => Identity::of(id),
+        }
+    }
+
+    /// Signals go to mysqld, and not to a wrapper that runs it. If its mysqld has ended, the wrapper would start another one, whose
+    /// recovery commits what was not acknowledged: it is killed before.
+    fn follow_wrapper(&mut self) {
+        let Some(server) = &mut self.server else {
+            return;
+        };
+        let wrapper = server.child.as_ref().and_then(child_id);
+        let Some(wrapper) = wrapper.filter(|_| self.options.external.is_none()) else {
+            return;
+        };
+        let lives = self.guarded == Some(Identity::of(server.id)) && self.options.serves(server.id);
+        if server.id != wrapper && !lives {
+            if let Err(error) = process::kill_group(wrapper) {
+                warn!(
+                    pid = wrapper.0,
+                    "the wrapper of mysqld cannot be killed: {error}"
+                );
+            }
+            return;
+        }
+        let inner = process::innermost(server.id, &self.options.mark());
+        if inner != server.id {
+            info!(pid = inner.0, "mysqld runs in a wrapper");
+            server.id = inner;
+            self.guarded = Some(Identity::of(inner));
+            self.go(SupervisorState::Running {
+                pid: inner,
+                adopted: false,
+            });
+        }
+    }
+
+    fn tell_unguarded(&mut self, advice: &str) {
+        let words = format!(
+            "mysqld was started by something other than the member, and killed, because its recovery commits transactions that the \
+             ring may lack: {advice}"
+        );
+        if self.unguarded.as_ref() != Some(&words) {
+            error!("{words}");
+            let warning = Some(words.clone());
+            self.status.send_modify(|status| status.warning = warning);
+            self.unguarded = Some(words);
+        }
     }
 
     /// For a message; another one's error log is not known here.
@@ -238,6 +331,8 @@ impl Supervisor {
     }
 
     fn adopt(&mut self, id: ProcessId) {
+        self.guarded = Some(self.identity(id));
+        self.check_start();
         info!(pid = id.0, "mysqld runs already, and is taken over");
         self.server = Some(Server {
             id,
@@ -248,6 +343,28 @@ impl Supervisor {
             pid: id,
             adopted: true,
         });
+    }
+
+    async fn set_data_aside(&mut self) {
+        let data_dir = self.options.server.data_dir.clone();
+        let old = data_dir.clone();
+        match long_work::on_disk(move || command_line::set_aside(&old)).await {
+            Ok(kept) => {
+                warn!(
+                    data_dir = %data_dir.display(),
+                    kept = %kept.display(),
+                    "mysqld could not be started on its data directory, which was renamed: a new one is initialised"
+                );
+            }
+            Err(error) => {
+                self.new_data.send_replace(false);
+                self.fail(format!(
+                    "the data directory {}, on which mysqld cannot be started, cannot be renamed: {error}; move its contents away, \
+                     then run `witness reprovision --from` again",
+                    data_dir.display()
+                ));
+            }
+        }
     }
 
     async fn initialise(&mut self) {
@@ -291,7 +408,9 @@ impl Supervisor {
             return Err(ended_with(status));
         }
         warn!("root@localhost of the new server has no password: give it one");
-        command_line::finish(&data_dir).map_err(told)
+        command_line::finish(&data_dir).map_err(told)?;
+        self.new_data.send_replace(false);
+        Ok(())
     }
 
     async fn drain(&mut self) {
@@ -360,9 +479,22 @@ impl Supervisor {
         if self.killed.replace(id) != Some(id) {
             warn!(pid = id.0, "mysqld is killed");
         }
-        let killed = match &self.options.external {
-            Some(external) => external.kill().await,
-            None => process::kill(id).map_err(|error| error.to_string()),
+        let server = self.server.as_ref();
+        let wrapper = server.and_then(|server| child_id(server.child.as_ref()?));
+        // A command may not know it yet: its pid file is written late.
+        let identity = self.identity(id);
+        let unguarded = server.is_none() && self.guarded.is_some_and(|known| known != identity);
+        let killed = match (&self.options.external, wrapper) {
+            (Some(_), _) if unguarded && identity.began.is_some() && process::kill(id).is_ok() => {
+                Ok(())
+            }
+            (Some(external), _) => external.kill().await,
+            (None, Some(wrapper)) => {
+                let inner = process::kill(id);
+                let group = process::kill_group(wrapper);
+                group.or(inner).map_err(|error| error.to_string())
+            }
+            (None, None) => self.options.kill().await,
         };
         if let Err(cause) = killed {
             warn!(pid = id.0, "mysqld cannot be killed: {cause}");

@@ -5,8 +5,9 @@
 //! copy the tail ─► name it ─► write its document ─► name that ─► sync the directory ─► cut ─► sync
 //! ```
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};
@@ -93,7 +94,7 @@ impl Carrier {
             Step::CopyTail => self.copy(&temporary(&tail)),
             Step::NameTail => fs::rename(temporary(&tail), tail),
             Step::WriteDocument => {
-                let mut file = File::create(temporary(&document))?;
+                let mut file = new_file(&temporary(&document))?;
                 file.write_all(&serde_json::to_vec_pretty(&self.tail)?)?;
                 file.sync_all()
             }
@@ -114,9 +115,13 @@ impl Carrier {
     }
 
     fn copy(&self, to: &Path) -> io::Result<()> {
-        fs::create_dir_all(&self.directory)?;
+        let mut directory = DirBuilder::new();
+        directory
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.directory)?;
         let mut from = File::open(&self.tail.from)?;
-        let mut out = File::create(to)?;
+        let mut out = new_file(to)?;
         let mut description = [0; MAGIC.len() + HEADER_LEN];
         from.read_exact(&mut description)?;
         // The kept file is closed: nobody writes to it any more. The checksum is that without the flag anyhow.
@@ -137,6 +142,13 @@ fn copy_exactly(from: &mut File, to: &mut File, bytes: u64) -> io::Result<()> {
     } else {
         Err(io::ErrorKind::UnexpectedEof.into())
     }
+}
+
+/// For its account alone: it has rows.
+fn new_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(path)
 }
 
 fn temporary(path: &Path) -> PathBuf {
@@ -384,6 +396,23 @@ mod tests {
         expected.extend_from_slice(&file()[300..]);
         let kept = TrimmedTail::directory(home).join(&tail.kept_as);
         assert_eq!(fs::read(kept).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_kept_tail_is_readable_by_its_account_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join("binlog.000007"), file()).unwrap();
+        let carrier = carrier(home.path(), 1);
+        STEPS
+            .iter()
+            .for_each(|step| carrier.perform(*step).unwrap());
+        let directory = TrimmedTail::directory(home.path());
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&directory), 0o700);
+        for name in [carrier.tail.document(), carrier.tail.kept_as.clone()] {
+            assert_eq!(mode(&directory.join(&name)), 0o600, "{name}");
+        }
     }
 
     #[test]

@@ -28,6 +28,7 @@ use crate::tail_trim::cut::{Carrier, STEPS, TrimmedTail};
 use crate::tail_trim::history::{EncryptedInUse, StartRecord, is_ours};
 use crate::tail_trim::last_file::{Beginning, FileHeader, LastFile, encrypted_flags};
 use crate::tail_trim::plan::{FileOffset, Keep, Plan, Refusal};
+use crate::tail_trim::restore::{CutNote, check_start, restore};
 
 /// What the guard needs to know.
 #[derive(Debug, Clone)]
@@ -108,7 +109,10 @@ impl<R: Ring> TailTrim<R> {
         let provisioned = |_: &BinlogPlace, member_dir: &Path| ProvisionNote::load(member_dir);
         let note = self.on_disk(place.clone(), provisioned).await?;
         match note.map(|note| (note.step, note.donor)) {
-            None => self.cut(&place).await?,
+            None => {
+                self.restore(&place).await?;
+                self.cut(&place).await?;
+            }
             // The copy may come to nothing, and the server be used again. Where it cannot be cut it is started all the same.
             Some((NoteStep::Starting, donor)) => {
                 if let Err(why) = self.cut(&place).await {
@@ -126,6 +130,15 @@ impl<R: Ring> TailTrim<R> {
             }
         }
         self.on_disk(place, record_start).await
+    }
+
+    async fn restore(&self, place: &BinlogPlace) -> Result<(), String> {
+        let limit = self.options.max_transaction_bytes;
+        let work = move |place: &BinlogPlace, member_dir: &Path| restore(place, member_dir, limit);
+        if let Some(gtids) = self.on_disk(place.clone(), work).await? {
+            warn!(%gtids, "transactions that mysqld had committed without the ring are in its binlog again");
+        }
+        Ok(())
     }
 
     /// Cuts off what the ring has not committed, where there is something; in words, why that cannot be done.
@@ -229,6 +242,14 @@ impl<R: Ring> StartGuard for TailTrim<R> {
 
     fn before_start(&self) -> BoxFuture<'_, Result<(), String>> {
         self.trim().boxed()
+    }
+
+    fn after_start<'a>(&'a self, account: &'a ConnectOptions) -> BoxFuture<'a, Result<(), String>> {
+        check_start(&self.options.member_dir, account).boxed()
+    }
+
+    fn may_start_itself(&self) -> bool {
+        !matches!(ProvisionNote::load(&self.options.member_dir), Ok(None))
     }
 
     fn before_stop(&self) -> BoxFuture<'_, ()> {
@@ -362,6 +383,7 @@ fn cut(
     let now = now.unwrap_or_default().as_secs();
     let gtids = gtids.to_string().replace('\n', "");
     let carrier = Carrier::new(member_dir, path, header.end, at, gtids, now)?;
+    CutNote::new(carrier.tail.clone()).store(member_dir)?;
     STEPS.iter().try_for_each(|step| carrier.perform(*step))?;
     Ok(carrier.tail)
 }

@@ -9,15 +9,13 @@ use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::{EventFlags, EventHeader, EventRef, EventType, HEADER_LEN, RawEvent};
 use binlog_format::events::{FormatDescription, GtidEvent, PreviousGtids, Query, StatementKind};
 use binlog_format::gtid::{Gtid, GtidSet, SourceId};
-use binlog_format::{DecodeError, MAGIC};
+use binlog_format::{DecodeError, ENCRYPTED_MAGIC, MAGIC};
 use bytes::Bytes;
 use mysql_link::ServerVersion;
 
 use crate::tail_trim::plan::{Ending, FileOffset, Plan, Planner, Refusal};
 use crate::tail_trim::undo::{ServerFacts, UndoCheck};
 
-/// How an encrypted binlog begins.
-const ENCRYPTED: [u8; 4] = [0xfd, b'b', b'i', b'n'];
 /// Where an encrypted file's events begin, with their magic.
 const ENCRYPTED_HEADER: u64 = 512;
 /// Where an event's header has its flags.
@@ -62,9 +60,9 @@ pub(super) fn encrypted_flags(path: &Path) -> io::Result<Option<u8>> {
     if file.metadata()?.len() <= at {
         return Ok(None);
     }
-    let mut magic = [0; ENCRYPTED.len()];
+    let mut magic = [0; ENCRYPTED_MAGIC.len()];
     file.read_exact(&mut magic)?;
-    if magic != ENCRYPTED {
+    if magic != ENCRYPTED_MAGIC {
         return Ok(None);
     }
     file.seek(SeekFrom::Start(at))?;
@@ -114,7 +112,7 @@ impl<R: Read + Seek> LastFile<R> {
             return Ok(Beginning::Torn);
         }
         self.input.read_exact(&mut magic)?;
-        if magic == ENCRYPTED {
+        if magic == ENCRYPTED_MAGIC {
             return Ok(Beginning::Encrypted);
         }
         if magic != MAGIC {

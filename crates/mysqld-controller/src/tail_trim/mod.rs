@@ -1,7 +1,7 @@
 //! Rejoin by tail trim. A stock mysqld commits at its recovery what stands in its last binlog file,
 //! acknowledged or not. So before each of its starts the ring is asked what it has committed, and the
 //! file is cut at the first transaction that it has not; the storage engines then roll it back. What
-//! is cut is kept beside the member's data. What to do is decided in `plan`, pure; where it cannot be
+//! is cut is kept beside the member's data. Transactions that the engines had committed all the same are restored. What to do is decided in `plan`, pure; where it cannot be
 //! proved right, nothing is cut.
 
 mod cut;
@@ -10,6 +10,7 @@ mod guard;
 mod history;
 mod last_file;
 mod plan;
+mod restore;
 mod undo;
 
 pub use crate::tail_trim::cut::{ErrantFile, ErrantFiles, TrimmedTail, errant_files};

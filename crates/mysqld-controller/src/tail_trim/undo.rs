@@ -5,7 +5,9 @@
 
 use binlog_format::DecodeError;
 use binlog_format::event::{EventFlags, EventRef, EventType};
-use binlog_format::events::{Query, SessionContext, StatementKind, TransactionPayload};
+use binlog_format::events::{
+    Query, SessionContext, StatementKind, TransactionPayload, shown_statement,
+};
 use mysql_link::ServerVersion;
 
 /// What of the server decides where a statement's event does not.
@@ -93,8 +95,7 @@ impl UndoCheck {
                 let statement = Alone::of(event, &query).map_err(unreadable)?;
                 if let Effect::Stays(why) = statement.effect(self.server) {
                     const SHOWN: usize = 60;
-                    let text = String::from_utf8_lossy(&query.statement);
-                    let shown: String = text.chars().take(SHOWN).collect();
+                    let shown = shown_statement(&query.statement, SHOWN);
                     return Err(format!("{why}: {shown}"));
                 }
             }

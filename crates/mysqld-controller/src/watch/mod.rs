@@ -6,6 +6,7 @@ mod lost_gtids;
 mod persisted;
 mod protection;
 mod starts;
+mod unlogged;
 mod watcher;
 
 pub use crate::watch::commits::Standing;

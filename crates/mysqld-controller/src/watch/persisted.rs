@@ -4,15 +4,19 @@
 use std::collections::BTreeSet;
 
 use mysql_link::{Connection, LinkError};
-use tracing::warn;
+use tracing::{info, warn};
 
-use crate::settings::{Requirements, WHY, contradicting, reset, reset_statement};
+use crate::settings::{
+    Requirements, SemiSyncNames, WHY, contradicting, persist_start, reset, reset_statement,
+};
 
 /// Looks for them.
 #[derive(Debug, Default)]
 pub(super) struct PersistedWatch {
     /// Those that stay, of which was told.
     told: BTreeSet<String>,
+    /// Why what the next start has to begin with could not be persisted.
+    pub(super) not_persisted: Option<String>,
 }
 
 impl PersistedWatch {
@@ -24,7 +28,11 @@ impl PersistedWatch {
         &mut self,
         connection: &mut Connection,
         requirements: &Requirements,
+        semi_sync: Option<SemiSyncNames>,
     ) -> Result<(), LinkError> {
+        if let Some(names) = semi_sync.filter(|_| requirements.persists_start) {
+            self.persist_start(connection, names).await?;
+        }
         let found = contradicting(connection).await?.unwrap_or_default();
         self.told.retain(|name| found.contains_key(name));
         for (name, value) in found {
@@ -50,6 +58,29 @@ impl PersistedWatch {
             );
             self.told.insert(name);
         }
+        Ok(())
+    }
+
+    async fn persist_start(
+        &mut self,
+        connection: &mut Connection,
+        names: SemiSyncNames,
+    ) -> Result<(), LinkError> {
+        self.not_persisted = match persist_start(connection, names).await {
+            Ok(done) => {
+                if done {
+                    info!(
+                        "mysqld is persisted to begin its next start closed for writes, with commits that wait for the ring"
+                    );
+                }
+                None
+            }
+            Err(LinkError::Server(error)) => Some(format!(
+                "the next start of mysqld may be open for writes that do not wait for the ring: super_read_only and semi-sync cannot \
+                 be persisted ({error}); put them into mysqld's option file, as for mode external"
+            )),
+            Err(error) => return Err(error),
+        };
         Ok(())
     }
 }

@@ -196,7 +196,7 @@ pub(super) fn judge(observed: &Observed, requirements: &Requirements) -> (Protec
     let findings = preflight(observed, requirements);
     let of_a_crash = findings
         .iter()
-        .filter(|finding| finding.check == Check::BinlogEncryption);
+        .filter(|finding| matches!(finding.check, Check::BinlogEncryption | Check::RedoLog));
     let advice = of_a_crash.map(ToString::to_string).collect();
     let findings: Vec<_> = findings
         .into_iter()

@@ -15,10 +15,12 @@ use tracing::{info, warn};
 
 use crate::STATEMENT_LIMIT;
 use crate::events::EventScheduler;
+use crate::foreign_channels::{foreign_channels, stop_foreign_channels};
 use crate::ingest::{IngestFigures, IngestStatus};
 use crate::settings::{
-    Observed, Phase, Plan, Requirements, apply, binlog_filters, commits, observe_again,
-    semi_sync_clients, server_clock,
+    MEMBER_ACKS, Observed, Phase, Plan, Requirements, SemiSyncNames, apply, await_acks,
+    binlog_filters, commits, keeps_replicas_from_releasing, observe_again, semi_sync_clients,
+    server_clock,
 };
 use crate::status::Readiness;
 use crate::watch::commits::{CommitSight, CommitWatch, RingSide, Room};
@@ -26,6 +28,7 @@ use crate::watch::lost_gtids::HadGtids;
 use crate::watch::persisted::PersistedWatch;
 use crate::watch::protection::{Protection, ReadOnly, ServerFacts, WatchReport, judge};
 use crate::watch::starts::{Sighting, Span, Starts};
+use crate::watch::unlogged::UnloggedWatch;
 
 /// From one look at who acknowledges to the next.
 const ACKERS_EVERY: Duration = Duration::from_millis(100);
@@ -136,9 +139,14 @@ pub struct Watcher {
     commits: CommitWatch,
     room: Room,
     persisted: PersistedWatch,
+    /// Advice about channels that are not the member's, as of the last look that had the time for it.
+    channels: Vec<String>,
+    unlogged: UnloggedWatch,
     ending: Ending,
     /// Since when no login was finished, one look after the other.
     locked_out: Option<Instant>,
+    /// The last foreign semi-sync replica: its dump was ended.
+    foreign_replica: Option<String>,
 }
 
 /// A server that stops ends its sessions and lets nobody in, seconds before its process ends.
@@ -182,8 +190,11 @@ impl Watcher {
             looked_whole: None,
             commits: CommitWatch::default(),
             persisted: PersistedWatch::default(),
+            channels: Vec::new(),
+            unlogged: UnloggedWatch::default(),
             ending: Ending::default(),
             locked_out: None,
+            foreign_replica: None,
         };
         (watcher, receiver)
     }
@@ -219,8 +230,8 @@ impl Watcher {
         }
     }
 
-    /// Between two looks: whether more than one semi-sync replica is attached. Nothing else lets a commit go on without the ring
-    /// from one moment to the next without anybody's changing a setting.
+    /// Between two looks: whether more semi-sync replicas are attached than the member's. Nothing else lets a commit go on without
+    /// the ring from one moment to the next without anybody's changing a setting.
     async fn somebody_else_acknowledges(&mut self) -> bool {
         let Some(connection) = &mut self.connection else {
             return false;
@@ -229,7 +240,7 @@ impl Watcher {
             return false;
         }
         match semi_sync_clients(connection).await {
-            Ok(count) => count > 1,
+            Ok(count) => count > u64::from(MEMBER_ACKS),
             // The look that follows finds out what it is, on a connection that has not failed.
             Err(error) => {
                 self.connection = None;
@@ -286,9 +297,21 @@ impl Watcher {
         let sighting = sight(&mut connection, &observed, began).await?;
         let start = self.starts.see(sighting);
         observed.binlog_filters = self.filters(&observed, start).await;
-        let (protection, advice) = judge(&observed, &self.options.requirements);
-        let server = ServerFacts::of(&observed, advice, start, &mut self.had, began);
         let follows = *self.readiness.borrow() == Readiness::Applying;
+        if !follows && waits_for_the_member(&observed) {
+            self.end_foreign_replicas(&mut connection, &observed)
+                .await?;
+        }
+        let (protection, mut advice) = judge(&observed, &self.options.requirements);
+        advice.extend(self.foreign_replica.iter().map(|replica| {
+            format!(
+                "the dump of a semi-sync replica of this mysqld was ended ({replica}): its ACKs would release commits without the \
+                 ring; on that replica set rpl_semi_sync_replica_enabled = OFF, and have it read from a member's binlog server"
+            )
+        }));
+        advice.extend(self.persisted.not_persisted.clone());
+        advice.extend(self.unlogged.warning());
+        let mut server = ServerFacts::of(&observed, advice, start, &mut self.had, began);
         // Clients wait for this verdict, and nobody commits: what a look finds besides is left to the next one.
         let closed = server.read_only != ReadOnly::Off;
         let hurries = hurries && closed && self.looked_whole == Some(server.incarnation);
@@ -297,7 +320,20 @@ impl Watcher {
         }
         if !hurries {
             self.persisted
-                .look(&mut connection, &self.options.requirements)
+                .look(
+                    &mut connection,
+                    &self.options.requirements,
+                    observed.semi_sync(),
+                )
+                .await?;
+            self.channels = channels_advice(&mut connection, follows).await?;
+        }
+        server.advice.extend(self.channels.iter().cloned());
+        if follows {
+            self.unlogged = UnloggedWatch::default();
+        } else if !hurries {
+            self.unlogged
+                .look(&mut connection, server.incarnation, began)
                 .await?;
         }
         let commits = match &self.options.figures {
@@ -333,6 +369,13 @@ impl Watcher {
                 })?;
             mended = true;
         }
+        let names = observed.semi_sync().filter(|_| !follows && attached);
+        let acks = MEMBER_ACKS.to_string();
+        if let Some(names) = names
+            && observed.variable(&names.replica_count()) != Some(acks.as_str())
+        {
+            await_acks(&mut connection, names, MEMBER_ACKS).await?;
+        }
         if attached {
             self.connection = Some(connection);
         } else {
@@ -345,6 +388,32 @@ impl Watcher {
             commits: commits.map_or(CommitSight::Nothing, CommitSight::Answered),
             mended,
         })
+    }
+
+    /// Ends the dumps of semi-sync replicas that are not the member's: their ACKs count, too.
+    async fn end_foreign_replicas(
+        &mut self,
+        connection: &mut Connection,
+        observed: &Observed,
+    ) -> Result<(), LinkError> {
+        let requirements = &self.options.requirements;
+        let replicas = observed.semi_sync_replicas.iter().flatten();
+        for replica in replicas.filter(|replica| !requirements.is_ours(replica)) {
+            let id = replica.connection_id;
+            match connection.execute(&format!("KILL CONNECTION {id}")).await {
+                Err(LinkError::Server(error)) => {
+                    warn!(
+                        "the dump of a semi-sync replica, connection {id}, cannot be ended: {error}"
+                    );
+                }
+                ended => drop(ended?),
+            }
+            self.foreign_replica = Some(match replica.uuid {
+                Some(uuid) => uuid.to_string(),
+                None => format!("connection {id}"),
+            });
+        }
+        Ok(())
     }
 
     /// The binlog's filters: asked once for each start of mysqld, because they cannot change under
@@ -398,6 +467,18 @@ impl Watcher {
     }
 }
 
+/// Advice about channels that are not the member's. Stops those that run on a server that `follows`.
+async fn channels_advice(
+    connection: &mut Connection,
+    follows: bool,
+) -> Result<Vec<String>, LinkError> {
+    if follows && let Err(why) = stop_foreign_channels(connection).await {
+        warn!("{why}");
+    }
+    let channels = foreign_channels(connection).await?;
+    Ok(channels.iter().map(|one| one.advice(follows)).collect())
+}
+
 fn advice_of(report: &WatchReport) -> &[String] {
     let server = report.server.as_ref();
     server.map_or(&[], |server| &server.advice)
@@ -418,6 +499,15 @@ impl Watcher {
             received: figures.received_bytes_total,
         })
     }
+}
+
+/// Whether commits wait for a ring; the replicas of another server are not ended.
+fn waits_for_the_member(observed: &Observed) -> bool {
+    let semi_sync = |names: SemiSyncNames| {
+        let acks = observed.variable(&names.replica_count());
+        observed.is_on(&names.enabled()) && acks.is_some_and(keeps_replicas_from_releasing)
+    };
+    observed.semi_sync().is_some_and(semi_sync)
 }
 
 /// Waits for the moment in which ingest is attached anew; false when there is no ingest any more.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use mysql_link::{ConnectOptions, LinkError};
+use mysql_link::{ConnectOptions, Connection, LinkError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use crate::STATEMENT_LIMIT;
 use crate::events::{EventScheduler, enable_replicated, events_that_are_over};
+use crate::foreign_channels::{ForeignChannel, start_channels, stop_foreign_channels};
 use crate::plan::facts::{Incarnation, WriteMemory};
 use crate::plan::write_fence::{CloseReason, StayReason};
 use crate::ring::LeaderTerm;
@@ -75,6 +76,8 @@ pub(crate) struct WriteFence {
     trimmable_in: Option<Incarnation>,
     /// Enables the events that came by replication, while the primary is open.
     enabling: JoinSet<()>,
+    /// Channels of operators that ran until it was closed.
+    stopped: Vec<ForeignChannel>,
 }
 
 impl WriteFence {
@@ -92,6 +95,7 @@ impl WriteFence {
             moved: None,
             trimmable_in: None,
             enabling: JoinSet::new(),
+            stopped: Vec::new(),
         };
         (fence, receiver)
     }
@@ -183,6 +187,7 @@ impl WriteFence {
         match read_only::open(&self.options.connect, &self.events).await {
             Ok(()) => {
                 info!(term = term.0, "the primary is open for writes");
+                let reopened = self.memory.opened == Some((term, incarnation));
                 self.memory = WriteMemory {
                     opened: Some((term, incarnation)),
                     ..WriteMemory::default()
@@ -190,6 +195,14 @@ impl WriteFence {
                 self.moved = Some((Instant::now(), ReadOnly::Off));
                 self.go(WriteFenceState::Open);
                 self.enable_events();
+                let stopped = std::mem::take(&mut self.stopped);
+                // Another primary may have been there in between, and have them.
+                if reopened
+                    && !stopped.is_empty()
+                    && let Err(error) = start_again(&self.options.connect, &stopped).await
+                {
+                    warn!("replication channels were not started again: {error}");
+                }
             }
             Err(error) => {
                 self.memory.not_before = Some(Instant::now() + self.options.retry);
@@ -236,6 +249,12 @@ impl WriteFence {
         };
         match closed {
             Ok(()) => {
+                // `super_read_only` does not stop replica threads. A transaction that one has in hand gets its ACK from the ring or is cut,
+                // like a client's: while a channel runs, the server does not follow, and its commits wait for ACKs.
+                match stop_channels(connect).await {
+                    Ok(stopped) => self.stopped.extend(stopped),
+                    Err(why) => warn!("{why}"),
+                }
                 info!(%reason, "the primary is closed for writes");
                 self.memory.closed_by_us = true;
                 self.memory.not_before = None;
@@ -298,6 +317,26 @@ impl WriteFence {
             changed
         })
     }
+}
+
+async fn stop_channels(connect: &ConnectOptions) -> Result<Vec<ForeignChannel>, String> {
+    // The closing itself tells where mysqld cannot be reached.
+    let Ok(mut connection) = Connection::open_with_own_settings(connect).await else {
+        return Ok(Vec::new());
+    };
+    let stopped = stop_foreign_channels(&mut connection).await;
+    connection.close().await;
+    stopped
+}
+
+async fn start_again(
+    connect: &ConnectOptions,
+    channels: &[ForeignChannel],
+) -> Result<(), LinkError> {
+    let mut connection = Connection::open_with_own_settings(connect).await?;
+    start_channels(&mut connection, channels).await?;
+    connection.close().await;
+    Ok(())
 }
 
 #[cfg(test)]

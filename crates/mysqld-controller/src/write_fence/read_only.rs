@@ -94,7 +94,8 @@ pub(crate) async fn close(
     Ok(())
 }
 
-/// The same by a session that is there, which was opened with these options.
+/// The same by a session that is there, which was opened with these options and has its own settings: what is left of the statement
+/// when its time is over would hold back new writes, and is killed with it.
 pub(crate) async fn close_by(
     connection: &mut Connection,
     options: &ConnectOptions,
@@ -108,15 +109,6 @@ pub(crate) async fn close_by(
         Ok(_) => Ok(()),
         Err(LinkError::Server(error)) if error.code == server_code::LOCK_WAIT_TIMEOUT => {
             Err(ReadOnlyError::BehindCommits)
-        }
-        Err(error @ LinkError::Timeout { .. }) => {
-            // It would go on holding back new writes.
-            if let Err(failure) = Connection::kill(options, connection.id()).await {
-                tracing::warn!(
-                    "a blocked SET GLOBAL super_read_only could not be killed: {failure}"
-                );
-            }
-            Err(error.into())
         }
         Err(error) => Err(error.into()),
     }

@@ -1,15 +1,20 @@
 //! Ingest between a real mysqld and a ring that commits on demand.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::framing::TransactionFramer;
 use binlog_format::gtid::GtidSet;
+use mysql_link::{Connection, DumpOptions, ReplicationStream};
 use mysqld_controller::LeaderTerm;
 use mysqld_controller::ingest::IngestState;
-use raft_types::AppEntry;
+use raft_types::{AppEntry, MAX_TRANSACTION_BYTES};
 use testkit::mysqld::Mysqld;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use crate::primary::{
-    A_WHILE, Running, eventually, finish, ingest_options, launch, still_waits, visible,
+    A_WHILE, Running, connect, eventually, finish, ingest_options, launch, still_waits, visible,
 };
 use crate::ring_in_memory::{Leadership, MemoryRing};
 
@@ -78,6 +83,66 @@ async fn nothing_is_acknowledged_by_mysqld_before_the_ring_commits() -> Result<(
         "0",
         "a commit went on without an ACK"
     );
+    ingest.stop().await
+}
+
+/// A stock replica, which acknowledges all that it receives.
+async fn other_replica(server: &Mysqld, server_id: u32) -> Result<JoinHandle<Result<()>>> {
+    let connection = Connection::open(&connect(&server.socket())).await?;
+    let uuid = Uuid::from_u128(server_id.into());
+    let have = server.client().gtid_executed()?.parse()?;
+    let options = DumpOptions::new(server_id, uuid, have);
+    let dump = ReplicationStream::start(connection, &options).await?;
+    Ok(tokio::spawn(acknowledge_all(dump)))
+}
+
+async fn acknowledge_all(mut dump: ReplicationStream) -> Result<()> {
+    let mut framer = TransactionFramer::new(ChecksumAlgorithm::Crc32, MAX_TRANSACTION_BYTES);
+    loop {
+        let event = dump.next().await?;
+        framer.push(&event.event)?;
+        if event.ack_wanted {
+            dump.ack(framer.position()).await?;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_semi_sync_replicas_of_mysqld_release_no_commit() -> Result<()> {
+    const ACKS: &str = "rpl_semi_sync_source_wait_for_replica_count";
+    let server = launch(&[])?;
+    let ring = MemoryRing::new();
+    ring.set_leadership(Leadership::Serving(TERM));
+    let mut ingest = Running::start(&ring, ingest_options(&server));
+    ingest.attached().await?;
+    ring.set_commits_at_once(false);
+    let before = ring.last_index().expect("entries");
+    let mut waiting = server
+        .client()
+        .start_sql("INSERT INTO d.t VALUES (1, '')")?;
+    let proposed = || Ok(ring.last_index() == Some(before + 1));
+    eventually("it is proposed", proposed).await?;
+    let first = other_replica(&server, 4002).await?;
+    still_waits(&mut waiting).await?;
+    ensure!(!first.is_finished());
+
+    ring.set_leadership(Leadership::Over);
+    let raised = || Ok(server.client().variable(ACKS)? == "1000");
+    eventually("no replicas send so many ACKs", raised).await?;
+    for server_id in 4003..4006 {
+        other_replica(&server, server_id).await?;
+    }
+    still_waits(&mut waiting).await?;
+    ensure!(!visible(&server, 1)?);
+    let attached = || Ok(server.client().status("Rpl_semi_sync_source_clients")? == "4");
+    eventually("only other replicas are attached", attached).await?;
+    ensure!(!waiting.is_finished()?);
+
+    ring.set_commits_at_once(true);
+    ring.set_leadership(Leadership::Serving(LeaderTerm(3)));
+    ingest.attached().await?;
+    finish(waiting).await?;
+    ensure!(server.client().variable(ACKS)? == "2");
     ingest.stop().await
 }
 

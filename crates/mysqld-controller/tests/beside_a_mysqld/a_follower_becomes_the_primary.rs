@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use mysql_link::{Connection, DumpError, DumpOptions, ReplicationStream, Secret};
-use mysqld_controller::apply::{FollowOptions, backup_under_way};
+use mysqld_controller::apply::{FollowOptions, StandingFile, backup_under_way};
 use mysqld_controller::status::{RoleState, RoleStatus};
 use mysqld_controller::watch::{WatchOptions, Watcher};
-use mysqld_controller::{LeaderTerm, ReplicationSource};
+use mysqld_controller::{LeaderTerm, ReplicationSource, SourceTls};
 use raft_types::MemberId;
-use testkit::mysqld::Mysqld;
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::{Mysqld, MysqldOptions};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -48,10 +49,18 @@ impl Follower {
 
     /// One that may not come to follow.
     fn begin(server: Mysqld, adjust: impl FnOnce(&mut FollowOptions)) -> Result<Self> {
-        let account = connect(&server.socket());
         let ring = MemoryRing::new();
         ring.invent(&server.client().gtid_executed()?);
         ring.set_leadership(Leadership::Elsewhere(MemberId(2)));
+        Self::begin_in(ring, server, adjust)
+    }
+
+    fn begin_in(
+        ring: Arc<MemoryRing>,
+        server: Mysqld,
+        adjust: impl FnOnce(&mut FollowOptions),
+    ) -> Result<Self> {
+        let account = connect(&server.socket());
         let ingest = Running::start(&ring, ingest_options(&server));
         let mut watching = WatchOptions::new(account.clone(), requirements());
         watching.interval = Duration::from_millis(200);
@@ -293,6 +302,96 @@ async fn who_has_locked_what_the_applier_waits_for_is_killed_and_nobody_else() -
     follower.end().await
 }
 
+/// The next transaction of the log.
+const NEXT: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1";
+
+/// A client's session that owns the GTID of the next transaction.
+async fn owner(server: &Mysqld) -> Result<Connection> {
+    let set = format!("SET gtid_next = '{NEXT}'");
+    idle(server, "reports", &[&set, "BEGIN"]).await
+}
+
+/// mysqld applies the transaction in no other session, and shows no lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_of_a_gtid_of_the_log_is_named_and_killed_at_the_limit() -> Result<()> {
+    let follower =
+        Follower::start(|options| options.kill_after = Some(Duration::from_secs(3))).await?;
+    let mut owner = owner(&follower.server).await?;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    anyhow::ensure!(
+        follower.role.borrow().held_up_by.is_empty(),
+        "named before the log has the transaction"
+    );
+    follower.ring.invent(NEXT);
+    let mut role = follower.role.clone();
+    let named = role.wait_for(|role| {
+        let mut words = role.held_up_by.iter();
+        words.any(|words| words.contains(&format!("owns the GTID {NEXT}: ")))
+    });
+    tokio::time::timeout(LIMIT, named).await??;
+    owner.query("SELECT 1").await?;
+    follower.ring.set_leadership(Leadership::Serving(TERM));
+    let deadline = tokio::time::Instant::now() + LIMIT;
+    while owner.query("SELECT 1").await.is_ok() {
+        anyhow::ensure!(tokio::time::Instant::now() < deadline, "it is not killed");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let applied = format!("SET gtid_next = '{NEXT}'; BEGIN; COMMIT");
+    follower.server.client().sql(&applied)?;
+    follower.is(|state| *state == RoleState::Primary).await?;
+    follower.end().await
+}
+
+/// After a restart of the member whose mysqld had followed: an owned GTID was taken for a commit that waits for its ACK.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owned_gtid_of_the_log_does_not_count_as_executed_at_a_former_follower() -> Result<()> {
+    let server = launch(&[])?;
+    let mut owner = owner(&server).await?;
+    let ring = MemoryRing::new();
+    ring.invent(&server.client().gtid_executed()?);
+    ring.invent(NEXT);
+    ring.set_leadership(Leadership::Serving(TERM));
+    let member_dir = tempfile::tempdir()?;
+    let standing = r#"{"is": "following"}"#;
+    std::fs::write(member_dir.path().join("mysqld-standing.json"), standing)?;
+    let follower = Follower::begin_in(ring, server, |options| {
+        options.standing = StandingFile::of(member_dir.path());
+        options.kill_after = None;
+    })?;
+    follower
+        .is(|state| matches!(state, RoleState::CatchingUp { behind: 1 }))
+        .await?;
+    owner.execute("COMMIT").await?;
+    follower.is(|state| *state == RoleState::Primary).await?;
+    follower.end().await
+}
+
+/// Replica threads write under `super_read_only` too, and there is nothing at the ring that would tell.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_that_is_not_the_members_is_stopped_at_a_follower() -> Result<()> {
+    let options = MysqldOptions::with_server_id(77);
+    let source = Mysqld::launch_with(&MysqlTree::require(), options)?;
+    source.client().create_replication_user()?;
+    let server = launch(&[])?;
+    server.replicate_from(&source, false)?;
+    let client = server.client();
+    client.wait_for_gtids(&source.client().gtid_executed()?, LIMIT)?;
+    let follower = Follower::of(server, |_| {}).await?;
+    let runs = "SELECT COUNT(*) FROM performance_schema.replication_applier_status WHERE service_state = 'ON'";
+    anyhow::ensure!(client.value(runs)? == "0", "it runs at a follower");
+    source.client().sql("CREATE SCHEMA errant")?;
+    client.sql("STOP REPLICA; START REPLICA IO_THREAD")?;
+    let stopped = "SELECT COUNT(*) FROM performance_schema.replication_connection_status WHERE service_state <> 'OFF'";
+    eventually("what is started is stopped", || {
+        Ok(client.value(stopped)? == "0")
+    })
+    .await?;
+    let came = client
+        .value("SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = 'errant'")?;
+    anyhow::ensure!(came == "0", "it wrote at a follower");
+    follower.end().await
+}
+
 /// A server to which an applier has been applying before.
 fn with_the_applier_s_row() -> Result<Mysqld> {
     let server = launch(&[])?;
@@ -406,7 +505,7 @@ fn by_replica_threads(options: &mut FollowOptions) {
         port: 1,
         user: "replica".to_owned(),
         password: Secret::new("password"),
-        tls: false,
+        tls: SourceTls::Off,
     });
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use mysql_link::{ConnectOptions, Connection, Endpoint, Secret};
 use mysqld_controller::conversion::{look, steps};
 use mysqld_controller::settings::Requirements;
-use mysqld_controller::{BinlogPlace, ReplicationSource};
+use mysqld_controller::{BinlogPlace, ReplicationSource, SourceTls};
 
 use crate::primary::{connect, eventually, finish, launch, requirements, visible};
 
@@ -76,7 +76,7 @@ async fn a_replica_follows_through_the_channel_that_it_has_and_does_not_give_up(
         port: 2,
         user: "replica".to_owned(),
         password: Secret::new("password"),
-        tls: false,
+        tls: SourceTls::Off,
     };
     for channel in ["", "prod's"] {
         let server = launch(&[])?;

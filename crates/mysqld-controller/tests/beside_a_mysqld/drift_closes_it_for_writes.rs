@@ -450,6 +450,24 @@ async fn a_binlog_that_mysqld_is_told_to_encrypt_is_told_of_while_it_is() -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn transactions_that_mysqld_does_not_log_are_warned_of() -> Result<()> {
+    let server = launch(&[])?;
+    let member = Member::start(&server, requirements());
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    member.opens().await?;
+    let statements = "SET sql_log_bin = 0; INSERT INTO d.t VALUES (1, ''); SELECT SLEEP(8)";
+    let session = server.client().start_sql(statements)?;
+    let warned = |report: &WatchReport| {
+        let mut advice = report.server.iter().flat_map(|server| &server.advice);
+        advice.any(|advice| advice.contains("set sql_log_bin ran at this primary (1, now by root@"))
+    };
+    let mut reports = member.reports.clone();
+    tokio::time::timeout(LIMIT, reports.wait_for(warned)).await??;
+    finish(session).await?;
+    member.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_reset_of_a_mysqld_has_taken_out_of_its_gtids_is_seen() -> Result<()> {
     let server = launch(&[])?;
     let member = Member::start(&server, requirements());
@@ -610,11 +628,22 @@ async fn somebody_else_who_acknowledges_in_mysqld_is_found() -> Result<()> {
     let stranger = Uuid::from_u128(0xbad);
     let connection = Connection::open(&connect(&server.socket())).await?;
     let options = DumpOptions::new(4002, stranger, server.client().gtid_executed()?.parse()?);
-    let stream = ReplicationStream::start(connection, &options).await?;
+    let mut stream = ReplicationStream::start(connection, &options).await?;
     let told = member.unprotected(Check::ForeignAcker).await?;
     assert!(told.contains(&stranger.to_string()), "{told}");
+    let ended = async { while stream.next().await.is_ok() {} };
+    tokio::time::timeout(LIMIT, ended).await?;
     member.closes("without the ring").await?;
-    drop(stream);
+    let warned = |report: &WatchReport| {
+        let server = report.server.as_ref();
+        server.is_some_and(|server| {
+            server
+                .advice
+                .iter()
+                .any(|advice| advice.contains(&stranger.to_string()))
+        })
+    };
+    tokio::time::timeout(LIMIT, member.reports.clone().wait_for(warned)).await??;
     member.stop().await?;
     // mysqld notices at its next heartbeat that the stranger is gone.
     let member = Member::start(&server, requirements());
@@ -688,6 +717,37 @@ async fn what_is_persisted_against_the_ring_is_taken_out_of_a_mysqld_that_runs()
     .await?;
     assert_eq!(member.write_fence.borrow().since, opened);
     member.stop().await
+}
+
+/// In mode `attach` something else starts it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_start_of_a_mysqld_is_persisted_to_be_closed_until_it_leaves_the_ring()
+-> Result<()> {
+    let server = launch(&[])?;
+    let member = Member::start(
+        &server,
+        Requirements {
+            persists_start: true,
+            ..requirements()
+        },
+    );
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    member.opens().await?;
+    let persisted = || {
+        server.client().value(
+            "SELECT IFNULL(GROUP_CONCAT(variable_name, '=', variable_value ORDER BY variable_name), '') \
+             FROM performance_schema.persisted_variables",
+        )
+    };
+    let expected = "read_only=ON,rpl_semi_sync_source_enabled=ON,rpl_semi_sync_source_timeout=1000000000000000000,\
+                    rpl_semi_sync_source_wait_for_replica_count=1000,rpl_semi_sync_source_wait_no_replica=ON,\
+                    rpl_semi_sync_source_wait_point=AFTER_SYNC,super_read_only=ON";
+    eventually("its start is persisted", || Ok(persisted()? == expected)).await?;
+    ensure!(server.client().variable("super_read_only")? == "0");
+    member.stop().await?;
+    conversion::steps::release_primary(&connect(&server.socket())).await?;
+    ensure!(persisted()?.is_empty(), "{}", persisted()?);
+    Ok(())
 }
 
 /// As behind `witness enable-raft` while a statement runs: it holds up the closing, and meanwhile all becomes right.

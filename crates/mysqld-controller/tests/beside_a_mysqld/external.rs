@@ -13,8 +13,10 @@ use mysql_link::ServerVersion;
 use mysqld_controller::supervisor::{
     ExternalCommands, StartGuard, SupervisorOptions, SupervisorState,
 };
+use tokio::process::Command;
 
-use crate::primary::eventually;
+use crate::guarded_starts::Door;
+use crate::primary::{LIMIT, eventually};
 use crate::supervised::{Home, Supervised, boots_closed, persist};
 
 #[derive(Default)]
@@ -194,5 +196,41 @@ async fn one_that_would_boot_open_by_what_is_persisted_is_not_started_so() -> Re
         cause.contains("super_read_only = OFF") && cause.contains("RESET PERSIST"),
         "{cause}"
     );
+    supervised.stop().await
+}
+
+/// As systemd does with `Restart=`: its recovery commits what was not acknowledged.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_that_something_else_starts_again_is_killed_and_restarted_through_the_guard()
+-> Result<()> {
+    let home = Home::with_data()?;
+    let door = Arc::new(Door::default());
+    door.open.store(true, Ordering::Relaxed);
+    let (mut options, commands) = with_commands(&home, "super_read_only=ON\n")?;
+    options.external = Some(Arc::new(commands.clone()));
+    let supervised = Supervised::start_guarded(options, door.clone());
+    supervised.runs().await?;
+    home.connect().await?;
+    door.open.store(false, Ordering::Relaxed);
+    let command = |words: &[String]| {
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).kill_on_drop(true);
+        command
+    };
+    ensure!(command(&commands.kill).status().await?.success());
+    let started = command(&commands.start).spawn()?;
+    let mut status = supervised.handle.status();
+    let warned = status.wait_for(|status| {
+        let warning = status.warning.as_ref();
+        warning.is_some_and(|words| words.contains("Restart=no"))
+    });
+    tokio::time::timeout(LIMIT, warned).await??;
+    supervised
+        .reaches(|state| matches!(state, SupervisorState::Held { .. }))
+        .await?;
+    drop(started);
+    door.open.store(true, Ordering::Relaxed);
+    supervised.runs().await?;
+    home.connect().await?;
     supervised.stop().await
 }

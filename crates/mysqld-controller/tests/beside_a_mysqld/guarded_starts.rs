@@ -1,6 +1,7 @@
 //! Nobody starts mysqld before its guard has agreed; and a primary that is killed because its commits
 //! wait in vain comes back without them.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,11 +16,13 @@ use mysqld_controller::tail_trim::{TailTrim, TailTrimOptions, TrimmedTail};
 
 use crate::primary::{A_WHILE, LIMIT, Running, eventually, requirements};
 use crate::ring_in_memory::{Leadership, MemoryRing};
-use crate::supervised::{Home, Supervised};
+use rustix::process::Signal;
+
+use crate::supervised::{Home, Supervised, signal};
 
 #[derive(Default)]
-struct Door {
-    open: AtomicBool,
+pub(crate) struct Door {
+    pub(crate) open: AtomicBool,
     asked: AtomicU64,
 }
 
@@ -63,6 +66,51 @@ async fn a_guard_is_asked_before_every_start_and_keeps_mysqld_down() -> Result<(
     ensure!(second != first && !adopted);
     home.connect().await?;
     supervised.stop().await
+}
+
+/// After a crash the wrapper would start another mysqld, and its recovery commits transactions without an ACK.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrapper_that_starts_mysqld_again_is_killed_and_signals_go_to_mysqld() -> Result<()> {
+    let home = Home::with_data()?;
+    let mut options = home.options(&[]);
+    let script = "case \"$*\" in *--version*) exec \"$@\";; esac; while :; do \"$@\"; done";
+    let wrapper = ["/bin/sh", "-c", script, "sh"].map(str::to_owned);
+    options.server.command = wrapper.into_iter().chain(options.server.command).collect();
+    let door = Arc::new(Door::default());
+    door.open.store(true, Ordering::Relaxed);
+    let supervised = Supervised::start_guarded(options, door.clone());
+    supervised.runs().await?;
+    home.connect().await?;
+    let (mysqld, _) = supervised.runs().await?;
+    let program = fs::read(format!("/proc/{}/cmdline", mysqld.0))?;
+    ensure!(!program.starts_with(b"/bin/sh"));
+    let times = |words: &str| -> Result<usize> {
+        Ok(fs::read_to_string(home.path("log.err"))?
+            .matches(words)
+            .count())
+    };
+    let begun = times("ready for connections")?;
+
+    door.open.store(false, Ordering::Relaxed);
+    signal(mysqld, Signal::KILL)?;
+    let shut = SupervisorState::Held {
+        cause: "the door is shut".to_owned(),
+    };
+    supervised.reaches(|state| *state == shut).await?;
+    tokio::time::sleep(5 * A_WHILE).await;
+    ensure!(times("ready for connections")? == begun);
+    door.open.store(true, Ordering::Relaxed);
+    supervised
+        .reaches(|state| matches!(state, SupervisorState::Running { .. }))
+        .await?;
+    home.connect().await?;
+    let ended = times("Shutdown complete")?;
+    supervised.stop().await?;
+    ensure!(
+        times("Shutdown complete")? == ended + 1,
+        "mysqld was not asked to stop"
+    );
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

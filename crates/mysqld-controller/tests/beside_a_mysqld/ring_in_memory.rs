@@ -14,6 +14,7 @@ use mysqld_controller::{
 };
 use raft_types::{AppEntry, MemberId, OpId, ProposalSequence};
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 
 pub(crate) struct MemoryRing {
     state: Mutex<State>,
@@ -240,6 +241,10 @@ impl Ring for MemoryRing {
             Leadership::Serving(term) => Some(term),
             Leadership::Silent(_) | Leadership::Over | Leadership::Elsewhere(_) => None,
         }
+    }
+
+    fn lease_end(&self) -> Option<Instant> {
+        None
     }
 
     async fn serves(&self) -> LeaderTerm {

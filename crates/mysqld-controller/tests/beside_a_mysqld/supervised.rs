@@ -130,7 +130,7 @@ impl Drop for Home {
     }
 }
 
-fn signal(id: ProcessId, signal: Signal) -> Result<()> {
+pub(crate) fn signal(id: ProcessId, signal: Signal) -> Result<()> {
     Ok(kill_process(
         Pid::from_raw(id.0).context("no pid")?,
         signal,
@@ -390,6 +390,47 @@ async fn a_mysqld_that_does_not_start_is_explained() -> Result<()> {
     let supervised = Supervised::start(options);
     let cause = supervised.fails().await?;
     assert!(cause.contains("/no/such/mysqld"), "{cause}");
+    supervised.stop().await
+}
+
+/// After a kill while InnoDB's redo log was disabled. Its first error is the cause, and four follow it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mysqld_that_cannot_be_started_gets_a_new_data_directory() -> Result<()> {
+    let home = Home::with_data()?;
+    let mut options = home.options(&[]);
+    options.may_initialise = false;
+    let supervised = Supervised::start(options);
+    let (first, _) = supervised.runs().await?;
+    let mut connection = home.connect().await?;
+    let disable = "ALTER INSTANCE DISABLE INNODB REDO_LOG";
+    connection.execute(disable).await?;
+    signal(first, Signal::KILL)?;
+    let shows_cause = |state: &SupervisorState| match state {
+        SupervisorState::Failed { cause } => cause.contains("MY-013598"),
+        _ => false,
+    };
+    supervised.reaches(shows_cause).await?;
+
+    ensure!(supervised.handle.initialise_new_data());
+    let initialises = |state: &SupervisorState| *state == SupervisorState::Initialising;
+    supervised.reaches(initialises).await?;
+    supervised.runs().await?;
+    home.connect().await?;
+    let mut kept = Vec::new();
+    for entry in fs::read_dir(home.folder.path())? {
+        let entry = entry?;
+        if entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with("data.unusable-")
+        {
+            kept.push(entry.path());
+        }
+    }
+    ensure!(
+        kept.len() == 1 && kept[0].join("ibdata1").exists(),
+        "{kept:?}"
+    );
     supervised.stop().await
 }
 

@@ -4,9 +4,10 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
+use mysql_link::{ConnectOptions, Endpoint};
 use mysqld_controller::supervisor::StartGuard;
 
-use crate::crashing_server::{CrashingServer, event_borders, guard, transaction_starts};
+use crate::crashing_server::{CrashingServer, LIMIT, event_borders, guard, transaction_starts};
 use crate::ring_in_memory::{Leadership, MemoryRing};
 
 const TABLE: &str = "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)";
@@ -328,4 +329,54 @@ fn before_the_last(server: &CrashingServer) -> Result<String> {
     let index = server.server.data_dir().join("binlog.index");
     let last = &files[files.len() - 2];
     Ok(format!("{{\"index\": {index:?}, \"last_file\": {last:?}}}"))
+}
+
+/// Something has released it: the engine has it, and has prepared what follows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_mysqld_committed_without_the_ring_is_restored() -> Result<()> {
+    let mut server = CrashingServer::start().await?;
+    server.server.client().sql(TABLE)?;
+    server.ring.set_commits_at_once(false);
+    let released = server
+        .server
+        .client()
+        .start_sql("INSERT INTO d.t VALUES (1)")?;
+    server.transactions_in_file(3).await?;
+    server.member_ends().await;
+    let waits = |whether: &str| {
+        let set = format!("SET GLOBAL rpl_semi_sync_source_wait_no_replica = {whether}");
+        server.server.client().sql(&set)
+    };
+    waits("OFF")?;
+    tokio::task::spawn_blocking(move || released.finish(LIMIT)).await??;
+    waits("ON")?;
+    let waiting = server
+        .server
+        .client()
+        .start_sql("INSERT INTO d.t VALUES (2)")?;
+    server.transactions_in_file(4).await?;
+    server.crash().await?;
+    drop(waiting);
+
+    server.start_again().await?;
+    ensure!(server.trimmed()?.len() == 1);
+    let rows = "SELECT CONCAT_WS(' ', GROUP_CONCAT(id), @@GLOBAL.gtid_purged = '') FROM d.t";
+    ensure!(server.server.client().value(rows)? == "1 0");
+    let connect = ConnectOptions::new(Endpoint::unix(server.server.socket()), "root", "");
+    let Err(why) = server.guard().after_start(&connect).await else {
+        anyhow::bail!("what the engine has is taken for cut off");
+    };
+    ensure!(
+        why.contains("committed in mysqld without the ring"),
+        "{why}"
+    );
+
+    server.server.kill()?;
+    server.start_again().await?;
+    ensure!(server.server.client().value(rows)? == "1 1");
+    let checked = server.guard().after_start(&connect).await;
+    ensure!(checked.is_ok(), "{checked:?}");
+    server.recovered_without_an_error()?;
+    server.lead().await?;
+    server.equals_the_ring()
 }

@@ -21,8 +21,13 @@ pub struct AdminClient {
     client: admin_client::AdminClient<Channel>,
     address: String,
     names: Names,
+    has_tls: bool,
     config: TransportConfig,
 }
+
+/// Why a call without TLS fails at the port of a member with TLS, in place of what HTTP/2 makes of it.
+const WITHOUT_TLS: &str = "it does not answer a call without TLS; if the ring has TLS, give --tls-certificate-file, --tls-key-file and \
+                           --tls-ca-file, or a configuration with [tls]";
 
 /// Why a member gave no answer that could be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -115,6 +120,7 @@ impl AdminClient {
             client: admin_client::AdminClient::new(channel),
             address: address.to_owned(),
             names,
+            has_tls: tls.is_some(),
             config,
         })
     }
@@ -229,7 +235,10 @@ impl AdminClient {
             }),
             Ok(Err(status)) => Err(AdminError::Unreachable {
                 address,
-                reason: peers::words(&status),
+                reason: match !self.has_tls && peers::is_another_protocol(&status) {
+                    true => WITHOUT_TLS.to_owned(),
+                    false => peers::words(&status),
+                },
             }),
             Err(_) => Err(AdminError::Unreachable {
                 address,

@@ -651,6 +651,13 @@ pub(crate) fn words(status: &Status) -> String {
     }
 }
 
+/// Whether the other end answered with something that is not the protocol of a call: the system says nothing of the connection.
+pub(crate) fn is_another_protocol(status: &Status) -> bool {
+    status
+        .source()
+        .is_some_and(|source| said_of_the_connection(source).is_none())
+}
+
 /// The innermost cause that is of the connection: of one that the system gave its kind ("connection refused"), of another one (a name
 /// that is not known, a certificate) what it says.
 fn said_of_the_connection(error: &(dyn Error + 'static)) -> Option<String> {

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::callers::Right;
-use crate::local_member::{LocalMember, LogPiece};
+use crate::local_member::{CommandCaller, LocalMember, LogPiece};
 use crate::schema::{self, admin_server::Admin};
 use crate::server::{Callers, called_over};
 
@@ -103,7 +103,10 @@ impl Admin for AdminService {
         &self,
         request: Request<schema::CommandRequest>,
     ) -> Result<Response<Self::CommandStream>, Status> {
-        let caller = called_over(&request).map(|over| over.address);
+        let caller = CommandCaller {
+            address: called_over(&request).map(|over| over.address),
+            certificate_name: self.callers.certificate_name(&request),
+        };
         let commands = self.local.commands().ok_or_else(|| {
             Status::unavailable("this member is still starting; try again in a moment")
         })?;

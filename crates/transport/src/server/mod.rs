@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic::{Request, Status};
 
-use crate::callers::Right;
+use crate::callers::{Holder, Right};
 use crate::config::{
     CONNECTION_WINDOW_BYTES, FRAME_BYTES, STREAM_WINDOW_BYTES, TlsMaterial, TransportConfig,
 };
@@ -182,11 +182,22 @@ struct Callers {
 }
 
 impl Callers {
+    /// Whom the caller's certificate is of; none without TLS.
+    fn holder<T>(&self, request: &Request<T>) -> Option<Holder> {
+        let first = called_over(request).and_then(|over| over.certificates.first());
+        let certificate = first.map_or(&[][..], |certificate| certificate.as_ref());
+        Some(self.tls.as_ref()?.holder(certificate))
+    }
+
+    fn certificate_name<T>(&self, request: &Request<T>) -> Option<String> {
+        self.holder(request).map(|holder| holder.name().to_owned())
+    }
+
     fn allow<T>(&self, request: &Request<T>, right: Right) -> Result<(), Status> {
-        let Some(tls) = &self.tls else { return Ok(()) };
+        let Some(holder) = self.holder(request) else {
+            return Ok(());
+        };
         let over = called_over(request);
-        let first = over.and_then(|over| over.certificates.first());
-        let holder = tls.holder(first.map_or(&[], |certificate| certificate.as_ref()));
         holder.may(right).map_err(|refusal| {
             let caller = over.map(|over| over.address);
             let words = refusal.to_string();

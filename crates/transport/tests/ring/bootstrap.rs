@@ -249,7 +249,7 @@ async fn an_interrupted_founder_goes_on_with_the_same_ring() {
         refused
             .unwrap_err()
             .to_string()
-            .contains("start it without --bootstrap")
+            .contains("start it without bootstrapping it")
     );
 }
 

@@ -1,6 +1,5 @@
 //! An operator's command: its events come one by one, and it goes on when nobody listens any more.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +7,8 @@ use bytes::Bytes;
 use raft_types::MemberId;
 use tokio::sync::{Notify, mpsc};
 use transport::{
-    AdminClient, AdminError, CommandSource, LocalMember, Right, RunningServer, TransportConfig,
-    serve,
+    AdminClient, AdminError, CommandCaller, CommandSource, LocalMember, Right, RunningServer,
+    TransportConfig, serve,
 };
 
 use crate::support::grpc_ring::{TIMERS, fresh_member, listener, within};
@@ -25,11 +24,16 @@ impl CommandSource for Parrot {
         Right::Operate
     }
 
-    fn command(&self, caller: Option<SocketAddr>, json: Bytes) -> mpsc::Receiver<Bytes> {
+    fn command(&self, caller: CommandCaller, json: Bytes) -> mpsc::Receiver<Bytes> {
         let (events, receiver) = mpsc::channel(4);
         let (may_end, ended) = (self.may_end.clone(), self.ended.clone());
         tokio::spawn(async move {
-            assert!(caller.is_some_and(|caller| caller.ip().is_loopback()));
+            assert!(
+                caller
+                    .address
+                    .is_some_and(|address| address.ip().is_loopback())
+            );
+            assert_eq!(caller.certificate_name, None);
             let _ = events.send(json).await;
             may_end.notified().await;
             let _ = events.send(Bytes::from_static(b"\"done\"")).await;

@@ -1,6 +1,5 @@
 //! mTLS: members of one authority talk; nobody else gets in, and a wrong file is named.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,8 +10,8 @@ use raft_types::MemberKind::Database;
 use raft_types::{MemberId, Vote};
 use tokio::sync::mpsc;
 use transport::{
-    AdminClient, AdminError, CommandSource, GrpcNetworkFactory, NamedRoles, Right, TlsError,
-    TlsFiles, TlsMaterial, TransportConfig, serve,
+    AdminClient, AdminError, CommandCaller, CommandSource, GrpcNetworkFactory, NamedRoles, Right,
+    TlsError, TlsFiles, TlsMaterial, TransportConfig, serve,
 };
 
 use crate::support::certificates::Authority;
@@ -113,8 +112,8 @@ async fn each_certificate_may_do_what_its_role_says_and_nothing_else() {
     let authority = Authority::new();
     let member = TlsFiles {
         roles: NamedRoles {
-            operators: vec!["ben".to_owned()],
-            readers: vec!["dashboard".to_owned()],
+            operators: vec!["ben".to_owned(), "ana".to_owned()],
+            readers: vec!["dashboard".to_owned(), "grafana".to_owned()],
             ..NamedRoles::default()
         },
         ..authority.sign_with_role("n-1", &["127.0.0.1"], Some("member"))
@@ -168,6 +167,10 @@ async fn each_certificate_may_do_what_its_role_says_and_nothing_else() {
         ("db-1", None, a_member),
         ("ben", None, an_operator),
         ("dashboard", None, a_reader),
+        // Of an authority that signs any URI.
+        ("eve", Some("operator"), [false; 5]),
+        ("eve", Some("reader"), [false; 5]),
+        ("ben", Some("member"), [false; 5]),
     ] {
         assert_eq!(allowed(&of(name, role)).await, rights, "{name} {role:?}");
     }
@@ -188,6 +191,18 @@ async fn each_certificate_may_do_what_its_role_says_and_nothing_else() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_without_tls_to_a_member_with_tls_names_the_flags_that_it_lacks() {
+    let authority = Authority::new();
+    let member = load(&authority.sign("member", &["127.0.0.1"]));
+    let ring = GrpcRing::with(&[Database], TIMERS, Some(member)).await;
+    let address = ring.records.values().next().unwrap().address.clone();
+    let client = AdminClient::new(&address, None, ring.config).unwrap();
+    let error = client.status().await.unwrap_err().to_string();
+    assert!(error.contains("give --tls-certificate-file"), "{error}");
+    assert!(!error.contains("http2") && !error.contains("h2"), "{error}");
+}
+
 /// Takes every command, and says what each takes by its first letter.
 struct Taker;
 
@@ -200,7 +215,7 @@ impl CommandSource for Taker {
         }
     }
 
-    fn command(&self, _: Option<SocketAddr>, _: Bytes) -> mpsc::Receiver<Bytes> {
+    fn command(&self, _: CommandCaller, _: Bytes) -> mpsc::Receiver<Bytes> {
         mpsc::channel(1).1
     }
 }

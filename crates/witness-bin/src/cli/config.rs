@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::cli::config_args::{ConfigArgs, counted};
 use crate::config::{Place, Problem, example, read, reference};
+use crate::operator::tolerance;
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// Subcommands of `witness config`.
@@ -99,8 +100,12 @@ fn check(config: &ConfigArgs, format: Format) -> Result<(), Failure> {
         Format::Table => {
             let verdict = match (&config, problems.error_count()) {
                 (Some(config), _) => format!(
-                    "{name} is valid: member {} `{}` of ring `{}`\n",
-                    config.member.own.id, config.member.own.name, config.member.ring_name
+                    "{name} is valid: member {} `{}` of ring `{}`{}\n",
+                    config.member.own.id,
+                    config.member.own.name,
+                    config.member.ring_name,
+                    tolerance::of_configuration(&config.member.rules, &config.member.members)
+                        .map_or_else(String::new, |clause| format!("; {clause}"))
                 ),
                 (None, errors) => format!("{name} has {}\n", counted(errors)),
             };

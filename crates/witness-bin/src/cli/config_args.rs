@@ -9,11 +9,16 @@ use member::settings::{Settings, TlsSettings};
 
 use crate::config::key::flag_of;
 use crate::config::keys::{KEYS, MEMBERS, former_of};
-use crate::config::{Config, Problems, Sources, read, read_tls, read_without_files};
+use crate::config::{
+    Config, Problems, Sources, read, read_for_command, read_tls, read_without_files,
+};
 use crate::terminal::{Exit, Failure};
 
 /// Where the file is looked for when nobody names one.
 const USUAL_FILES: [&str; 2] = ["witness.toml", "/etc/witness/witness.toml"];
+
+const KEYS_ARE_FLAGS: &str = "Every key of the configuration except passwords is also a flag, as in --tls-ca-file FILE for `tls.ca_file`; \
+                             `witness config reference` lists them.";
 
 /// `--config` and the keys' flags.
 #[derive(Debug, Clone, Default)]
@@ -38,15 +43,18 @@ impl Args for ConfigArgs {
                 .value_name("VALUE")
                 .allow_hyphen_values(true)
                 .help(meaning)
-                .help_heading("Configuration (each wins over the file and the environment)")
-                .hide_short_help(true)
+                .hide(true)
         };
         let keys = KEYS
             .iter()
             .filter(|key| !key.secret)
             .map(|key| flag(key.path, key.meaning));
         let members = flag(MEMBERS, "Every member of the ring, as a TOML list");
-        command.arg(file).args(keys).arg(members)
+        command
+            .arg(file)
+            .args(keys)
+            .arg(members)
+            .after_help(KEYS_ARE_FLAGS)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -157,12 +165,20 @@ impl ConfigArgs {
         Ok(self.load()?.0.member)
     }
 
-    /// Reads and checks the configuration.
+    /// Reads and checks the configuration of a member that starts.
     ///
     /// # Errors
     /// A file that cannot be read, or findings that prevent a start, each on its own line.
-    pub fn load(&self) -> Result<(Config, Problems), Failure> {
+    pub(crate) fn load_for_start(&self) -> Result<(Config, Problems), Failure> {
         self.load_by(read)
+    }
+
+    /// The same for a command to a member.
+    ///
+    /// # Errors
+    /// As `load_for_start`.
+    pub fn load(&self) -> Result<(Config, Problems), Failure> {
+        self.load_by(read_for_command)
     }
 
     /// The same on a host that need not have the files that the configuration names.

@@ -1,4 +1,4 @@
-//! `witness history`: what happened to the ring, as its log tells it.
+//! `witness history`: what happened to the ring, as its log and the data directories of its members have it.
 
 use consensus::HistoryEntry;
 use member::protocol::{CommandResult, OperatorCommand};
@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::cli::session::{Patience, RingArgs, Session, another_answer, block_on};
 use crate::operator::history::{sentence, time_of_day};
+use crate::operator::interruptions::{Ended, ended, longest_gap, merged};
 use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
 
 /// Arguments of `witness history`.
@@ -24,6 +25,9 @@ struct Row<'a> {
     entry: &'a HistoryEntry,
     /// When, as text.
     time: String,
+    /// What came to its end, and how long it lasted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<Ended>,
     /// What happened, in words.
     what: String,
 }
@@ -36,43 +40,72 @@ pub(crate) fn run(args: &HistoryArgs, format: Format) -> Result<(), Failure> {
     let session = Session::open(&args.ring)?;
     let entries = block_on(async {
         let (report, directory) = session.ring().await?;
-        // Any member's log tells it; the leader's has the most.
-        let mut answering = report.members.iter().filter(|member| member.view.is_some());
-        let leader = report.leader.and_then(|leader| directory.get(leader));
-        let place = leader.or_else(|| answering.find_map(|member| directory.get(member.id)));
-        let place = place.ok_or_else(|| {
-            let what = "no member answers whose address is known";
-            Failure::new(Exit::NoQuorum, what, "check with `witness status`")
-        })?;
+        // Each member has the ring's log, and what it saw itself.
+        let answering = report.members.iter().filter(|member| member.view.is_some());
+        let places = answering.filter_map(|member| directory.get(member.id));
         let (command, until) = (OperatorCommand::History, args.patience.until());
-        let asked = session
-            .operator
-            .at(place, &directory, &command, until, |_| {});
-        match asked.await? {
-            CommandResult::History(entries) => Ok(entries),
-            other => Err(another_answer(&other)),
+        let asked = places.map(async |place| {
+            let asked = session
+                .operator
+                .at(place, &directory, &command, until, |_| {});
+            match asked.await? {
+                CommandResult::History(entries) => Ok(entries),
+                other => Err(another_answer(&other)),
+            }
+        });
+        let mut histories = Vec::new();
+        let mut failure = Failure::new(
+            Exit::NoQuorum,
+            "no member with a known address answers",
+            "check with `witness status`",
+        );
+        for answer in futures::future::join_all(asked).await {
+            match answer {
+                Ok(history) => histories.push(history),
+                Err(failed) => failure = failed,
+            }
+        }
+        match histories.is_empty() {
+            true => Err(failure),
+            false => Ok(merged(histories)),
         }
     })?;
+    let ended = ended(&entries);
     match format {
         Format::Json => {
-            let row = |(at, entry)| Row {
+            let rows = entries.iter().enumerate().zip(ended);
+            let row = |((at, entry), ended): ((usize, _), Option<Ended>)| Row {
                 entry,
                 time: time_of_day(entry.at_ms),
-                what: sentence(&entries, at),
+                what: what(&entries, at, ended.as_ref()),
+                ended,
             };
-            let rows: Vec<_> = entries.iter().enumerate().map(row).collect();
+            let rows: Vec<_> = rows.map(row).collect();
             print_json(&rows)
         }
-        Format::Table => print_text(&page(&entries)),
+        Format::Table => print_text(&page(&entries, &ended)),
     }
 }
 
-fn page(entries: &[HistoryEntry]) -> String {
+/// What happened, and what ended with it.
+fn what(entries: &[HistoryEntry], at: usize, ended: Option<&Ended>) -> String {
+    let sentence = sentence(entries, at);
+    let Some(ended) = ended else {
+        return sentence;
+    };
+    let cause = match ended.cause.as_str() {
+        "" => String::new(),
+        cause => format!(": {cause}"),
+    };
+    format!("{sentence}, after {}{cause}", ended.time())
+}
+
+fn page(entries: &[HistoryEntry], ended: &[Option<Ended>]) -> String {
     if entries.is_empty() {
-        return "nothing has happened to the ring since its log tells it\n".to_owned();
+        return "no events recorded\n".to_owned();
     }
     let mut table = Table::new(&["Time", "Term", "By", "What"]);
-    for (at, entry) in entries.iter().enumerate() {
+    for ((at, entry), ended) in entries.iter().enumerate().zip(ended) {
         let by = match entry.by.as_str() {
             "" => "-",
             by => by,
@@ -81,10 +114,17 @@ fn page(entries: &[HistoryEntry]) -> String {
             time_of_day(entry.at_ms),
             entry.term.to_string(),
             by.to_owned(),
-            sentence(entries, at),
+            what(entries, at, ended.as_ref()),
         ]);
     }
-    table.lines().join("\n") + "\n"
+    let gap = longest_gap(entries).map(|(until, gap)| {
+        let time = gap.time();
+        format!(
+            "\nThe longest time in which clients could not write: {time}, until {}\n",
+            time_of_day(until)
+        )
+    });
+    table.lines().join("\n") + "\n" + &gap.unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -106,13 +146,33 @@ mod tests {
             entry(60_000, "anna@desk", HistoryEvent::Resumed),
         ];
         assert_eq!(
-            page(&entries),
+            page(&entries, &ended(&entries)),
             "\
 Time                  Term  By         What
 1970-01-01T00:00:00Z     1  -          The ring was made, with 3 members
 1970-01-01T00:01:00Z     1  anna@desk  The pause of failover ended
 "
         );
-        assert!(page(&[]).starts_with("nothing has happened"));
+        assert_eq!(page(&[], &[]), "no events recorded\n");
+        let member = || consensus::Named {
+            id: raft_types::MemberId(1),
+            name: "db-1".to_owned(),
+        };
+        let why = "its mysqld does not take writes".to_owned();
+        let outage = [
+            entry(0, "", HistoryEvent::WritesResumed { member: member() }),
+            entry(
+                60_000,
+                "",
+                HistoryEvent::WritesStopped {
+                    member: member(),
+                    why,
+                },
+            ),
+            entry(90_700, "", HistoryEvent::WritesResumed { member: member() }),
+        ];
+        let page = page(&outage, &ended(&outage));
+        let end = "Clients can write at `db-1`, after 30.7 s: its mysqld does not take writes\n\nThe longest time in which clients could not write: 30.7 s, until 1970-01-01T00:01:30Z\n";
+        assert!(page.ends_with(end), "{page}");
     }
 }

@@ -18,6 +18,7 @@ mod mock_election;
 mod pause;
 mod quorum;
 mod reload;
+mod replace_statement;
 mod reprovision;
 mod run;
 mod service_manager;
@@ -75,6 +76,8 @@ enum Command {
     /// Reprovision: replace a mysqld's data with a clone of another member's
     #[command(alias = "rejoin", visible_alias = "reinit")]
     Reprovision(reprovision::ReprovisionArgs),
+    /// Execute another statement where a follower is stopped at one that no server can execute
+    ReplaceStatement(replace_statement::ReplaceStatementArgs),
     /// Have members read their configuration again: certificates, passwords, tokens, log level and hooks
     Reload(reload::ReloadArgs),
     /// Maintenance mode: no automatic failover until `resume`
@@ -146,6 +149,7 @@ pub fn main() -> ExitCode {
         Command::Members(command) => members::run(&command, format),
         Command::Switchover(args) => switchover::run(&args, format),
         Command::Reprovision(args) => reprovision::run(&args, format),
+        Command::ReplaceStatement(args) => replace_statement::run(&args, format),
         Command::Reload(args) => reload::run(&args, format),
         Command::Pause(args) => pause::pause(&args, format),
         Command::Resume(args) => pause::resume(&args, format),

@@ -40,7 +40,7 @@ pub(crate) struct RunArgs {
 /// Exit 2 for a wrong configuration, 4 for a data directory that is in use or somebody else's, 7 for a
 /// damaged log, 1 for everything else.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    let (config, problems) = args.config.load()?;
+    let (config, problems) = args.config.load_for_start()?;
     if config.member.own.kind == MemberKind::Witness && args.config.can_be_read_again() {
         start_again_keeping_no_freed_memory();
     }
@@ -67,6 +67,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             commits: Some(observer.clone()),
             takeovers: Some(observer),
             guard: guard(args),
+            runtime_dir: manager.runtime_dir(),
         };
         let opened = Opened::open(config.member.clone(), with).await;
         let opened = opened.map_err(|error| failure(&error))?;

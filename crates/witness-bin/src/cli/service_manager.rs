@@ -1,8 +1,11 @@
 //! Tells the service manager that started this process (systemd, `Type=notify`) that it is up, that it goes on, and that it stops.
 //! A member that hangs cannot keep readers off its mysqld; a service manager that hears nothing for `WatchdogSec` kills both.
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +15,8 @@ use member::status::ViewSource;
 const SOCKET: &str = "NOTIFY_SOCKET";
 /// After how many microseconds of silence it takes the process for hung, if it does.
 const WATCHDOG: &str = "WATCHDOG_USEC";
+/// The directories that it made for what is not to outlive a reboot, if it made some.
+const RUNTIME_DIRECTORY: &str = "RUNTIME_DIRECTORY";
 
 pub(super) struct ServiceManager {
     socket: Option<UnixDatagram>,
@@ -40,6 +45,14 @@ impl ServiceManager {
             socket: Some(socket),
             watchdog: micros.and_then(|micros| watchdog_of(&micros)),
         })
+    }
+
+    /// The first of its directories for what is not to outlive a reboot.
+    pub(super) fn runtime_dir(&self) -> Option<PathBuf> {
+        self.socket.as_ref()?;
+        let named = std::env::var_os(RUNTIME_DIRECTORY)?;
+        let first = named.as_bytes().split(|byte| *byte == b':').next()?;
+        (!first.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(first)))
     }
 
     /// The process is up: it answers the other members. It may have to wait for them before it takes part.

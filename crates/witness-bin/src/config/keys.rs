@@ -333,7 +333,7 @@ pub const KEYS: &[Key] = &[
         Kind::List,
         Value("[]"),
         "[\"db-1.example.org\", \"db-2.example.org\"]",
-        "Common names of members whose certificates say no role, as those of an authority of your own. Empty: every certificate of the authority that says no role is a member's, unless `tls.operators` or `tls.readers` lists it. List the members where the authority signs for others too.",
+        "Common names of members, where an authority of your own signs. Empty: every certificate of the authority that says no role is a member's, unless `tls.operators` or `tls.readers` lists it. List the members where the authority signs for others too. Where one of the three lists has a name, a role in a certificate holds only if that role's list has its common name.",
     )
     .reloaded(),
     key(
@@ -341,7 +341,7 @@ pub const KEYS: &[Key] = &[
         Kind::List,
         Value("[]"),
         "[\"ana\"]",
-        "Common names of operators whose certificates say no role.",
+        "Common names of operators, where an authority of your own signs.",
     )
     .reloaded(),
     key(
@@ -349,7 +349,7 @@ pub const KEYS: &[Key] = &[
         Kind::List,
         Value("[]"),
         "[\"dashboard\"]",
-        "Common names of those who may only read, and whose certificates say no role.",
+        "Common names of those who may only read, where an authority of your own signs.",
     )
     .reloaded(),
     key(
@@ -460,7 +460,7 @@ pub const KEYS: &[Key] = &[
         Kind::File,
         Value("\"\""),
         "\"/var/lib/mysql/public_key.pem\"",
-        "A copy of mysqld's RSA public key, for a password over TCP without TLS. Empty: the server is asked for it.",
+        "A copy of mysqld's RSA public key, for a password over TCP without TLS. Empty: a mysqld on this host is asked for it; the login at one on another host fails.",
     ),
     key(
         "mysql.mysqld",

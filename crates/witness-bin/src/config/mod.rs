@@ -1,11 +1,12 @@
 //! One configuration out of one TOML file, `WITNESS_*` variables and flags, in rising precedence.
 //! Every key stands once in a table ([`keys`]), from which reading, flags, variables, the example
 //! and the check of the documentation follow. Reading goes in steps, and each names every mistake
-//! that it finds: syntax and unknown keys (`layers`), single values (`validation`), rules between them (`rules`), files
-//! (`sections`).
+//! that it finds: syntax and unknown keys (`layers`), single values (`validation`), rules between them (`rules`, `sections`),
+//! files (`files`).
 
 mod build;
 mod example;
+mod files;
 pub mod key;
 pub mod keys;
 mod layers;
@@ -38,31 +39,51 @@ pub(crate) fn read_tls(sources: &Sources) -> Result<Option<TlsSettings>, Problem
     }
 }
 
-/// Reads a configuration. The findings come back in both cases: warnings do not prevent a start.
+/// How much of the files is checked that a configuration names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum FileCheck {
+    Nothing,
+    /// That they can be read.
+    Readable,
+    /// That a member can use the secrets and certificates in them.
+    Usable,
+}
+
+/// Reads a configuration as a member takes it. The findings come back in both cases: warnings do not prevent a start.
 pub fn read(sources: &Sources) -> (Option<Config>, Problems) {
-    judge(sources, true)
+    judge(sources, FileCheck::Usable)
+}
+
+/// The same for a command to a member, which may run without all of its credentials.
+pub(crate) fn read_for_command(sources: &Sources) -> (Option<Config>, Problems) {
+    judge(sources, FileCheck::Readable)
 }
 
 /// The same on a host that need not have the files that the configuration names, certificates among them.
 pub(crate) fn read_without_files(sources: &Sources) -> (Option<Config>, Problems) {
-    judge(sources, false)
+    judge(sources, FileCheck::Nothing)
 }
 
-fn judge(sources: &Sources, with_files: bool) -> (Option<Config>, Problems) {
+fn judge(sources: &Sources, with_files: FileCheck) -> (Option<Config>, Problems) {
     let mut problems = Problems::default();
     let layers = layers::lay(sources, &mut problems);
     let (values, members) = validation::check(&layers, &mut problems);
     rules::check(&values, &members, &mut problems);
-    if with_files {
+    if with_files >= FileCheck::Readable {
         rules::check_beyond_loopback(&values, &members, &mut problems);
         let with_mysql = rules::own_kind(&values, &members).as_deref() == Some("database");
-        rules::check_files(&values, with_mysql, &mut problems);
+        files::check_files(&values, with_mysql, &mut problems);
+    }
+    let mut config = match problems.any_error() {
+        true => None,
+        false => build::build(&values, &members),
+    };
+    if with_files == FileCheck::Usable
+        && let Some(built) = &config
+    {
+        files::check_credentials(built, &values, &mut problems);
+        config = config.filter(|_| !problems.any_error());
     }
     problems.sort();
-    let config = if problems.any_error() {
-        None
-    } else {
-        build::build(&values, &members)
-    };
     (config, problems)
 }

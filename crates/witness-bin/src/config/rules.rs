@@ -2,13 +2,14 @@
 //! whose own value is already wrong, which is found before (`validation`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use consensus::quorum;
+
 use crate::config::build::own_socket;
-use crate::config::key::Kind;
-use crate::config::keys::KEYS;
 use crate::config::problem::{Problems, listed, nearest};
 use crate::config::sections;
 use crate::config::validation::Values;
@@ -392,6 +393,21 @@ fn mysql(values: &Values, problems: &mut Problems) {
             "write the command, as in [\"/usr/sbin/mysqld\"], or set `mysql.mode` to \"attach\"",
         );
     }
+    let command = values.list("mysql.mysqld").unwrap_or_default();
+    let names = command.iter().map(|word| Path::new(word).file_name());
+    let wrappers = ["mysqld_safe", "mysqld_multi", "mariadbd-safe"].map(OsStr::new);
+    if let Some(wrapper) = names.flatten().find(|name| wrappers.contains(name)) {
+        problems.error(
+            values.report_at("mysql.mysqld"),
+            "mysql.mysqld",
+            format!(
+                "`mysql.mysqld` runs {}, which starts mysqld again by itself: after a crash that mysqld would serve transactions that \
+                 the ring lacks",
+                wrapper.to_string_lossy()
+            ),
+            "write the command of mysqld itself, as in [\"/usr/sbin/mysqld\"]: the member starts it again",
+        );
+    }
     if empty("mysql.datadir") {
         problems.error(
             values.report_at("mysql.datadir"),
@@ -543,6 +559,38 @@ pub(crate) fn check_quorum(values: &Values, members: &[Values], problems: &mut P
     if policy == "single-region-dynamic" {
         thin_regions(members, &voters, problems);
     }
+    even_voters(&policy, &voters, values, problems);
+}
+
+/// A voter set with an even number of voters tolerates no more failures than with one less. Of two voters the ring or its region is
+/// warned already.
+fn even_voters(
+    policy: &str,
+    voters: &BTreeMap<String, usize>,
+    values: &Values,
+    problems: &mut Problems,
+) {
+    let sets: Vec<(String, usize)> = match policy {
+        "majority" => vec![("the ring".to_owned(), voters.values().sum())],
+        _ => {
+            let deciding = values.list(REGIONS).unwrap_or_default();
+            let decides = |region: &String| policy != "regions" || deciding.contains(region);
+            let voters = voters.iter().filter(|(region, _)| decides(region));
+            let named = voters.map(|(region, count)| (format!("region `{region}`"), *count));
+            named.collect()
+        }
+    };
+    for (place, count) in sets.into_iter().filter(|(_, count)| *count > 2) {
+        let Some(costs) = quorum::even_voters(count) else {
+            continue;
+        };
+        problems.warning(
+            values.report_at(POLICY),
+            "members.votes",
+            format!("{place} has an even number of voting members: {costs}"),
+            "add a witness there, or set `votes = false` for one of them",
+        );
+    }
 }
 
 /// Voting members by region, regions without any among them; none when one cannot be read.
@@ -626,66 +674,5 @@ fn thin_regions(members: &[Values], voters: &BTreeMap<String, usize>, problems: 
             format!("region `{region}` has {words}, so {whom} loss stops every commit while that region leads"),
             "let three vote there, a witness is enough; or give its database member the priority 0",
         );
-    }
-}
-
-// The checks that look at the machine: files that must be readable, directories that must be
-// directories.
-
-/// Records every file and directory that cannot be used. `with_mysql` is whether this member reads
-/// the `[mysql]` section.
-pub(crate) fn check_files(values: &Values, with_mysql: bool, problems: &mut Problems) {
-    for key in KEYS {
-        if key.section() == "mysql" && !with_mysql {
-            continue;
-        }
-        let Some(text) = values.text(key.path).filter(|text| !text.is_empty()) else {
-            continue;
-        };
-        let path = Path::new(&text);
-        let found = match key.kind {
-            Kind::File => readable(path),
-            Kind::Directory => directory(path),
-            _ => continue,
-        };
-        if let Err((message, advice)) = found {
-            problems.error(
-                values.report_at(key.path),
-                key.path,
-                format!("`{}`: {message}", key.path),
-                advice,
-            );
-        }
-    }
-}
-
-type Finding = Result<(), (String, &'static str)>;
-
-fn readable(path: &Path) -> Finding {
-    let opened = std::fs::File::open(path).and_then(|file| file.metadata());
-    match opened {
-        Ok(metadata) if metadata.is_file() => Ok(()),
-        Ok(_) => Err((format!("{} is not a file", path.display()), "name a file")),
-        Err(error) => Err((
-            format!("{} cannot be read: {error}", path.display()),
-            "check the path and who may read it",
-        )),
-    }
-}
-
-/// A directory that does not exist yet is made later; what stands in its place must not be
-/// something else.
-fn directory(path: &Path) -> Finding {
-    match std::fs::metadata(path) {
-        Ok(metadata) if metadata.is_dir() => Ok(()),
-        Ok(_) => Err((
-            format!("{} is not a directory", path.display()),
-            "name a directory, or one that does not exist yet",
-        )),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err((
-            format!("{} cannot be reached: {error}", path.display()),
-            "check the path and who may enter it",
-        )),
     }
 }

@@ -8,8 +8,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Json, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use member::MemberError;
 use member::settings::PasswordSource;
+use member::{MemberError, UnusableFile};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -60,13 +60,23 @@ fn token(
     let Some(source) = source else {
         return Ok(None);
     };
-    let token = source.read().and_then(|line| {
-        // Everybody would bring that one.
-        let empty = || std::io::Error::other("its first line is empty");
-        token_in(&line).ok_or_else(empty)
+    let line = source
+        .read()
+        .map_err(|source| MemberError::PasswordFile { key, source })?;
+    Ok(token_in(&line))
+}
+
+/// The tokens of a configuration that cannot be used.
+pub(crate) fn unusable_tokens(settings: &HttpSettings) -> Vec<UnusableFile> {
+    let tokens = [
+        ("http.token_file", &settings.token),
+        ("http.read_token_file", &settings.read_token),
+    ];
+    let unusable = tokens.into_iter().filter_map(|(key, source)| {
+        let why = source.as_ref()?.read().err()?.to_string();
+        Some(UnusableFile { key, why })
     });
-    let token = token.map_err(|source| MemberError::PasswordFile { key, source })?;
-    Ok(Some(token))
+    unusable.collect()
 }
 
 /// The token in a file's first line.

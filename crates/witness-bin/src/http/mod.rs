@@ -10,6 +10,7 @@ mod orders;
 mod page;
 mod questions;
 mod reports;
+mod runbooks;
 mod throttle;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::http::access::readers_only;
+pub(crate) use crate::http::access::unusable_tokens;
 pub use crate::http::access::{Access, Credentials};
 pub use crate::http::listener::serve;
 pub use crate::http::metrics::{Expiries, Expiry, Histograms, registry};
@@ -114,7 +116,8 @@ impl Endpoints {
             .route("/history", get(orders::history))
             .route("/metrics", get(metrics))
             .route_layer(from_fn_with_state(self.access.clone(), readers_only))
-            // What load balancers and orchestrators ask is for everybody, and orders have a token of their own.
+            // Load balancers and orchestrators bring no token, runbooks are no secret, and orders have a token of their own.
+            .route("/runbooks/{name}", get(runbooks::runbook))
             .route("/liveness", question(Question::Liveness))
             .route("/readiness", question(Question::Readiness))
             .route("/health", question(Question::Health))
@@ -145,7 +148,7 @@ impl Endpoints {
 }
 
 async fn unknown() -> Response {
-    let known = "/ /ring /liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /check/APP/mysql/RING /status /cluster /config /history /metrics, and by POST /pause /resume /switchover /failover /reinitialize /restart /reload";
+    let known = "/ /ring /liveness /readiness /health /leader /primary /read-write /replica /read-only /witness /check/APP/mysql/RING /status /cluster /config /history /metrics /runbooks/NAME, and by POST /pause /resume /switchover /failover /reinitialize /restart /reload";
     (
         StatusCode::NOT_FOUND,
         Json(json!({ "reason": format!("no such page; there are {known}") })),

@@ -81,7 +81,7 @@ const ASKING: MethodFilter = MethodFilter::GET.or(MethodFilter::OPTIONS);
 /// What `/replica` and `/read-only` may be asked with.
 #[derive(Debug, Deserialize)]
 pub(super) struct Freshness {
-    /// Milliseconds that it may be behind, or a duration such as `2s`.
+    /// A duration with a unit, such as `2s`: a number alone means bytes in Patroni.
     lag: Option<String>,
 }
 
@@ -104,7 +104,7 @@ fn fresh_enough(
         None => None,
         Some(Some(most)) => Some(most),
         Some(None) => {
-            let reason = "lag is milliseconds, or a duration such as 500ms, 2s, 1m";
+            let reason = "lag is a duration with a unit, such as 500ms, 2s, 1m; bytes, as in Patroni, are not known";
             let detail = Json(json!({ "ok": false, "reason": reason }));
             return (StatusCode::BAD_REQUEST, detail).into_response();
         }
@@ -113,14 +113,10 @@ fn fresh_enough(
 }
 
 pub(super) fn milliseconds(text: &str) -> Option<u64> {
-    let with_unit = || {
-        humantime::parse_duration(text)
-            .ok()?
-            .as_millis()
-            .try_into()
-            .ok()
-    };
-    text.parse().ok().or_else(with_unit)
+    // A zero needs no unit there.
+    let has_unit = text.ends_with(|c: char| c.is_ascii_alphabetic());
+    let duration = humantime::parse_duration(text).ok().filter(|_| has_unit)?;
+    duration.as_millis().try_into().ok()
 }
 
 impl Endpoints {
@@ -178,12 +174,14 @@ mod tests {
     use super::milliseconds;
 
     #[test]
-    fn a_bound_has_a_unit_or_is_in_milliseconds() {
-        let read = ["250", "250ms", "2s", "1m"].map(milliseconds);
-        assert_eq!(read, [Some(250), Some(250), Some(2_000), Some(60_000)]);
+    fn a_bound_has_a_unit() {
+        let read = ["250ms", "2s", "1m"].map(milliseconds);
+        assert_eq!(read, [Some(250), Some(2_000), Some(60_000)]);
         assert_eq!(milliseconds("1h"), Some(3_600_000));
         for bad in [
             "",
+            "0",
+            "1048576",
             "s",
             "-1",
             "ms5",

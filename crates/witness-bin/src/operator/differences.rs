@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use consensus::quorum::RingRules;
 use member::settings::MemberEntry;
-use member::status::{LoggedMember, MemberView};
+use member::status::{LoggedMember, MemberView, TimersView};
 
 use crate::operator::asker::{Asked, latest};
 use crate::operator::versions;
@@ -20,6 +20,7 @@ pub(super) fn differences(asked: &[Asked]) -> Vec<String> {
     told.extend(views().flat_map(|view| file_differs(view, ring)));
     told.extend(views().filter_map(|view| lost_its_data(view, ring)));
     told.extend(servers_differ(views()));
+    told.extend(timers_differ(views()));
     for asked in asked {
         let entry = &asked.entry;
         let logged = ring.members.iter().find(|logged| logged.id == entry.id);
@@ -80,6 +81,34 @@ fn servers_differ<'a>(views: impl Iterator<Item = &'a MemberView>) -> Vec<String
             )
         })
         .collect()
+}
+
+/// Members with different timers, as in a rolling change that is not complete.
+fn timers_differ<'a>(views: impl Iterator<Item = &'a MemberView>) -> Option<String> {
+    let mut members: BTreeMap<TimersView, Vec<String>> = BTreeMap::new();
+    for view in views {
+        let name = format!("`{}`", view.member.name);
+        let timers = view.timers.into_iter();
+        timers.for_each(|timers| members.entry(timers).or_default().push(name.clone()));
+    }
+    let each = members.iter().map(|(timers, members)| {
+        let TimersView {
+            heartbeat_ms,
+            lease_ms,
+        } = timers;
+        format!(
+            "{heartbeat_ms}ms and {lease_ms}ms on {}",
+            members.join(", ")
+        )
+    });
+    let each: Vec<String> = each.collect();
+    (each.len() > 1).then(|| {
+        format!(
+            "`raft.heartbeat` and `raft.lease` differ: {}. The leader uses the shorter lease of its own and each voter's; give all members \
+             the same values and restart them in turn",
+            each.join(", ")
+        )
+    })
 }
 
 /// What a member's file says otherwise than the ring's log about the quorum.
@@ -194,7 +223,14 @@ mod tests {
     fn every_difference_says_what_to_do() {
         assert!(differences(&ring()).is_empty());
         type Change = fn(&mut Vec<Asked>);
-        let table: [(Change, &str); 7] = [
+        let table: [(Change, &str); 8] = [
+            (
+                |ring| {
+                    let view = ring[1].answer.as_mut().unwrap();
+                    view.timers.as_mut().unwrap().lease_ms = 5000;
+                },
+                "`raft.heartbeat` and `raft.lease` differ: 500ms and 750ms on `db-1`, 500ms and 5000ms on `witness-1`. The leader uses the shorter lease of its own and each voter's; give all members the same values and restart them in turn",
+            ),
             (
                 |ring| {
                     for (asked, value) in ring.iter_mut().zip(["off", "on"]) {

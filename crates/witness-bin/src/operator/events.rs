@@ -13,9 +13,10 @@ use crate::operator::{Directory, RingReport};
 
 /// So many are kept; the oldest go.
 const KEPT: usize = 200;
-/// A leader's peer answers when it did within this time, and is silent after the other one; in between nothing is said.
-const ANSWERS_WITHIN_SECONDS: f64 = 5.0;
-const SILENT_AFTER_SECONDS: f64 = 15.0;
+/// A leader's peer answers when it did within this time, and is silent after the other one; in between nothing is reported. Where
+/// heartbeats are so rare that an answer is older, the leader's lease decides.
+const ANSWERS_WITHIN_SECONDS: f64 = 2.0;
+const SILENT_AFTER_SECONDS: f64 = 5.0;
 
 /// How much an event matters to who reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -99,8 +100,10 @@ struct Facts {
     leading: Leading,
     /// Whether this member leads, and too few answer it.
     lacks_quorum: bool,
-    /// The last moment at which somebody led.
+    /// The last moment at which a leader with a quorum was seen.
     led_ms: u64,
+    /// For how long this member knew of no leader before the present one.
+    leaderless_ms: Option<u64>,
     /// Since when this member leads, if it does.
     leads_since_ms: Option<u64>,
     pause: Option<PauseView>,
@@ -152,6 +155,7 @@ impl Facts {
                 _ => led_before,
             },
             leading,
+            leaderless_ms: view.activity.leaderless_ms,
             lacks_quorum,
             leads_since_ms,
             pause: view.pause.clone(),
@@ -162,26 +166,21 @@ impl Facts {
                 .iter()
                 .map(|member| (member.id, member.record.name.clone()))
                 .collect(),
-            answers: BTreeMap::new(),
+            // Members that were not asked at this moment keep their state.
+            answers: before.map_or_else(BTreeMap::new, |before| before.answers.clone()),
             mysqlds: BTreeMap::new(),
             trimmed: view.mysql.as_ref().map_or(0, |mysql| mysql.trimmed_total),
             own,
             fault: view.fault.clone(),
         };
-        facts.see_others(now_ms, view, report, before);
+        facts.see_others(now_ms, view, report);
         if let Some(own_mysqld) = &view.mysql {
             facts.mysqlds.insert(own, kind_of(&mysqld(own_mysqld)));
         }
         facts
     }
 
-    fn see_others(
-        &mut self,
-        now_ms: u64,
-        view: &MemberView,
-        report: Option<&RingReport>,
-        before: Option<&Self>,
-    ) {
+    fn see_others(&mut self, now_ms: u64, view: &MemberView, report: Option<&RingReport>) {
         if let Some(report) = report {
             for member in &report.members {
                 self.answers.insert(member.id, member.view.is_some());
@@ -199,16 +198,13 @@ impl Facts {
         let led_seconds = now_ms.saturating_sub(since) as f64 / 1e3;
         for peer in &view.peers {
             let age = peer.answered_seconds.unwrap_or(led_seconds);
-            let known = before.and_then(|before| before.answers.get(&peer.id));
-            let answers = if age > SILENT_AFTER_SECONDS {
-                Some(false)
-            } else if age < ANSWERS_WITHIN_SECONDS && peer.answered_seconds.is_some() {
-                Some(true)
-            } else {
-                known.copied()
-            };
-            self.answers
-                .extend(answers.map(|answers| (peer.id, answers)));
+            let mut sets = view.voter_set_health.iter();
+            let within_lease = sets.any(|set| set.answering.contains(&peer.id));
+            if age < ANSWERS_WITHIN_SECONDS && peer.answered_seconds.is_some() {
+                self.answers.insert(peer.id, true);
+            } else if age > SILENT_AFTER_SECONDS && !within_lease {
+                self.answers.insert(peer.id, false);
+            }
         }
     }
 
@@ -328,6 +324,15 @@ fn differences(before: &Facts, now: &Facts) -> Vec<(Level, String)> {
     told
 }
 
+/// A measured time; of less than a minute with its tenths.
+fn precise(milliseconds: u64) -> String {
+    let seconds = milliseconds as f64 / 1e3;
+    match milliseconds {
+        0..60_000 => format!("{seconds:.1} s"),
+        _ => span(seconds),
+    }
+}
+
 fn leading(before: &Facts, now: &Facts) -> Option<(Level, String)> {
     if before.leading == now.leading {
         return None;
@@ -337,9 +342,13 @@ fn leading(before: &Facts, now: &Facts) -> Option<(Level, String)> {
             let before = match was {
                 Leading::Led { by: was, .. } if was == by => String::new(),
                 Leading::Led { by: was, .. } => format!(", before: {}", now.name(*was)),
-                _ => {
-                    let seconds = now.led_ms.saturating_sub(before.led_ms) as f64 / 1e3;
-                    format!(", after {} without a leader", span(seconds))
+                // Between two looks much may have happened: the member itself has measured it.
+                Leading::Unknown => now.leaderless_ms.map_or_else(String::new, |measured| {
+                    format!(", after {} without a leader", precise(measured))
+                }),
+                Leading::NoQuorum { .. } => {
+                    let lost = now.led_ms.saturating_sub(before.led_ms) as f64 / 1e3;
+                    format!(", after about {} without a quorum", span(lost))
                 }
             };
             let name = now.name(*by);
@@ -354,10 +363,10 @@ fn leading(before: &Facts, now: &Facts) -> Option<(Level, String)> {
             let name = now.name(*by);
             (
                 Level::Bad,
-                format!("{name} leads no more, and nobody else is known to lead"),
+                format!("{name} lost the leadership; no leader is known"),
             )
         }
-        (_, Leading::Unknown) => (Level::Bad, "nobody is known to lead".to_owned()),
+        (_, Leading::Unknown) => (Level::Bad, "no leader is known".to_owned()),
     })
 }
 
@@ -366,6 +375,7 @@ mod tests {
     use member::status::sample::{database_leader, witness_follower};
 
     use super::*;
+    use crate::operator::Asked;
 
     /// What is told of each view, one second after the one before.
     fn told(views: impl IntoIterator<Item = MemberView>) -> Vec<String> {
@@ -385,16 +395,18 @@ mod tests {
             leader: None,
             ..followed()
         };
-        let another = MemberView {
+        let mut another = MemberView {
             leader: Some(MemberId(3)),
             term: 4,
             ..followed()
         };
+        another.activity.leaderless_ms = Some(310);
+        // The looks are seconds apart; the switchover was shorter.
         assert_eq!(
             told([followed(), followed(), alone(), alone(), another]),
             [
-                "3 `db-1` leads no more, and nobody else is known to lead",
-                "5 `witness-2` leads in term 4, after 3s without a leader",
+                "3 `db-1` lost the leadership; no leader is known",
+                "5 `witness-2` leads in term 4, after 0.3 s without a leader",
             ]
         );
     }
@@ -406,16 +418,42 @@ mod tests {
             view.peers[0].answered_seconds = seconds;
             view
         };
-        let ages = [0.1, 4.0, 10.0, 16.0, 17.0, 0.1, 10.0].map(|age| answered(Some(age)));
+        let silent = |age| {
+            let mut view = answered(Some(age));
+            view.voter_set_health[0].answering.remove(&MemberId(2));
+            view
+        };
+        let views = [0.1, 1.0].map(|age| answered(Some(age)));
+        let views = views.into_iter().chain([3.0, 6.0, 17.0].map(silent));
+        let back = [0.1, 10.0].map(|age| answered(Some(age)));
         assert_eq!(
-            told(ages),
+            told(views.chain(back)),
             [
                 "4 `witness-1` does not answer",
                 "6 `witness-1` answers again"
             ]
         );
+        let rare = [0.1, 6.0, 7.0].map(|age| answered(Some(age)));
+        assert!(told(rare).is_empty(), "the lease has not ended");
         let never = (0..20).map(|_| answered(None));
         assert!(told(never).is_empty(), "it was not known to answer before");
+    }
+
+    #[test]
+    fn a_member_that_stops_responding_is_an_event_although_the_others_are_not_asked_all_the_time() {
+        let witness = |answer| Asked::sample(2, "witness-1", answer);
+        let report = |answer| RingReport::new("orders", vec![witness(answer)]);
+        let mut events = Events::default();
+        events.see(
+            1_000,
+            &witness_follower(),
+            Some(&report(Ok(witness_follower()))),
+        );
+        events.see(2_000, &witness_follower(), None);
+        let silent = report(Err("connection refused".to_owned()));
+        events.see(9_000, &witness_follower(), Some(&silent));
+        let last = events.kept().next_back().map(|event| event.text.as_str());
+        assert_eq!(last, Some("`witness-1` does not answer"));
     }
 
     #[test]
@@ -429,7 +467,7 @@ mod tests {
             told([database_leader(), lost.clone(), worse, database_leader()]),
             [
                 "3 no quorum: 0 of 3 answer. Commits wait",
-                "4 `db-1` leads in term 3, after 3s without a leader",
+                "4 `db-1` leads in term 3, after about 3s without a quorum",
             ]
         );
         let just_elected = told([witness_follower(), lost, database_leader()]);

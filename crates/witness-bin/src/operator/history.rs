@@ -47,7 +47,15 @@ pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
             writable,
             ..
         } => {
-            let silence = leaderless_ms.map_or_else(String::new, |silence| {
+            // An entry for the end of the interruption has its duration.
+            let resumed = |other: &HistoryEntry| match &other.event {
+                HistoryEvent::WritesResumed { member } => {
+                    member.id == leader.id && other.term == entry.term
+                }
+                _ => false,
+            };
+            let silence = leaderless_ms.filter(|_| !entries.iter().any(resumed));
+            let silence = silence.map_or_else(String::new, |silence| {
                 let what = match (kind, writable) {
                     (MemberKind::Database, true) => "clients could write",
                     _ => "it served",
@@ -140,6 +148,22 @@ pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
         ),
         HistoryEvent::FormatRaised { to } => {
             format!("Every member speaks format {to}, which is the ring's from now on")
+        }
+        HistoryEvent::WritesStopped { member, why } => {
+            format!("Clients could no longer write at `{}`: {why}", member.name)
+        }
+        HistoryEvent::WritesResumed { member } => {
+            format!("Clients can write at `{}`", member.name)
+        }
+        HistoryEvent::QuorumLost { member, why } => {
+            format!("The quorum was lost, as `{}` saw it: {why}", member.name)
+        }
+        HistoryEvent::QuorumBack { .. } => "The quorum is back".to_owned(),
+        HistoryEvent::MemberLost { member } => {
+            format!("`{}` did not answer the leader", member.name)
+        }
+        HistoryEvent::MemberBack { member } => {
+            format!("`{}` answers the leader again", member.name)
         }
         HistoryEvent::Unknown => "Something that only a later version knows".to_owned(),
     }

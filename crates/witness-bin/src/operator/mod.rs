@@ -7,10 +7,12 @@ mod directory;
 pub(crate) mod events;
 pub(crate) mod history;
 mod hops;
+pub(crate) mod interruptions;
 #[cfg(test)]
 mod refusal_sentences;
 mod ring_report;
 pub(crate) mod sentences;
+pub(crate) mod tolerance;
 pub(crate) mod versions;
 
 use std::time::Duration;
@@ -256,6 +258,7 @@ mod tests {
                 fix: Some("run `witness run` on `db-2`".into()),
                 ..QuorumView::default()
             },
+            tolerates: None,
             quorum_unknown: false,
             members: Vec::new(),
             pause: None,

@@ -325,8 +325,8 @@ fn refused_repairs_say_what_to_do() {
                 witness: THREE,
             },
             Exit::Refused,
-            "member 2 leads, as member 3 hears; there is nothing to repair | check with `witness status` why it does not \
-             serve, if it does not",
+            "member 2 leads, as member 3 reports: it has a quorum, or does not answer member 3; there is nothing to repair | if \
+             commits wait although it leads, restore the network between the two members, or stop the leader",
         ),
         (
             RepairRefusal::NotLost,

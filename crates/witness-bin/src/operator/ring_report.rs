@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use consensus::quorum::majority_of;
 use member::settings::MemberEntry;
-use member::status::{MemberView, PauseView, QuorumView};
+use member::status::{MemberView, MysqlView, PauseView, QuorumView, start_advice};
 use raft_types::{MemberId, MemberKind, Region};
 use serde::{Deserialize, Serialize};
 
 use crate::operator::asker::{Asked, Asker, RingSource, latest};
 use crate::operator::differences::differences;
 use crate::operator::history::time_of_day;
+use crate::operator::tolerance;
 
 /// The whole ring at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +26,9 @@ pub struct RingReport {
     /// Whether `quorum` says nothing of the ring: whoever asked reached nobody, or could not look up the names of too many.
     #[serde(default)]
     pub quorum_unknown: bool,
+    /// How many more voters may fail, in the worst case, before commits wait; nothing without a leader.
+    #[serde(default)]
+    pub tolerates: Option<usize>,
     /// Every configured member, and then those that are in the ring all the same.
     pub members: Vec<MemberReport>,
     /// The pause of failover, if one stands.
@@ -88,6 +92,21 @@ impl RingReport {
         leader.and_then(|leader| leader.view.as_ref())
     }
 
+    /// Members whose mysqld is held, has failed or is unreachable, if no mysqld of the ring runs; empty otherwise.
+    pub(crate) fn databases_down(&self) -> Vec<&str> {
+        let databases = || {
+            let views = self.members.iter();
+            views.filter_map(|member| Some((member, member.view.as_ref()?.mysql.as_ref()?)))
+        };
+        if databases().any(|(_, mysql)| mysql.state == MysqlView::RUNNING) {
+            return Vec::new();
+        }
+        databases()
+            .filter(|(_, mysql)| matches!(mysql.state.as_str(), "held" | "failed" | "unreachable"))
+            .map(|(member, _)| member.name.as_str())
+            .collect()
+    }
+
     /// Puts the answers of all members together; they stand in the order in which they were asked.
     pub fn new(ring: &str, asked: Vec<Asked>) -> Self {
         let views = || asked.iter().filter_map(|asked| asked.answer.as_ref().ok());
@@ -113,7 +132,9 @@ impl RingReport {
             (None, None) => (lost(&asked), false),
         };
         let pause = latest(&asked).and_then(|view| view.pause.clone());
+        let tolerates = leader.and_then(|leader| tolerance::of_answers(leader, &asked));
         let mut warnings = differences(&asked);
+        warnings.extend(tolerance::even_sets(&asked));
         warnings.extend(pause.as_ref().and_then(PauseView::warning));
         warnings.extend(latest(&asked).and_then(scheduled));
         let roster: Option<BTreeSet<_>> =
@@ -143,6 +164,7 @@ impl RingReport {
             leader,
             quorum,
             quorum_unknown,
+            tolerates,
             members: members.collect(),
             pause,
             warnings,
@@ -167,7 +189,7 @@ pub(super) fn lost(asked: &[Asked]) -> QuorumView {
     } else if !views().any(|view| view.ring.id.is_some()) {
         (
             "the ring is not bootstrapped".to_owned(),
-            "start one member with `witness run --bootstrap`".to_owned(),
+            "run `witness bootstrap` on the host of one member".to_owned(),
         )
     } else {
         let told = views().filter(|view| view.leader == Some(view.member.id));
@@ -273,9 +295,8 @@ fn too_few(asked: &[Asked], set: &BTreeSet<MemberId>) -> Option<(String, String)
         _ => String::new(),
     };
     let cause = format!("{answering} of {voters} voters{place} answer and {needed} are needed");
-    let fix = format!(
-        "run `witness run` on {named}; if they are permanently lost, see `witness quorum fix`"
-    );
+    let start = start_advice(&named);
+    let fix = format!("{start}; if they are permanently lost, see `witness quorum fix`");
     Some((cause, fix))
 }
 
@@ -427,6 +448,33 @@ mod tests {
         })
     }
 
+    #[test]
+    fn a_ring_whose_only_mysqld_is_held_is_not_well() {
+        let with_state = |state: &str| {
+            let mut leader = database_leader();
+            let mysql = leader.mysql.as_mut().unwrap();
+            mysql.state = state.to_owned();
+            let follower = || Ok(witness_follower());
+            RingReport::new("orders", answers([Ok(leader), follower(), follower()]))
+        };
+        for (state, held) in [
+            ("running", false),
+            ("starting", false),
+            ("held", true),
+            ("unreachable", true),
+        ] {
+            let report = with_state(state);
+            assert!(report.quorum.ok);
+            assert_eq!(!report.databases_down().is_empty(), held, "{state}");
+            let sentence = crate::operator::sentences::quorum(&report);
+            let is_bad = sentence.level == crate::operator::events::Level::Bad;
+            assert_eq!(is_bad, held, "{state}: {}", sentence.begins);
+        }
+        let said = crate::operator::sentences::quorum(&with_state("failed"));
+        assert_eq!(said.begins, "No mysqld runs");
+        assert!(said.fix.unwrap().contains("the mysqld of `db-1`"));
+    }
+
     /// Tried with processes: where the first name server was dead, `witness status` said that the quorum was lost, and named the
     /// repair.
     #[test]
@@ -515,7 +563,7 @@ mod tests {
                 lost_for_seconds: Some(7.0),
                 cause: Some("1 of 3 voters answer and 2 are needed".into()),
                 fix: Some(
-                    "run `witness run` on `witness-1` (10.0.0.2:7400) or `witness-2` (10.0.0.3:7400); if they are permanently lost, see `witness quorum fix`"
+                    "start witness on `witness-1` (10.0.0.2:7400) or `witness-2` (10.0.0.3:7400) (`systemctl start witness`, or `witness run`); if they are permanently lost, see `witness quorum fix`"
                         .into()
                 ),
             }
@@ -535,7 +583,7 @@ mod tests {
             report.quorum.cause.as_deref(),
             Some("the ring is not bootstrapped")
         );
-        assert!(report.quorum.fix.unwrap().contains("--bootstrap"));
+        assert!(report.quorum.fix.unwrap().contains("`witness bootstrap`"));
     }
 }
 
@@ -584,7 +632,7 @@ mod lost_quorum_tests {
         assert_eq!(
             lost.fix.as_deref(),
             Some(
-                "run `witness run` on `m5` (h:5) or `m6` (h:6); if they are permanently lost, see `witness quorum fix`"
+                "start witness on `m5` (h:5) or `m6` (h:6) (`systemctl start witness`, or `witness run`); if they are permanently lost, see `witness quorum fix`"
             )
         );
     }

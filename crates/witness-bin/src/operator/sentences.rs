@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use member::status::{DISK_HANGS, MemberView, MysqlView};
 
-use crate::operator::{Directory, MemberReport, RingReport};
+use crate::operator::events::Level;
+use crate::operator::{Directory, MemberReport, RingReport, tolerance};
 use crate::terminal::sentence;
 
 /// Whether commits can go on.
 pub(crate) struct QuorumSentence {
+    /// How good it is; a quorum that tolerates no more failures is not good.
+    pub(crate) level: Level,
     /// The few words that matter most; the sentence begins with them.
     pub(crate) begins: &'static str,
     /// The rest of the sentence: who leads, or since when nobody does, and why.
@@ -26,10 +29,28 @@ pub(crate) fn quorum(report: &RingReport) -> QuorumSentence {
             .iter()
             .find(|member| Some(member.id) == report.leader);
         let name = leader.map_or("?", |leader| leader.name.as_str());
-        return QuorumSentence {
-            begins: "The quorum answers",
-            rest: format!(", `{name}` leads ring `{}`", report.ring),
-            fix: None,
+        let (tolerates, is_good) = match tolerance::clause(report) {
+            Some((clause, is_good)) => (format!("; {clause}"), is_good),
+            None => (String::new(), true),
+        };
+        let rest = format!(", `{name}` leads ring `{}`{tolerates}", report.ring);
+        let down = report.databases_down();
+        return match down.is_empty() {
+            true => QuorumSentence {
+                level: if is_good { Level::Good } else { Level::Note },
+                begins: "The quorum answers",
+                rest,
+                fix: None,
+            },
+            false => QuorumSentence {
+                level: Level::Bad,
+                begins: "No mysqld runs",
+                rest: format!(": clients can neither read nor write. The quorum answers{rest}"),
+                fix: Some(format!(
+                    "see below why the mysqld of `{}` does not run",
+                    down.join("`, `")
+                )),
+            },
         };
     }
     let since = quorum
@@ -39,12 +60,14 @@ pub(crate) fn quorum(report: &RingReport) -> QuorumSentence {
     let cause = quorum.cause.as_deref().unwrap_or("the cause is not known");
     if report.quorum_unknown {
         return QuorumSentence {
+            level: Level::Bad,
             begins: "Not known whether there is a quorum",
             rest: format!(": {cause}."),
             fix: quorum.fix.clone(),
         };
     }
     QuorumSentence {
+        level: Level::Bad,
         begins: "No quorum",
         rest: format!("{since}: {cause}. Commits wait."),
         fix: quorum.fix.clone(),
@@ -132,73 +155,104 @@ pub(crate) fn notes(member: &MemberReport) -> Vec<String> {
         return member
             .error
             .iter()
-            .map(|error| format!("no answer: {error}"))
+            .map(|error| see(&format!("no answer: {error}"), "lost-member"))
             .collect();
     };
     let mut notes = Vec::new();
     if let Some(fault) = &view.fault {
-        notes.push(format!("stopped working: {fault}"));
+        notes.push(see(&format!("stopped working: {fault}"), "lost-member"));
     }
     if let (true, Some(why)) = (view.leader == Some(view.member.id), &view.not_serving) {
-        let how = if view.serving {
-            "leads until a database member can take over"
+        let (how, runbook) = if view.serving {
+            ("leads until a database member can take over", "mysqld-down")
         } else {
-            "leads, but does not serve"
+            ("leads, but does not serve", "lost-quorum")
         };
-        notes.push(format!("{how}: {why}"));
+        notes.push(see(&format!("{how}: {why}"), runbook));
     }
     if let Some(why) = &view.stays_out_of_elections {
         notes.push(format!("takes part in no election: {why}"));
     }
     let own = view.put_back.get(&view.member.id);
-    notes.extend(own.map(ToString::to_string));
+    notes.extend(own.map(|put_back| see(&put_back.to_string(), "data-directory-put-back")));
     let refused = view.formats.as_ref();
     if let Some(why) = refused.and_then(|formats| formats.refused.as_ref()) {
         notes.push(format!("takes no more entries: {why}"));
     }
-    notes.extend(view.log.unreadable.iter().cloned());
-    if view.log.disk_full {
-        notes.push(
-            "the disk of its log is full: nothing is written or acknowledged. Free space, or purge old log files; it \
-             continues by itself"
-                .to_owned(),
-        );
-    } else if Duration::from_millis(view.log.disk_busy_ms) >= DISK_HANGS {
-        notes.push(format!(
-            "the disk of its log has not finished a write or an fsync for {} s: this member acknowledges nothing meanwhile. See the \
-             runbook slow-disk",
-            view.log.disk_busy_ms / 1000
+    let unreadable = view.log.unreadable.iter();
+    notes.extend(unreadable.map(|file| see(file, "restore")));
+    if view.log.disk_full && view.log.disk_has_no_inodes {
+        notes.push(see(
+            "the file system of its log has no free inodes: nothing is written or acknowledged, although it may have space. Remove \
+             files there, or purge old log files; it continues by itself",
+            "full-disk",
         ));
-    } else if view.log.disk_alarm && view.log.disk_left_bytes < NO_ROOM {
-        notes.push(
-            "its disk budget is used up: transactions wait or are refused. Purge old log files, raise log.disk_limit_bytes, \
-             or add space"
-                .to_owned(),
+    } else if view.log.disk_full {
+        notes.push(see(
+            "the disk of its log is full: nothing is written or acknowledged. Free space, or purge old log files; it \
+             continues by itself",
+            "full-disk",
+        ));
+    } else if Duration::from_millis(view.log.disk_busy_ms) >= DISK_HANGS {
+        let hangs = format!(
+            "the disk of its log has not finished a write or an fsync for {} s: this member acknowledges nothing until it has",
+            view.log.disk_busy_ms / 1000
         );
+        notes.push(see(&hangs, "slow-disk"));
+    } else if view.log.disk_alarm && view.log.disk_left_bytes < NO_ROOM {
+        notes.push(see(
+            "its disk budget is used up: transactions wait or are refused. Purge old log files, raise log.disk_limit_bytes, \
+             or add space",
+            "full-disk",
+        ));
     } else if view.log.disk_alarm {
-        notes.push(format!(
+        let nearly = format!(
             "its disk budget is nearly used up, {} bytes are free",
             view.log.disk_free_bytes
-        ));
+        );
+        notes.push(see(&nearly, "full-disk"));
     }
+    let hooks = view.hooks.iter().flat_map(|hooks| &hooks.failing);
+    notes.extend(hooks.map(|failing| {
+        let fails = format!(
+            "its hook {} failed {} times and is retried: {}",
+            failing.hook, failing.failures, failing.why
+        );
+        see(&fails, "hooks")
+    }));
     if let Some(mysql) = &view.mysql {
-        notes.extend(mysql.trouble.clone());
+        let trouble = mysql.trouble.iter();
+        notes.extend(trouble.map(|why| match &mysql.errant {
+            Some(errant) if errant.transactions > 0 => see(why, "errant-transactions"),
+            _ => see(why, "mysqld-down"),
+        }));
         notes.extend(wait(mysql));
         let offline = mysql.offline.as_ref();
-        notes.extend(offline.map(|why| format!("ordinary accounts cannot use its mysqld: {why}")));
-        notes.extend(mysql.demotion.clone());
-        notes.extend(closed(mysql).filter(|_| view.serving));
+        notes.extend(offline.map(|why| {
+            let closed = format!("ordinary accounts cannot use its mysqld: {why}");
+            see(&closed, "mysqld-down")
+        }));
+        let demotion = mysql.demotion.iter();
+        notes.extend(demotion.map(|why| see(why, "stalled-primary")));
+        let closed = closed(mysql).filter(|_| view.serving);
+        notes.extend(closed.map(|why| see(&why, "stalled-primary")));
         notes.extend(mysql.warnings.iter().cloned());
         if view.serving && !mysql.protected && !mysql.catches_up() {
             notes.extend(
                 mysql
                     .unprotected_because
                     .iter()
-                    .map(|why| format!("not protected: {why}")),
+                    .map(|why| see(&format!("not protected: {why}"), "unprotected-primary")),
             );
         }
     }
     notes
+}
+
+/// A note with the runbook that says what to do; the page makes a link of that.
+fn see(note: &str, runbook: &str) -> String {
+    let note = note.trim_end_matches('.');
+    format!("{note}. See the runbook {runbook}")
 }
 
 /// With less than this left, hardly a transaction fits.

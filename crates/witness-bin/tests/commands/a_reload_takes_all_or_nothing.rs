@@ -4,7 +4,9 @@ use std::fs;
 
 use testkit::cluster::http_order;
 
+use crate::configuration_mistakes_are_all_named::UNUSABLE_SECRETS;
 use crate::program::ring::Ring;
+use crate::program::write_secret;
 
 const MEMBERS: [&str; 3] = ["n-1 here database", "n-2 here witness", "n-3 here witness"];
 
@@ -23,7 +25,7 @@ fn wait_for_words(ring: &Ring, at: usize, said_before: usize, words: &str) {
 fn what_can_be_taken_is_taken_and_what_needs_a_restart_is_named() {
     let ring = Ring::launch(&MEMBERS);
     let token = ring.config(1).with_file_name("token");
-    fs::write(&token, "first\n").expect("a token");
+    write_secret(&token, b"first\n");
     let order = |token: &str| http_order(ring.http(1), "/reload", token, "").expect("an answer");
     assert_eq!(order("first").status, 403);
 
@@ -44,7 +46,7 @@ fn what_can_be_taken_is_taken_and_what_needs_a_restart_is_named() {
     let expected =
         serde_json::json!({ "ok": true, "needs_restart": ["raft.heartbeat"], "warnings": [] });
     assert_eq!(answer.json().expect("JSON"), expected);
-    fs::write(&token, "second\n").expect("a token");
+    write_secret(&token, b"second\n");
     assert_eq!(order("first").status, 200, "the old one until the reload");
     assert_eq!(order("first").status, 401);
     assert_eq!(order("second").status, 200);
@@ -67,7 +69,7 @@ fn what_can_be_taken_is_taken_and_what_needs_a_restart_is_named() {
 fn a_bad_configuration_changes_nothing_and_every_mistake_is_named() {
     let ring = Ring::launch(&MEMBERS);
     let token = ring.config(1).with_file_name("token");
-    fs::write(&token, "secret\n").expect("a token");
+    write_secret(&token, b"secret\n");
     rewrite(&ring, 1, |text| {
         text.replace("[http]", &format!("[http]\ntoken_file = {token:?}"))
     });
@@ -95,17 +97,20 @@ fn a_bad_configuration_changes_nothing_and_every_mistake_is_named() {
     assert!(all.stdout.contains("`n-3` has reloaded"), "{all}");
 
     // Everything before the one file that cannot be used is in order, and is not taken either.
-    let empty = token.with_file_name("empty");
-    fs::write(&empty, "").expect("a file");
-    let bad_token = good.replace("[http]", &format!("[http]\nread_token_file = {empty:?}"));
+    let unusable = token.with_file_name("unusable");
+    let bad_token = good.replace("[http]", &format!("[http]\nread_token_file = {unusable:?}"));
     fs::write(
         ring.config(1),
         format!("{bad_token}\n[logging]\nlevel = \"trace\"\n"),
     )
     .expect("a configuration");
-    let run = ring.run("reload n-2");
-    assert_eq!(run.code, 4, "{run}");
-    assert!(run.stderr.contains("http.read_token_file"), "{run}");
+    for (bytes, why) in UNUSABLE_SECRETS {
+        write_secret(&unusable, bytes);
+        let run = ring.run("reload n-2");
+        assert_eq!(run.code, 4, "{run}");
+        let expected = format!("`http.read_token_file`: {}: {why}", unusable.display());
+        assert!(run.stderr.contains(&expected), "{run}");
+    }
     assert!(!ring.log(1).contains("TRACE"), "{}", ring.log(1));
     assert_eq!(ring.run("status").code, 0);
 }

@@ -244,6 +244,17 @@ fn an_encrypted_archive_is_read_by_whoever_has_an_identity_and_pruned_by_whoever
     let done = archive.run(&format!("fetch --directory fetched {right}"));
     assert_eq!(done.code, 0, "{done}");
     assert_eq!(files_in(&fetched), archive.log);
+    let mode = |path: &Path| {
+        fs::metadata(path)
+            .expect("it is there")
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    assert_eq!(mode(&fetched), 0o700);
+    for name in archive.log.keys() {
+        assert_eq!(mode(&fetched.join(name)), 0o600, "{name:?}");
+    }
 
     // Pieces of files that are there as a whole go after a day.
     let soon = archive.run("prune --output json").json();

@@ -194,9 +194,27 @@ fn members_with_certificates_are_a_ring_and_strangers_are_not_in_it() {
     ring.wait_for_answer("n-3", true);
     ring.cluster.kill(1).expect("a running process");
     ring.wait_for_answer("n-2", false);
-    // Without n-2, this commits only with n-3.
-    let paused = ring.run("pause --for 10m");
+    // Without n-2, this commits only with n-3. Another name in USER is recorded as a claim alone.
+    let paused = witness(&ring.scratch)
+        .env("SUDO_USER", "mallory")
+        .args("pause --for 10m".split(' '))
+        .args(flags(&ring.directory("tls"), "operator-ana"))
+        .run();
     assert_eq!(paused.code, 0, "{paused}");
+    let leader = ring.cluster.status(0).expect("a status");
+    assert_eq!(leader["pause"]["by"], "ana", "{leader:#}");
+    let history = ring.run("history --output json");
+    assert!(
+        !history.stdout.contains("mallory") && history.stdout.contains("\"ana\""),
+        "{history}"
+    );
+    let log = ring.cluster.output(0);
+    let ordered = |line: &&str| line.contains("an operator orders") && line.contains("claimed");
+    let line = log.lines().find(ordered).unwrap_or_else(|| panic!("{log}"));
+    assert!(
+        line.contains("by=\"ana\"") && line.contains("claimed=\"mallory\""),
+        "{line}"
+    );
     ring.obeys_operators_alone();
 
     // Members that are not of the authority, and one that does without.

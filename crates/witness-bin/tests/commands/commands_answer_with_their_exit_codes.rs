@@ -37,8 +37,23 @@ fn usage_is_2_and_help_is_0() {
         let run = run(right);
         assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{right:?}");
     }
-    let help = run(&["run", "--help"]);
-    assert!(help.stdout.contains("--raft-heartbeat"), "{help}");
+    // Flags of keys are accepted, and listed in one place.
+    for command in ["run", "status", "bootstrap"] {
+        let (long, short) = (run(&[command, "--help"]), run(&[command, "-h"]));
+        for help in [&long, &short] {
+            let text = &help.stdout;
+            assert!(text.lines().count() < 60, "{help}");
+            assert!(
+                text.contains("`witness config reference` lists them"),
+                "{help}"
+            );
+            assert!(!text.contains("--raft-heartbeat"), "{help}");
+        }
+    }
+    let listed = run(&["config", "reference"]);
+    assert!(listed.stdout.contains("`raft.heartbeat`"), "{listed}");
+    let accepted = run(&["config", "check", "--raft-heartbeat", "never"]);
+    assert!(accepted.stdout.contains("--raft-heartbeat"), "{accepted}");
 }
 
 #[test]
@@ -157,7 +172,6 @@ fn former_names_of_commands_and_flags_work_and_no_help_shows_them() {
         ),
         (&["reprovision", "--help"], &["--from"]),
         (&["apply", "--help"], &["--no-batches"]),
-        (&["status", "--help"], &["--mysql-demote-after"]),
     ];
     for (args, shown) in helps {
         let help = run(args).stdout;

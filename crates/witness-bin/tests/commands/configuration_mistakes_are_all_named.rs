@@ -1,7 +1,17 @@
 //! A configuration with several mistakes names all of them, each with its place and an advice, and
 //! `witness config check` ends with the exit code for it.
 
-use crate::program::{Scratch, witness};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use crate::program::{Scratch, witness, write_secret};
+
+/// What a file of a secret may hold that no member can use, and what is reported of it.
+pub(crate) const UNUSABLE_SECRETS: [(&[u8], &str); 3] = [
+    (b"", "its first line is empty"),
+    (b"\n", "its first line is empty"),
+    (b"\xff\xfe\n", "it is not UTF-8"),
+];
 
 const FIVE_MISTAKES: &str = r#"data_dir = "/var/lib/witness"
 
@@ -143,6 +153,11 @@ fn rules_between_keys_are_checked() {
             "id = 4",
             "id = 2\n[mysql]\ndatadir = \"d\"\nmysqld = []",
             "`mysql.mysqld` is empty",
+        ),
+        (
+            "id = 4",
+            "id = 2\n[mysql]\ndatadir = \"d\"\nmysqld = [\"/usr/bin/mysqld_safe\"]",
+            "runs mysqld_safe, which starts mysqld again",
         ),
         (
             "id = 4",
@@ -536,5 +551,109 @@ fn beyond_loopback_a_member_has_tls_or_a_word_that_it_does_without() {
         let certified = run("config check", &format!("{certified}\n{text}"));
         assert_eq!(certified.code, 0, "{certified}");
         std::fs::remove_dir_all(scratch.join("tls")).expect("a directory");
+    }
+}
+
+/// A check, a start and a reload (`a_reload_takes_all_or_nothing`) use one function.
+#[test]
+fn secrets_and_certificates_that_no_member_could_use_are_named_with_key_and_path() {
+    let scratch = Scratch::new();
+    let outcomes = |text: &str| {
+        scratch.write("witness.toml", text);
+        ["config check", "run"].map(|command| {
+            let run = witness(&scratch).args(command.split(' ')).run();
+            (run.code, run.stdout.clone() + &run.stderr)
+        })
+    };
+    let keys = [
+        ("http.token_file", "http.listen = \"127.0.0.1:0\""),
+        ("http.read_token_file", "http.listen = \"127.0.0.1:0\""),
+        (
+            "binlog_server.password_file",
+            "binlog_server.listen = \"127.0.0.1:0\"",
+        ),
+    ];
+    for (key, line) in keys {
+        let text = format!("{line}\n{key} = \"secret\"\n{ON_LOOPBACK}");
+        for (bytes, why) in UNUSABLE_SECRETS {
+            write_secret(&scratch.join("secret"), bytes);
+            for (code, output) in outcomes(&text) {
+                assert_eq!(code, 2, "{key} {output}");
+                let expected = "witness.toml:2:";
+                assert!(output.contains(expected), "{key} {output}");
+                assert!(output.contains(&format!("`{key}`")), "{key} {output}");
+                assert!(output.contains(&format!("secret: {why}")), "{key} {output}");
+            }
+        }
+    }
+    let database = ON_LOOPBACK.replacen("witness", "database", 1);
+    let database = format!("mysql.password_file = \"secret\"\nmysql.mode = \"attach\"\n{database}");
+    write_secret(&scratch.join("secret"), b"\n");
+    for (code, output) in outcomes(&database) {
+        assert_eq!(code, 2, "{output}");
+        assert!(
+            output.contains("`mysql.password_file`: secret: its first line is empty"),
+            "{output}"
+        );
+    }
+    for key in ["certificate_file", "key_file", "ca_file"] {
+        let files = ["certificate_file", "key_file", "ca_file"].map(|name| {
+            let suffix = if name == key { "wrong" } else { "right" };
+            format!("{name} = \"{name}.{suffix}\"")
+        });
+        let made = witness(&scratch).args(["tls", "init", "--directory", "tls"]);
+        if !scratch.join("tls").exists() {
+            scratch.write("witness.toml", ON_LOOPBACK);
+            assert_eq!(made.run().code, 0);
+        }
+        for (from, to) in [
+            ("w-1.crt", "certificate_file"),
+            ("w-1.key", "key_file"),
+            ("ca.crt", "ca_file"),
+        ] {
+            fs::copy(
+                scratch.join("tls").join(from),
+                scratch.join(&format!("{to}.right")),
+            )
+            .expect("a copy");
+        }
+        write_secret(&scratch.join(&format!("{key}.wrong")), b"no PEM\n");
+        for (code, output) in outcomes(&format!("tls = {{ {} }}\n{ON_LOOPBACK}", files.join(", ")))
+        {
+            assert_eq!(code, 2, "{output}");
+            assert!(output.contains(&format!("`tls.{key}`: ")), "{key} {output}");
+            assert!(output.contains(&format!("{key}.wrong")), "{key} {output}");
+        }
+    }
+}
+
+#[test]
+fn a_secret_is_a_regular_file_that_others_cannot_read() {
+    let scratch = Scratch::new();
+    let text = format!("http.listen = \"127.0.0.1:0\"\nhttp.token_file = \"token\"\n{ON_LOOPBACK}");
+    scratch.write("witness.toml", &text);
+    let check = || witness(&scratch).args(["config", "check"]).run();
+    let made = std::process::Command::new("mkfifo")
+        .arg(scratch.join("token"))
+        .status();
+    assert!(made.expect("mkfifo").success());
+    let refused = check();
+    assert_eq!(refused.code, 2, "{refused}");
+    assert!(
+        refused
+            .stdout
+            .contains("`http.token_file`: token is not a regular file"),
+        "{refused}"
+    );
+    fs::remove_file(scratch.join("token")).expect("it is there");
+    write_secret(&scratch.join("token"), b"secret\n");
+    for (mode, is_wide) in [(0o600, false), (0o640, false), (0o644, true), (0o660, true)] {
+        fs::set_permissions(scratch.join("token"), Permissions::from_mode(mode)).expect("its mode");
+        let run = check();
+        assert_eq!(run.code, 0, "{run}");
+        let warned = run
+            .stdout
+            .contains(&format!("token has mode {mode:04o}, wider than 0640"));
+        assert_eq!(warned, is_wide, "{run}");
     }
 }

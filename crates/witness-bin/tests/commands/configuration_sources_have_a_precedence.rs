@@ -161,9 +161,8 @@ fn the_binary_reads_all_three() {
         .args(["config", "check"])
         .run();
     assert_eq!(run.code, 0, "{run}");
-    let verdict = "witness.toml is valid: member 1 `a` of ring `from-env`
-";
-    assert!(run.stdout.ends_with(verdict), "{run}");
+    let verdict = "witness.toml is valid: member 1 `a` of ring `from-env`; it tolerates ";
+    assert!(run.stdout.contains(verdict), "{run}");
 }
 
 #[test]

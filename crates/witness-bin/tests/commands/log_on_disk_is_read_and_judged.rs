@@ -189,6 +189,82 @@ fn what_is_no_log_is_said_to_be_none() {
     );
 }
 
+/// Files that a real mysqld wrote: one that it closed, one that it still writes, one without checksums.
+#[test]
+fn mysqlds_own_binlog_is_read_and_never_called_damaged() {
+    let golden = |name: &str| {
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../binlog-format/testdata")
+            .join(name)
+    };
+    let scratch = Scratch::new();
+    // As in a data directory of mysqld.
+    fs::create_dir(scratch.join("data")).expect("a directory");
+    for (at, name) in ["rows.binlog", "no_checksum.binlog", "in_use.binlog"]
+        .into_iter()
+        .enumerate()
+    {
+        let to = scratch.join("data").join(format!("binlog.00000{}", at + 1));
+        fs::copy(golden(name), to).expect("a copy");
+    }
+    let data = scratch.join("data");
+    let verify = log("verify", &data, &[]);
+    assert_eq!(verify.code, 0, "{verify}");
+    assert!(verify.stdout.contains("mysqld's own binlog"), "{verify}");
+    let json = log("verify", &data, &["--output", "json"]).json();
+    assert_eq!(
+        (&json["owner"], &json["ok"]),
+        (&"mysqld".into(), &true.into())
+    );
+    assert_eq!(
+        (&json["files"], &json["unfinished"]),
+        (&3.into(), &().into())
+    );
+    let list = log("list", &data, &["--output", "json"]).json();
+    assert_eq!(list[0]["closed"], true, "{list}");
+    assert_eq!(list[2]["closed"], false, "{list}");
+    assert_eq!(list[0]["first_op_id"], serde_json::Value::Null);
+
+    // One file, whatever its name.
+    let rows = golden("rows.binlog");
+    let show = log("show", &rows, &["--output", "json"]);
+    assert_eq!(show.code, 0, "{show}");
+    let lines: Vec<serde_json::Value> = (show.stdout.lines())
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(list[0]["entries"], lines.len(), "{show}");
+    let second = lines[1].clone();
+    let gtid = second["gtid"].as_str().expect("a GTID").to_owned();
+    let found = log("find", &data, &["--gtid", &gtid, "--output", "json"]).json();
+    assert_eq!(found["pos"], second["pos"]);
+    let events = log("show", &rows, &["--events"]);
+    let position = second["pos"].to_string();
+    let begins = |line: &str| line.contains(&position) && line.contains(&gtid);
+    assert!(events.stdout.lines().any(begins), "{events}");
+
+    // Op ids are only in a member's log.
+    for (verb, more) in [
+        ("find", ["--index", "3"]),
+        ("show", ["--from", "3"]),
+        ("follow", ["--limit", "1"]),
+    ] {
+        let run = log(verb, &data, &more);
+        assert!(run.code == 1 || run.code == 2, "{run}");
+        assert!(run.stderr.contains("is mysqld's own binlog"), "{run}");
+    }
+
+    // A damaged file is named as one, and an encrypted file is not.
+    flip_a_byte(&scratch.join("data/binlog.000001"), 1_000);
+    for verb in ["verify", "list", "show"] {
+        assert_eq!(log(verb, &data, &[]).code, 7, "{verb}");
+    }
+    let encrypted = scratch.join("mysql-bin.000009");
+    fs::write(&encrypted, [&[0xfd][..], b"bin", &[0; 600]].concat()).expect("a file");
+    let run = log("verify", &encrypted, &[]);
+    assert_eq!(run.code, 1, "{run}");
+    assert!(run.stderr.contains("it is encrypted"), "{run}");
+}
+
 #[test]
 fn following_shows_what_is_there_and_ends_at_its_limit() {
     let member = played().member("db-1");

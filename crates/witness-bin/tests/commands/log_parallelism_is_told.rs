@@ -75,4 +75,11 @@ fn what_is_no_binlog_is_refused_with_its_name() {
     let run = parallelism(&[path], &[]);
     assert_eq!(run.code, 1, "{run}");
     assert!(run.stderr.contains("notes.txt is no binlog file"), "{run}");
+    // A pipe without a writer: an open of it blocks, and no signal ends that.
+    let pipe = scratch.join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo").success());
+    let run = parallelism(&[pipe], &[]);
+    assert_eq!(run.code, 1, "{run}");
+    assert!(run.stderr.contains("pipe is not a regular file"), "{run}");
 }

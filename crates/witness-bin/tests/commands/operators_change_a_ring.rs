@@ -168,7 +168,7 @@ fn refusals(ring: &Ring) {
             (
                 "quorum fix",
                 4,
-                "member 1 `n-1` leads, as member 1 `n-1` hears; there is nothing to repair",
+                "member 1 `n-1` leads, as member 1 `n-1` reports: it has a quorum, or does not answer",
             ),
             (
                 "quorum fix --accept-loss 7",
@@ -342,6 +342,14 @@ fn newcomer(ring: &mut Ring) {
     assert_eq!(
         (&added["name"], &added["state"]),
         (&"n-4".into(), &"votes".into()),
+        "{added}"
+    );
+    assert_eq!(added["tolerates"], 1, "{added}");
+    let even = "4 voters need 3 answers and tolerate 1 failure, no more than 3 do: ";
+    assert!(
+        added["warnings"][0]
+            .as_str()
+            .is_some_and(|warning| warning.starts_with(even)),
         "{added}"
     );
     let list = ring.json("members list");

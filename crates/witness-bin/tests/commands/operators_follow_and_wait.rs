@@ -1,7 +1,6 @@
 //! The operator's end of a command, against members that are played: it goes to whoever leads now, and whatever
 //! keeps the end of a command from being known is told as that.
 
-use std::net::SocketAddr;
 use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +20,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use transport::{
-    CommandSource, LocalMember, Right, RunningServer, StatusSource, TransportConfig, serve,
+    CommandCaller, CommandSource, LocalMember, Right, RunningServer, StatusSource, TransportConfig,
+    serve,
 };
 
 use crate::program::{Run, Scratch, witness};
@@ -57,7 +57,7 @@ impl CommandSource for Player {
         Right::Operate
     }
 
-    fn command(&self, _: Option<SocketAddr>, json: Bytes) -> mpsc::Receiver<Bytes> {
+    fn command(&self, _: CommandCaller, json: Bytes) -> mpsc::Receiver<Bytes> {
         let command: OperatorCommand = serde_json::from_slice(&json).expect("a command");
         let OperatorCommand::Promote { to, .. } = command else {
             panic!("{command:?}");
@@ -164,6 +164,7 @@ fn view(id: u64, roster: &[LoggedMember]) -> MemberView {
         archive: None,
         hooks: None,
         pause: None,
+        timers: None,
         formats: None,
         scheduled_switchover: None,
         fault: None,

@@ -1,6 +1,8 @@
 //! Two of three voters are gone for good: the quorum is repaired with what may be lost named, never without,
 //! and the ring commits again.
 
+use testkit::documentation::witness_commands;
+
 use crate::program::ring::Ring;
 
 #[test]
@@ -157,4 +159,59 @@ fn members_that_come_back_after_a_repair_cut_their_logs_and_are_members_again() 
         assert_eq!(difference.code, 0, "{difference}");
     }
     assert_eq!(ring.json("status")["leader"], 4);
+}
+
+/// Pins a bug: a leader without a quorum sends heartbeats to the members that it reaches. For as long as it answered, the plan of the runbook
+/// was refused, and a stop of that leader took the longest log out of the plan.
+#[test]
+fn the_runbook_repairs_a_quorum_while_its_last_leader_answers() {
+    let members = [
+        "a-1 a database",
+        "a-2 a witness",
+        "a-3 a witness",
+        "b-1 b database",
+        "b-2 b witness",
+        "b-3 b witness",
+    ];
+    let mut ring = Ring::launch(&members);
+    ring.kill(1);
+    ring.kill(2);
+    ring.wait("the quorum is lost", || ring.run("status").code == 3);
+
+    let commands = witness_commands().expect("the pages can be read");
+    let of_the_page = commands
+        .into_iter()
+        .filter(|command| command.page.ends_with("runbooks/lost-quorum.md"));
+    let (mut end, mut ran) = (None, 0);
+    for command in of_the_page {
+        let mut line = command.words[1..].join(" ");
+        let expected = match line.as_str() {
+            _ if line.starts_with("members update") => continue,
+            "quorum fix" => 4,
+            _ if line.starts_with("quorum fix --apply") => {
+                let end: &String = end.as_ref().expect("the plan names an entry");
+                line = format!("quorum fix --apply --yes --accept-loss {end}");
+                0
+            }
+            _ => 3,
+        };
+        let run = ring.run(&line);
+        assert_eq!(run.code, expected, "{line}: {run}");
+        if line == "quorum fix" {
+            let says = [
+                "Plan: `a-1` continues alone, in term ",
+                "Missing: `a-2`, `a-3`. ",
+                "Logs that answer and are not used: `b-1`, `b-2`, `b-3`; they end ",
+            ];
+            assert!(says.iter().all(|says| run.stdout.contains(says)), "{run}");
+            let (_, accept) = run
+                .stderr
+                .split_once("with `--accept-loss ")
+                .expect("an entry");
+            end = accept.split('`').next().map(str::to_owned);
+        }
+        ran += 1;
+    }
+    assert_eq!(ran, 4, "the commands of the page have changed");
+    ring.wait("the quorum answers", || ring.run("status").code == 0);
 }

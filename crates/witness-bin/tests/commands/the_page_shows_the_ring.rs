@@ -149,7 +149,6 @@ fn without_a_quorum_a_member_shows_what_it_knows() {
         let seen = document(left);
         let events = seen["events"].as_array().cloned().unwrap_or_default();
         let told = |what: &str| events.iter().any(|event| event["text"] == *what);
-        told("`db-1` does not answer")
-            && told("`db-1` leads no more, and nobody else is known to lead")
+        told("`db-1` does not answer") && told("`db-1` lost the leadership; no leader is known")
     });
 }

@@ -83,6 +83,7 @@ pub(crate) enum Look {
     PasswordLifetime,
     StoredAccount,
     ChannelCount,
+    ForeignChannels,
     ReplicaThreads,
     HoldersOfApplier,
     HoldersOfBackupLock,
@@ -108,7 +109,7 @@ pub(crate) enum Look {
 }
 
 /// A characteristic piece of each.
-const LOOKS: [(&str, Look); 33] = [
+const LOOKS: [(&str, Look); 36] = [
     (
         "performance_schema.user_variables_by_thread",
         Look::SemiSyncDumps,
@@ -150,7 +151,15 @@ const LOOKS: [(&str, Look); 33] = [
         "performance_schema.replication_applier_status_by_worker",
         Look::ReplicaThreads,
     ),
+    (
+        "performance_schema.replication_connection_configuration AS other_channel",
+        Look::ForeignChannels,
+    ),
     ("performance_schema.data_lock_waits", Look::HoldersOfApplier),
+    (
+        "performance_schema.threads AS t WHERE t.PROCESSLIST_ID IN (",
+        Look::HoldersOfApplier,
+    ),
     (
         "held.OBJECT_TYPE = 'BACKUP LOCK'",
         Look::HoldersOfBackupLock,
@@ -212,6 +221,10 @@ const LOOKS: [(&str, Look); 33] = [
     (
         "performance_schema.replication_applier_global_filters",
         Look::GlobalFilters,
+    ),
+    (
+        "performance_schema.events_statements_summary_by_digest",
+        Look::StatementLogging,
     ),
     (
         "performance_schema.variables_by_thread",

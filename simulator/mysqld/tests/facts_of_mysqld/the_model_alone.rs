@@ -52,10 +52,11 @@ async fn the_model_of_mysqld_passes_the_preflight() -> Result<()> {
         ..Requirements::new(4001, Uuid::from_u128(0x4001))
     };
     let found = preflight(&observed, &requirements);
-    // Limits of caches are the member's to set; root may shut any server down.
+    // The member sets the limits of caches and the number of ACKs; root may shut any server down.
     let expected = [
         Check::TransactionCache,
         Check::StatementCache,
+        Check::SemiSyncReplicaCount,
         Check::ShutdownPrivilege,
     ];
     ensure!(

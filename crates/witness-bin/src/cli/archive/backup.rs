@@ -13,8 +13,9 @@ use archive::base_backup::{
 use binlog_format::gtid::GtidSet;
 use member::connect_options;
 use member::settings::MysqlSettings;
+use member::status::MemberView;
 use mysqld_controller::tail_trim::lock_data;
-use raft_types::{MemberId, RingId};
+use raft_types::{MemberId, OpId, RingId};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -66,6 +67,7 @@ struct Data {
     began_at: u64,
     at_least: GtidSet,
     at_most: GtidSet,
+    committed: Option<OpId>,
     mysqld_version: Option<String>,
     server_uuid: Option<Uuid>,
     keyring_needed: Option<bool>,
@@ -157,7 +159,7 @@ async fn of_running(
     let copied = copying.copy(name, stop).await?;
     let directory = copied.directory.clone();
     let taken = async {
-        sound_still(archive).await?;
+        let committed = sound_still(archive).await?.committed;
         let Copied {
             source,
             at_least,
@@ -170,6 +172,7 @@ async fn of_running(
             began_at,
             at_least,
             at_most,
+            committed,
             mysqld_version: Some(source.version),
             server_uuid: Some(source.server_uuid),
             keyring_needed: Some(source.keyring_needed),
@@ -216,12 +219,15 @@ async fn name_of(archive: &OwnArchive, began_at: u64) -> Result<BaseName, Failur
     name.map_err(|error| unreachable(&error))
 }
 
-/// Whether what was copied is still the ring's: the member may be starting again just now.
-async fn sound_still(archive: &OwnArchive) -> Result<(), Failure> {
+/// The member's view after the copy, if the data are the ring's still. The member may be restarting at that moment.
+async fn sound_still(archive: &OwnArchive) -> Result<MemberView, Failure> {
     let deadline = Instant::now() + ANSWERS;
     loop {
         match archive.view().await {
-            Ok(view) => return belongs_to_the_ring(&view),
+            Ok(view) => {
+                belongs_to_the_ring(&view)?;
+                return Ok(view);
+            }
             Err(failure) if Instant::now() >= deadline => return Err(failure),
             Err(_) => tokio::time::sleep(AGAIN).await,
         }
@@ -252,6 +258,7 @@ async fn of_stopped(
         began_at,
         at_least: gtids.clone(),
         at_most: gtids,
+        committed: None,
         mysqld_version: fs::read_to_string(directory.join(UPGRADE_HISTORY))
             .ok()
             .and_then(|history| last_version(&history)),
@@ -312,6 +319,7 @@ fn manifest(name: BaseName, member: MemberId, data: Data, packed: Packed) -> Bas
         form: BaseForm::DataDirectory,
         gtids_at_least: data.at_least,
         gtids_at_most: data.at_most,
+        committed: data.committed,
         began_at: data.began_at,
         ended_at: now().max(data.began_at),
         mysqld_version: data.mysqld_version,

@@ -1,8 +1,9 @@
 //! `witness archive drill`: restores the newest base backup and all of the log behind it, looks at what came out, and removes it. For a
 //! timer: a backup that nobody has restored is a hope.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -107,12 +108,14 @@ impl Room {
             is_new: !directory.exists(),
             made: Vec::new(),
         };
-        let made = fs::create_dir_all(directory);
+        let mut builder = DirBuilder::new();
+        builder.mode(0o700);
+        let made = builder.recursive(true).create(directory);
         made.map_err(|error| unfit(directory, &error))?;
         for name in [DATA, WORK] {
             let path = room.within(name);
             // Of two drills in one directory, one makes it.
-            if let Err(error) = fs::create_dir(&path) {
+            if let Err(error) = builder.recursive(false).create(&path) {
                 if let Err(error) = room.remove() {
                     tracing::warn!(%error, "an empty directory is left in {}", directory.display());
                 }

@@ -1,7 +1,8 @@
 //! `witness archive verify` and `fetch`: read what an archive has of the log, all of which is verified.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -84,8 +85,9 @@ pub(super) async fn fetch(args: &FetchArgs, format: Format) -> Result<(), Failur
         return Err(Failure::error("the archive has no such file"));
     }
     let directory = &args.directory;
-    let made =
-        fs::create_dir_all(directory).and_then(|()| fs::read_dir(directory)?.next().transpose());
+    let mut builder = DirBuilder::new();
+    let made = builder.recursive(true).mode(0o700).create(directory);
+    let made = made.and_then(|()| fs::read_dir(directory)?.next().transpose());
     match made {
         Ok(None) => {}
         Ok(Some(_)) => {
@@ -109,7 +111,7 @@ pub(super) async fn fetch(args: &FetchArgs, format: Format) -> Result<(), Failur
 /// one.
 fn open_at(directory: &Path, piece: PieceName) -> io::Result<File> {
     let path = directory.join(piece.file.name());
-    let file = OpenOptions::new().create(true).append(true).open(&path)?;
+    let file = (OpenOptions::new().create(true).append(true).mode(0o600)).open(&path)?;
     if file.metadata()?.len() < piece.start {
         return Err(io::Error::other(format!(
             "{} lacks what comes before byte {}",

@@ -160,6 +160,9 @@ async fn restore(args: &RestoreArgs, format: Format) -> Result<(), Failure> {
         );
         return report.told(format);
     }
+    if let Some(warning) = report.range_end.as_ref().and_then(EndOfRange::warning) {
+        tracing::warn!("{warning}");
+    }
     let directory = std::path::absolute(&args.directory)?;
     let mut beside = directory.clone().into_os_string();
     beside.push(".restore");
@@ -255,6 +258,9 @@ pub(super) struct Report {
     archive_ends: Option<String>,
     /// The archive ends before the time that was wanted.
     ends_early: bool,
+    /// Of `--to-time`: the transaction that ends the range.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    range_end: Option<EndOfRange>,
     #[serde(skip_serializing_if = "Option::is_none")]
     objects: Option<Vec<ToRead>>,
     missing: Vec<String>,
@@ -266,6 +272,18 @@ pub(super) struct Report {
 pub(super) struct ToRead {
     name: String,
     bytes: u64,
+}
+
+/// The first transaction in the log with a later timestamp than `--to-time`.
+#[derive(Debug, Serialize)]
+pub(super) struct EndOfRange {
+    gtid: String,
+    committed: String,
+    /// How many transactions after it in the log have earlier timestamps than `--to-time`.
+    excluded_earlier: u64,
+    /// For `--to-gtid`, to restore these as well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to_gtid: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -284,6 +302,12 @@ impl Report {
             Target::Time(time) => Some(*time),
             _ => None,
         };
+        let range_end = plan.point.range_end.as_ref().map(|end| EndOfRange {
+            gtid: end.gtid.to_string(),
+            committed: shown(end.committed),
+            excluded_earlier: end.excluded_earlier,
+            to_gtid: (end.excluded_earlier > 0).then(|| end.to_include.to_string()),
+        });
         let mut files: Vec<_> = plan.log.iter().map(|piece| piece.piece.file).collect();
         files.dedup();
         Self {
@@ -293,7 +317,9 @@ impl Report {
             gtids: plan.point.gtids.to_string(),
             last_commit: plan.point.last_commit.map(shown),
             archive_ends: end.map(shown),
-            ends_early: wanted.is_some_and(|wanted| end.is_none_or(|end| end < wanted)),
+            ends_early: range_end.is_none()
+                && wanted.is_some_and(|wanted| end.is_none_or(|end| end < wanted)),
+            range_end,
             objects: None,
             missing: Vec::new(),
             restored: None,
@@ -321,6 +347,13 @@ impl Report {
             self.gtids,
             or_dash(&self.last_commit),
         );
+        if let Some(end) = &self.range_end {
+            text.push_str(&format!(
+                "the range ends before {}, committed at {}: the first transaction in the log with a later timestamp than --to-time\n",
+                end.gtid, end.committed
+            ));
+            text.extend(end.warning().map(|warning| format!("WARNING: {warning}\n")));
+        }
         if self.ends_early {
             text.push_str(&format!(
                 "the archive ends before that time, with a transaction of {}: what was committed later is lost\n",
@@ -351,6 +384,17 @@ impl Report {
     }
 }
 
+impl EndOfRange {
+    /// What the range lacks because the clocks of servers differ.
+    fn warning(&self) -> Option<String> {
+        let to_gtid = self.to_gtid.as_ref()?;
+        Some(format!(
+            "{} transactions after {} in the log have timestamps up to --to-time and are excluded, because the clock of a server was ahead; to restore them as well, use --to-gtid {to_gtid} instead of --to-time",
+            self.excluded_earlier, self.gtid
+        ))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -377,5 +421,41 @@ mod tests {
         for text in ["", uuid, &format!("{uuid}:7-8"), &format!("{uuid}:7:9")] {
             assert!(one_gtid(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_report_names_the_transaction_that_ends_the_range_and_what_it_excludes() {
+        let report = |excluded_earlier| Report {
+            base: "base".to_owned(),
+            log_files: 1,
+            bytes_to_read: 1,
+            gtids: "U:1-7".to_owned(),
+            last_commit: None,
+            archive_ends: None,
+            ends_early: false,
+            range_end: Some(EndOfRange {
+                gtid: "U:8".to_owned(),
+                committed: "2026-11-26T11:41:00Z".to_owned(),
+                excluded_earlier,
+                to_gtid: (excluded_earlier > 0).then(|| "U:20".to_owned()),
+            }),
+            objects: None,
+            missing: Vec::new(),
+            restored: None,
+        };
+        let text = report(12).text();
+        for part in [
+            "ends before U:8, committed at 2026-11-26T11:41:00Z",
+            "12 transactions after U:8",
+            "use --to-gtid U:20",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("the archive ends before"), "{text}");
+        let text = report(0).text();
+        assert!(
+            text.contains("ends before U:8") && !text.contains("WARNING"),
+            "{text}"
+        );
     }
 }

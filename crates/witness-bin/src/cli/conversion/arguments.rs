@@ -1,12 +1,13 @@
 //! What both commands are given: the configuration, replicas without a member, and for how long.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use member::connect_options;
 use member::conversion::{BinlogAccount, Conversion, ConversionMembers, Direction, StockReplica};
 use member::settings::{BinlogServerSettings, MysqlSettings, PasswordSource, Settings};
 use mysql_link::{ConnectOptions, Endpoint, Secret};
+use mysqld_controller::SourceTls;
 use tokio::time::Instant;
 
 use crate::cli::conversion::asked_members::AskedMembers;
@@ -29,7 +30,7 @@ impl Given {
         let mysql = settings.mysql.as_ref().ok_or_else(|| witness(&settings))?;
         let connect = account(mysql)?;
         Ok(Self {
-            stock: stock.read(&connect)?,
+            stock: stock.read(&connect, &settings)?,
             connect,
             settings,
         })
@@ -62,8 +63,16 @@ impl Given {
             connect: self.connect.clone(),
             stock: self.stock.clone(),
             binlog_account: settings.binlog_server.as_ref().map(binlog_account),
+            source_tls: self.source_tls(),
             until: Instant::now() + timeout,
         }
+    }
+
+    fn source_tls(&self) -> SourceTls {
+        let settings = self.settings.mysql.as_ref().zip(self.settings.tls.as_ref());
+        settings.map_or(SourceTls::Off, |(mysql, tls)| {
+            mysql.source_tls(&tls.ca_file)
+        })
     }
 
     /// The ring's name in the configuration.
@@ -117,6 +126,10 @@ pub(super) struct StockArgs {
     /// The file whose first line is that account's password
     #[arg(long, value_name = "FILE")]
     stock_password_file: Option<PathBuf>,
+    /// The file on the hosts of those replicas with the CA of the ring's certificates, by which they verify their source; their mysqld
+    /// reads it. Needed where the ring has TLS
+    #[arg(long, value_name = "FILE")]
+    stock_ca_file: Option<PathBuf>,
 }
 
 impl StockArgs {
@@ -124,17 +137,25 @@ impl StockArgs {
     ///
     /// # Errors
     /// Exit 2 when an address or the password's file cannot be read.
-    fn read(&self, usual: &ConnectOptions) -> Result<Vec<StockReplica>, Failure> {
+    fn read(
+        &self,
+        usual: &ConnectOptions,
+        settings: &Settings,
+    ) -> Result<Vec<StockReplica>, Failure> {
         let password = match &self.stock_password_file {
             None => usual.password.clone(),
-            Some(file) => {
-                let read = PasswordSource::File(file.clone()).read();
-                Secret::new(read.map_err(|error| {
-                    let what = format!("{} cannot be read: {error}", file.display());
-                    Failure::new(Exit::Usage, what, "")
-                })?)
-            }
+            Some(file) => password_in(file)?,
         };
+        let server = settings.binlog_server.as_ref();
+        let has_tls =
+            settings.tls.is_some() || server.is_some_and(|server| server.certificate.is_some());
+        if has_tls && !self.stock_replica.is_empty() && self.stock_ca_file.is_none() {
+            return Err(Failure::new(
+                Exit::Usage,
+                "a replica without a member could not verify its source",
+                "copy the CA file of the ring (`tls.ca_file`) to its host, and name the path there with --stock-ca-file",
+            ));
+        }
         let user = self.stock_user.as_ref().unwrap_or(&usual.user);
         let stock = self.stock_replica.iter().map(|address| {
             let (host, port) = host_and_port(address)?;
@@ -146,10 +167,23 @@ impl StockArgs {
                     password: password.clone(),
                     ..usual.clone()
                 },
+                ca_file: self.stock_ca_file.clone(),
             })
         });
         stock.collect()
     }
+}
+
+/// The password in the first line of a file.
+///
+/// # Errors
+/// Exit 2 when it cannot be read.
+pub(super) fn password_in(file: &Path) -> Result<Secret, Failure> {
+    let read = PasswordSource::File(file.to_owned()).read();
+    read.map(Secret::new).map_err(|error| {
+        let what = format!("cannot read the password file {error}");
+        Failure::new(Exit::Usage, what, "")
+    })
 }
 
 /// Reads `host:port`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use member::conversion::{Detaching, Direction, ReplicationAccount};
 
 use crate::cli::config_args::ConfigArgs;
-use crate::cli::conversion::arguments::{Given, StockArgs, host_and_port};
+use crate::cli::conversion::arguments::{Given, StockArgs, host_and_port, password_in};
 use crate::cli::conversion::screen::Screen;
 use crate::cli::session::{Consent, block_on};
 use crate::config::duration_of;
@@ -21,10 +21,10 @@ pub(crate) struct DisableArgs {
     /// Where the replicas reach the primary; without it the host of its member's address, and mysqld's port
     #[arg(long, value_name = "HOST:PORT")]
     source: Option<String>,
-    /// The account that the replicas log in with; without it each member's own, `mysql.user`
+    /// The account at the primary that the replicas log in with; not that of the members
     #[arg(long, value_name = "USER", requires = "replication_password_file")]
     replication_user: Option<String>,
-    /// The file, on every member's host, whose first line is that account's password
+    /// The file on this host whose first line is that account's password, which the members are sent
     #[arg(long, value_name = "FILE", requires = "replication_user")]
     replication_password_file: Option<PathBuf>,
     #[command(flatten)]
@@ -46,8 +46,12 @@ pub(crate) fn run(args: &DisableArgs, format: Format) -> Result<(), Failure> {
     let settings = args.config.member()?;
     let account = ReplicationAccount {
         source: args.source.as_deref().map(host_and_port).transpose()?,
-        user: args.replication_user.clone(),
-        password_file: args.replication_password_file.clone(),
+        login: args
+            .replication_user
+            .clone()
+            .zip(args.replication_password_file.as_deref())
+            .map(|(user, file)| password_in(file).map(|password| (user, password)))
+            .transpose()?,
     };
     let given = Given::new(settings, &args.stock)?;
     let members = given.members()?;

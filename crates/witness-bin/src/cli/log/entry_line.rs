@@ -2,8 +2,9 @@
 
 use binlog_format::canonical::CanonicalEvents;
 use binlog_format::checksum::CHECKSUM_LEN;
-use binlog_format::event::{EventType, RawEvent};
+use binlog_format::event::{EventRef, EventType, RawEvent};
 use binlog_format::events::summary;
+use binlog_format::framing::FramedTransaction;
 use binlog_store::{EntryRecord, MarkerKind};
 use raft_types::{AppEntry, Entry, EntryPayload, OpId};
 use serde::Serialize;
@@ -17,8 +18,9 @@ pub(super) struct EntryLine {
     pub(super) pos: u64,
     /// Where it ends, payload included.
     pub(super) end_log_pos: u64,
+    /// None in mysqld's own binlog.
     #[serde(serialize_with = "op_id_text")]
-    pub(super) op_id: OpId,
+    pub(super) op_id: Option<OpId>,
     /// `transaction`, `rotate`, `membership` or `blank`.
     pub(super) kind: &'static str,
     /// Bytes of its canonical payload.
@@ -47,12 +49,27 @@ impl EntryLine {
             log_name: record.file.name(),
             pos: record.offset,
             end_log_pos: record.end,
-            op_id: record.op_id,
+            op_id: Some(record.op_id),
             kind: kind_name(record.kind),
             payload_bytes: record.payload_len,
             events: record.event_count,
             gtid: record.gtid.as_ref().map(ToString::to_string),
             time: time_text(record.timestamp),
+        }
+    }
+
+    /// A transaction in mysqld's own binlog.
+    pub(super) fn of_mysqld(log_name: &str, pos: u64, end: u64, of: &FramedTransaction) -> Self {
+        Self {
+            log_name: log_name.to_owned(),
+            pos,
+            end_log_pos: end,
+            op_id: None,
+            kind: kind_name(MarkerKind::Transaction),
+            payload_bytes: end - pos,
+            events: of.event_count,
+            gtid: Some(of.gtid.to_string()),
+            time: time_text(of.timestamp),
         }
     }
 
@@ -66,7 +83,8 @@ impl EntryLine {
             self.log_name.clone(),
             self.pos.to_string(),
             self.end_log_pos.to_string(),
-            self.op_id.to_string(),
+            self.op_id
+                .map_or_else(|| "-".to_owned(), |op_id| op_id.to_string()),
             self.kind.to_owned(),
             self.payload_bytes.to_string(),
             self.time.clone().unwrap_or_default(),
@@ -109,8 +127,14 @@ pub(super) fn time_text(seconds: u32) -> Option<String> {
 }
 
 /// An op id as `term.index`.
-pub(super) fn op_id_text<S: serde::Serializer>(op_id: &OpId, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(op_id)
+pub(super) fn op_id_text<S: serde::Serializer>(
+    op_id: &Option<OpId>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    match op_id {
+        Some(op_id) => to.collect_str(op_id),
+        None => to.serialize_none(),
+    }
 }
 
 // One event of an entry, in the columns of SHOW BINLOG EVENTS.
@@ -124,7 +148,7 @@ pub(super) struct EventLine {
     server_id: u32,
     end_log_pos: u64,
     #[serde(serialize_with = "op_id_text")]
-    op_id: OpId,
+    op_id: Option<OpId>,
     info: String,
 }
 
@@ -151,7 +175,7 @@ impl EventLine {
             event_type,
             server_id,
             end_log_pos,
-            op_id: record.op_id,
+            op_id: Some(record.op_id),
             info,
         };
         let server_id = events.first().map_or(0, |event| event.header().server_id);
@@ -176,6 +200,20 @@ impl EventLine {
             pos = end;
         }
         lines
+    }
+
+    /// An event in mysqld's own binlog.
+    pub(super) fn of_mysqld(log_name: &str, pos: u64, event: EventRef<'_>, end: u64) -> Self {
+        let header = event.header();
+        Self {
+            log_name: log_name.to_owned(),
+            pos,
+            event_type: header.event_type.to_string(),
+            server_id: header.server_id,
+            end_log_pos: end,
+            op_id: None,
+            info: summary(event),
+        }
     }
 
     /// The titles of the columns.

@@ -5,7 +5,7 @@ use binlog_store::Sought;
 use raft_types::OpId;
 
 use crate::cli::log::entry_line::EntryLine;
-use crate::cli::log::target::{TargetArgs, failure, open};
+use crate::cli::log::target::{Log, TargetArgs, failure};
 use crate::terminal::{Failure, Format, print_json, print_text};
 
 /// Arguments of `witness log find`.
@@ -48,15 +48,23 @@ pub(super) fn run(args: &FindArgs, format: Format) -> Result<(), Failure> {
             )
         }
     };
-    let directory = open(&args.target.path()?)?;
-    let found = directory.find(&sought).map_err(|error| failure(&error))?;
-    let Some(record) = found else {
-        return Err(Failure::error(format!(
-            "{} does not have {name}",
-            directory.path().display()
-        )));
+    let (path, found) = match args.target.log()? {
+        Log::Members(directory) => {
+            let found = directory.find(&sought).map_err(|error| failure(&error))?;
+            let line = found.as_ref().map(EntryLine::new);
+            (directory.path().to_owned(), line)
+        }
+        Log::Mysqlds(log) => {
+            let Sought::Gtid(gtid) = &sought else {
+                return Err(log.has_no_op_ids("--op-id and --index"));
+            };
+            (log.path.clone(), log.find(gtid)?)
+        }
     };
-    let line = EntryLine::new(&record);
+    let Some(line) = found else {
+        let path = path.display();
+        return Err(Failure::error(format!("{path} does not have {name}")));
+    };
     match format {
         Format::Table => print_text(&format!("{}\n{}\n", EntryLine::titles(), line.text())),
         Format::Json => print_json(&line),

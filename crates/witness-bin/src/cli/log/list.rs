@@ -1,10 +1,12 @@
 //! `witness log list`: the files of a log.
 
+use binlog_format::gtid::GtidSet;
 use binlog_store::FileListing;
 use serde::Serialize;
 
 use crate::cli::log::entry_line::time_text;
-use crate::cli::log::target::{TargetArgs, failure, open};
+use crate::cli::log::mysqlds_log::{MysqldsLog, ReadError};
+use crate::cli::log::target::{Log, TargetArgs, failure};
 use crate::terminal::{Exit, Failure, Format, Table, print};
 
 #[derive(Debug, Serialize)]
@@ -50,7 +52,10 @@ impl FileLine {
 /// # Errors
 /// Exit 7 when a file is damaged.
 pub(super) fn run(args: &TargetArgs, format: Format) -> Result<(), Failure> {
-    let directory = open(&args.path()?)?;
+    let directory = match args.log()? {
+        Log::Members(directory) => directory,
+        Log::Mysqlds(log) => return of_mysqld(&log, format),
+    };
     let files = directory.files().map_err(|error| failure(&error))?;
     let lines: Vec<_> = files.iter().map(FileLine::new).collect();
     print(format, &lines, || table(&lines))?;
@@ -69,6 +74,61 @@ pub(super) fn run(args: &TargetArgs, format: Format) -> Result<(), Failure> {
             "`witness log verify` says more",
         )),
     }
+}
+
+/// Lists the files of mysqld's own binlog, which have no op ids.
+fn of_mysqld(log: &MysqldsLog, format: Format) -> Result<(), Failure> {
+    let (mut lines, mut damaged) = (Vec::new(), None);
+    for file in log.files() {
+        let mut file = file?;
+        let mut line = FileLine {
+            log_name: file.name().to_owned(),
+            file_size: file.size(),
+            entries: 0,
+            first_op_id: None,
+            last_op_id: None,
+            first_time: None,
+            last_time: None,
+            closed: false,
+            gtid_set: String::new(),
+            previous_gtid_set: String::new(),
+            fault: None,
+        };
+        let mut gtids = GtidSet::new();
+        loop {
+            match file.next() {
+                Ok(Some(read)) => {
+                    let Some(transaction) = read.transaction() else {
+                        continue;
+                    };
+                    line.entries += 1;
+                    gtids.add(transaction.gtid);
+                    line.last_time = time_text(transaction.timestamp);
+                    line.first_time = line.first_time.or_else(|| line.last_time.clone());
+                }
+                Ok(None) => break,
+                Err(ReadError::Damaged(what)) => {
+                    line.fault = Some(what.clone());
+                    damaged.get_or_insert(what);
+                    break;
+                }
+                Err(ReadError::Unreadable(why)) => return Err(Failure::error(why)),
+            }
+        }
+        line.closed = file.is_closed();
+        line.gtid_set = gtids.to_string().replace('\n', "");
+        line.previous_gtid_set = file.previous_gtids().to_string().replace('\n', "");
+        line.fault = line.fault.or_else(|| file.unfinished());
+        lines.push(line);
+    }
+    print(format, &lines, || table(&lines))?;
+    damaged.map_or(Ok(()), |what| {
+        Err(Failure::new(
+            Exit::Corrupt,
+            what,
+            "`witness log verify` says more",
+        ))
+    })
 }
 
 fn table(lines: &[FileLine]) -> Table {

@@ -6,6 +6,7 @@ mod find;
 mod flush;
 mod follow;
 mod list;
+mod mysqlds_log;
 mod parallelism;
 mod purge;
 mod show;

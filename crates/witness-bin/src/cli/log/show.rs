@@ -1,7 +1,8 @@
 //! `witness log show`: the entries of a log, and with `--events` the events in them.
 
 use crate::cli::log::entry_line::{EntryLine, EventLine};
-use crate::cli::log::target::{From, TargetArgs, failure, open};
+use crate::cli::log::mysqlds_log::MysqldsLog;
+use crate::cli::log::target::{From, Log, TargetArgs, failure};
 use crate::terminal::{Failure, Format, print_json_line, print_text};
 
 /// Arguments of `witness log show`.
@@ -25,35 +26,71 @@ pub(crate) struct ShowArgs {
 /// # Errors
 /// Exit 7 where the log is damaged; what stands before it is shown.
 pub(super) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
-    let directory = open(&args.target.path()?)?;
+    let directory = match args.target.log()? {
+        Log::Members(directory) => directory,
+        Log::Mysqlds(log) => return of_mysqld(&log, args, format),
+    };
     let entries = directory
         .entries_from(args.from.0)
         .map_err(|error| failure(&error))?;
-    if format == Format::Table {
-        let titles = if args.events {
-            EventLine::titles()
-        } else {
-            EntryLine::titles()
-        };
-        print_text(&format!("{titles}\n"))?;
-    }
+    print_titles(args, format)?;
     for record in entries.take(args.limit.unwrap_or(usize::MAX)) {
         let record = record.map_err(|error| failure(&error))?;
         if !args.events {
-            let line = EntryLine::new(&record);
-            match format {
-                Format::Table => print_text(&format!("{}\n", line.text()))?,
-                Format::Json => print_json_line(&line)?,
-            }
+            print_entry(&EntryLine::new(&record), format)?;
             continue;
         }
         let entry = directory.load(&record).map_err(|error| failure(&error))?;
         for line in EventLine::all_of(&record, &entry) {
-            match format {
-                Format::Table => print_text(&format!("{}\n", line.text()))?,
-                Format::Json => print_json_line(&line)?,
+            print_event(&line, format)?;
+        }
+    }
+    Ok(())
+}
+
+/// Shows the transactions of mysqld's own binlog, or all of its events.
+fn of_mysqld(log: &MysqldsLog, args: &ShowArgs, format: Format) -> Result<(), Failure> {
+    if args.from.0 > 0 {
+        return Err(log.has_no_op_ids("--from"));
+    }
+    print_titles(args, format)?;
+    let mut left = args.limit.unwrap_or(usize::MAX);
+    for file in log.files() {
+        let mut file = file?;
+        while left > 0 {
+            let Some(read) = file.next()? else { break };
+            if args.events {
+                print_event(&read.event_line(file.name()), format)?;
+            }
+            if let Some(line) = read.entry_line(file.name()) {
+                left -= 1;
+                if !args.events {
+                    print_entry(&line, format)?;
+                }
             }
         }
     }
     Ok(())
+}
+
+fn print_titles(args: &ShowArgs, format: Format) -> Result<(), Failure> {
+    match format {
+        Format::Json => Ok(()),
+        Format::Table if args.events => print_text(&format!("{}\n", EventLine::titles())),
+        Format::Table => print_text(&format!("{}\n", EntryLine::titles())),
+    }
+}
+
+fn print_entry(line: &EntryLine, format: Format) -> Result<(), Failure> {
+    match format {
+        Format::Table => print_text(&format!("{}\n", line.text())),
+        Format::Json => print_json_line(line),
+    }
+}
+
+fn print_event(line: &EventLine, format: Format) -> Result<(), Failure> {
+    match format {
+        Format::Table => print_text(&format!("{}\n", line.text())),
+        Format::Json => print_json_line(line),
+    }
 }

@@ -1,5 +1,5 @@
 //! What a `log` verb looks at: a member's data directory, the directory of its binlog files, or one
-//! file alone. Nothing is changed, and no member has to run.
+//! file alone; some verbs read mysqld's own binlog files as well. Nothing is changed, and no member has to run.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,13 @@ use binlog_store::{
 use raft_types::OpId;
 
 use crate::cli::config_args::ConfigArgs;
+use crate::cli::log::mysqlds_log::MysqldsLog;
 use crate::terminal::{Exit, Failure};
 
 /// What a verb looks at.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TargetArgs {
-    /// A data directory, the directory of binlog files, or one file; without it, `data_dir` of the configuration
+    /// A data directory, the directory of binlog files (a member's or mysqld's own), or one file; without it, `data_dir` of the configuration
     path: Option<PathBuf>,
     /// Configuration file to take `data_dir` from
     #[arg(short, long, value_name = "FILE", env = "WITNESS_CONFIG")]
@@ -25,6 +26,24 @@ pub(crate) struct TargetArgs {
 }
 
 impl TargetArgs {
+    /// Opens the log that is named, a member's or a mysqld's own.
+    pub(super) fn log(&self) -> Result<Log, Failure> {
+        let path = self.path()?;
+        if path.is_file() && LogDirectory::is_mysqlds_binlog(&path) {
+            let files = vec![path.clone()];
+            return Ok(Log::Mysqlds(MysqldsLog { path, files }));
+        }
+        let directory = open(&path)?;
+        let numbers = directory.numbers().map_err(|error| failure(&error))?;
+        let path_of = |number: &FileNumber| directory.path().join(number.name());
+        let files: Vec<PathBuf> = numbers.iter().map(path_of).collect();
+        if !(files.iter()).all(|file| LogDirectory::is_mysqlds_binlog(file)) {
+            return Ok(Log::Members(directory));
+        }
+        let path = directory.path().to_owned();
+        Ok(Log::Mysqlds(MysqldsLog { path, files }))
+    }
+
     /// The path given, or the configured data directory.
     pub(super) fn path(&self) -> Result<PathBuf, Failure> {
         match &self.path {
@@ -32,6 +51,14 @@ impl TargetArgs {
             None => ConfigArgs::of_file(self.config.clone()).data_dir(),
         }
     }
+}
+
+/// A log that a verb reads.
+pub(super) enum Log {
+    /// The log of a member.
+    Members(LogDirectory),
+    /// The binlog of a mysqld, which knows nothing of a ring.
+    Mysqlds(MysqldsLog),
 }
 
 /// Where to begin: an index, or an op id.
@@ -91,6 +118,13 @@ fn open_file(path: &Path) -> Result<LogDirectory, DirectoryError> {
 
 /// The exit code and the sentence for a log that cannot be read.
 pub(super) fn failure(error: &DirectoryError) -> Failure {
+    if matches!(error, DirectoryError::MysqldsBinlog(_)) {
+        return Failure::new(
+            Exit::Error,
+            error.to_string(),
+            "name a member's data directory; `witness log list`, `show`, `find --gtid` and `verify` read mysqld's own binlog as well",
+        );
+    }
     if error.is_corruption() {
         Failure::new(
             Exit::Corrupt,

@@ -1,14 +1,17 @@
 //! `witness log verify`: reads a log whole and checks every checksum and every position.
 
-use binlog_store::VerifyProgress;
+use binlog_store::{LogDirectory, VerifyProgress};
 use serde::Serialize;
 
-use crate::cli::log::target::{TargetArgs, failure, open};
+use crate::cli::log::mysqlds_log::{MysqldsLog, ReadError};
+use crate::cli::log::target::{Log, TargetArgs, failure};
 use crate::terminal::{Exit, Failure, Format, bytes_bar, print_json, print_text};
 
 #[derive(Debug, Serialize)]
-struct Verdict {
+pub(super) struct Verdict {
     ok: bool,
+    /// `member`, or `mysqld` where it is mysqld's own binlog: it has no op ids then.
+    owner: &'static str,
     path: String,
     files: usize,
     entries: u64,
@@ -28,27 +31,17 @@ struct Verdict {
 /// # Errors
 /// Exit 7 when the log is damaged.
 pub(super) fn run(args: &TargetArgs, format: Format) -> Result<(), Failure> {
-    let directory = open(&args.path()?)?;
     let bar = bytes_bar();
     let progress = |progress: VerifyProgress| {
         bar.set_length(progress.total_bytes);
         bar.set_position(progress.done_bytes);
     };
-    let report = directory.verify(&progress).map_err(|error| failure(&error));
-    bar.finish_and_clear();
-    let report = report?;
-    let verdict = Verdict {
-        ok: report.damaged.is_empty(),
-        path: directory.path().display().to_string(),
-        files: report.files,
-        entries: report.entries,
-        bytes: report.bytes,
-        first_op_id: report.first.map(|op_id| op_id.to_string()),
-        last_op_id: report.last.map(|op_id| op_id.to_string()),
-        unfinished: report.unfinished.map(|unfinished| unfinished.to_string()),
-        damage: report.damaged.first().map(ToString::to_string),
-        damaged: report.damaged.iter().map(ToString::to_string).collect(),
+    let verdict = match args.log()? {
+        Log::Members(directory) => of_member(&directory, &progress),
+        Log::Mysqlds(log) => of_mysqld(&log, &progress),
     };
+    bar.finish_and_clear();
+    let verdict = verdict?;
     match format {
         Format::Json => print_json(&verdict)?,
         Format::Table => print_text(&text(&verdict))?,
@@ -60,6 +53,69 @@ pub(super) fn run(args: &TargetArgs, format: Format) -> Result<(), Failure> {
     }
 }
 
+fn of_member(
+    directory: &LogDirectory,
+    progress: &dyn Fn(VerifyProgress),
+) -> Result<Verdict, Failure> {
+    let report = directory
+        .verify(progress)
+        .map_err(|error| failure(&error))?;
+    Ok(Verdict {
+        ok: report.damaged.is_empty(),
+        owner: "member",
+        path: directory.path().display().to_string(),
+        files: report.files,
+        entries: report.entries,
+        bytes: report.bytes,
+        first_op_id: report.first.map(|op_id| op_id.to_string()),
+        last_op_id: report.last.map(|op_id| op_id.to_string()),
+        unfinished: report.unfinished.map(|unfinished| unfinished.to_string()),
+        damage: report.damaged.first().map(ToString::to_string),
+        damaged: report.damaged.iter().map(ToString::to_string).collect(),
+    })
+}
+
+fn of_mysqld(log: &MysqldsLog, progress: &dyn Fn(VerifyProgress)) -> Result<Verdict, Failure> {
+    let total_bytes = log.bytes();
+    let mut verdict = Verdict {
+        ok: true,
+        owner: "mysqld",
+        path: log.path.display().to_string(),
+        files: 0,
+        entries: 0,
+        bytes: 0,
+        first_op_id: None,
+        last_op_id: None,
+        unfinished: None,
+        damage: None,
+        damaged: Vec::new(),
+    };
+    for file in log.files() {
+        let mut file = file?;
+        verdict.files += 1;
+        loop {
+            match file.next() {
+                Ok(Some(read)) => verdict.entries += u64::from(read.transaction().is_some()),
+                Ok(None) => break,
+                Err(ReadError::Damaged(damage)) => {
+                    verdict.damaged.push(damage);
+                    break;
+                }
+                Err(ReadError::Unreadable(why)) => return Err(Failure::error(why)),
+            }
+        }
+        verdict.bytes += file.position();
+        verdict.unfinished = file.unfinished();
+        progress(VerifyProgress {
+            done_bytes: verdict.bytes,
+            total_bytes,
+        });
+    }
+    verdict.ok = verdict.damaged.is_empty();
+    verdict.damage = verdict.damaged.first().cloned();
+    Ok(verdict)
+}
+
 fn text(verdict: &Verdict) -> String {
     let Verdict {
         path,
@@ -68,14 +124,21 @@ fn text(verdict: &Verdict) -> String {
         bytes,
         ..
     } = verdict;
-    let mut text = format!("{path}: {entries} entries in {files} files, {bytes} bytes");
+    let (entries_are, repairs) = match verdict.owner {
+        "mysqld" => ("transactions", "mysqld"),
+        _ => ("entries", "the member"),
+    };
+    let mut text = format!("{path}: {entries} {entries_are} in {files} files, {bytes} bytes");
+    if verdict.owner == "mysqld" {
+        text.push_str("; mysqld's own binlog, not a member's log");
+    }
     if let (Some(first), Some(last)) = (&verdict.first_op_id, &verdict.last_op_id) {
         text.push_str(&format!(", from {first} to {last}"));
     }
     text.push('\n');
     if let Some(unfinished) = &verdict.unfinished {
         text.push_str(&format!(
-            "unfinished at the end: {unfinished}; a start of the member repairs it\n"
+            "unfinished at the end: {unfinished}; a start of {repairs} repairs it\n"
         ));
     }
     if verdict.ok {

@@ -12,7 +12,7 @@ use crate::cli::session::{
     CatchUp, DryRun, Patience, RingArgs, Session, another_answer, block_on, would_be_done,
 };
 use crate::config::nearest;
-use crate::operator::{Directory, RingReport};
+use crate::operator::{Directory, RingReport, tolerance};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// Arguments of `witness members add`.
@@ -68,6 +68,10 @@ struct Document {
     entry: OpId,
     /// How far it is at the end.
     state: State,
+    /// How many more voters may fail with it, in the worst case, before commits wait; none where it is not known.
+    tolerates: Option<usize>,
+    /// Warnings of the ring with it.
+    warnings: Vec<String>,
 }
 
 /// How far a new member is.
@@ -101,13 +105,21 @@ pub(crate) fn run(args: &AddArgs, format: Format) -> Result<(), Failure> {
         let id = MemberId(args.id);
         let record = record(args, incarnation);
         let votes = record.votes;
+        let with = tolerance::with_member(&report, id, &record);
         let command = args
             .dry_run
             .of(OperatorCommand::AddMember { member: id, record });
         let entry = match session.order(&report, &command, until, format).await? {
             CommandResult::Added(entry) => entry,
             CommandResult::WouldBeDone => {
-                let would = format!("`{}` would be member {id} of the ring", args.name);
+                let would = format!(
+                    "`{}` would be member {id} of the ring{}",
+                    args.name,
+                    with.map_or_else(String::new, |with| lines(
+                        Some(with.tolerates),
+                        &with.warnings
+                    ))
+                );
                 return would_be_done(id, &args.name, &would, format);
             }
             other => return Err(another_answer(&other)),
@@ -122,6 +134,8 @@ pub(crate) fn run(args: &AddArgs, format: Format) -> Result<(), Failure> {
                 name: args.name.clone(),
                 entry,
                 state,
+                tolerates: with.as_ref().map(|with| with.tolerates),
+                warnings: with.map(|with| with.warnings).unwrap_or_default(),
             },
             votes,
             format,
@@ -172,7 +186,7 @@ async fn introduced(
     let introduction = identified.map_err(|error| {
         refused(
             format!("the new member does not say who it is: {error}"),
-            "run `witness run` there first, with an empty `data_dir` and this member in its [[members]]",
+            "start witness there first (`systemctl start witness`, or `witness run`), with an empty `data_dir` and this member in its [[members]]",
         )
     })?;
     let views = report
@@ -217,7 +231,7 @@ fn fit(
                 "the member at {} is creating a ring of its own",
                 args.address
             ),
-            "stop it, empty its `data_dir`, and start it without --bootstrap",
+            "stop it, empty its `data_dir`, start it, and do not bootstrap it",
         )),
     }
 }
@@ -305,9 +319,27 @@ fn show(document: &Document, votes: bool, format: Format) -> Result<(), Failure>
         (State::CaughtUp, false) => "has the log, and does not vote",
     };
     print_text(&format!(
-        "`{}` is in the ring since entry {}: it {what}\nAdd it to [[members]] in every member's file\n",
-        document.name, document.entry
+        "`{}` is in the ring since entry {}: it {what}{}\nAdd it to [[members]] in every member's file\n",
+        document.name,
+        document.entry,
+        lines(document.tolerates, &document.warnings)
     ))
+}
+
+/// What the ring tolerates with it, each a line of its own.
+fn lines(tolerates: Option<usize>, warnings: &[String]) -> String {
+    let tolerates = tolerates.map(|tolerates| {
+        let failures = if tolerates == 1 {
+            "failure"
+        } else {
+            "failures"
+        };
+        format!("\nThe ring tolerates {tolerates} more {failures} with it")
+    });
+    let warnings = warnings
+        .iter()
+        .map(|warning| format!("\nWarning: {warning}"));
+    tolerates.into_iter().chain(warnings).collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use consensus::{MemberEvidence, PossibleLoss, RepairPlan, accept_repair, plan_repair};
+use consensus::{MemberEvidence, PossibleLoss, RepairPlan, WhyUnused, accept_repair, plan_repair};
 use member::protocol::{CommandResult, OperatorCommand};
 use raft_types::{MemberId, OpId};
 use serde::Serialize;
@@ -371,10 +371,24 @@ fn describe(plan: &RepairPlan, directory: &Directory) -> Vec<String> {
     }
     if !plan.missing.is_empty() {
         lines.push(format!(
-            "Missing: {}. Make sure that they do not run where they cannot reach {}.",
+            "Missing: {}. Make sure that they do not run where they cannot reach {}. The plan does not use their logs: start those whose \
+             disks are intact, and make the plan again.",
             names(&mut plan.missing.iter()),
             directory.name(plan.survivor)
         ));
+    }
+    for (why, reason) in [
+        (WhyUnused::Shorter, "they end before the survivor's"),
+        (WhyUnused::SameEnd, "they end where the survivor's ends"),
+        (WhyUnused::Empty, "they are empty"),
+    ] {
+        let mut unused = plan.unused.iter().filter(|log| log.why == why).peekable();
+        if unused.peek().is_some() {
+            let unused = names(&mut unused.map(|log| &log.member));
+            lines.push(format!(
+                "Logs that answer and are not used: {unused}; {reason}."
+            ));
+        }
     }
     if !plan.in_doubt.is_empty() {
         lines.push(format!(
@@ -449,6 +463,7 @@ mod tests {
             in_doubt: BTreeSet::new(),
             gone_on: None,
             to_restart: BTreeSet::new(),
+            unused: Vec::new(),
             loss: loss.then(|| PossibleLoss {
                 after: end,
                 unseen: vec![[1, 2, 3].map(MemberId).into()],
@@ -533,6 +548,7 @@ mod tests {
 #[cfg(test)]
 mod evidence_tests {
     use consensus::Term;
+    use consensus::UnusedLog;
     use raft_types::MemberKind;
     use raft_types::Region;
     use raft_types::StoredMembership;
@@ -573,6 +589,12 @@ mod evidence_tests {
             in_doubt: [5].map(MemberId).into(),
             gone_on: Some(OpId::new(1003, 0)),
             to_restart: [4].map(MemberId).into(),
+            unused: [(4, WhyUnused::Shorter), (6, WhyUnused::Empty)]
+                .map(|(id, why)| UnusedLog {
+                    member: MemberId(id),
+                    why,
+                })
+                .into(),
             loss: Some(PossibleLoss {
                 after: end,
                 unseen: vec![[1, 2, 3].map(MemberId).into()],
@@ -586,7 +608,9 @@ w-1: no answer within 2s
 
 Plan: member 3 continues alone, in term 1003 or later. Its log ends at 3.1042, the longest of those that answer.
 Lost: the quorum of member 1, member 2, member 3.
-Missing: member 1, member 2. Make sure that they do not run where they cannot reach member 3.
+Missing: member 1, member 2. Make sure that they do not run where they cannot reach member 3. The plan does not use their logs: start those whose disks are intact, and make the plan again.
+Logs that answer and are not used: member 4; they end before the survivor's.
+Logs that answer and are not used: member 6; they are empty.
 In doubt: member 5. The ends of their logs were damaged, and may have been acknowledged: they count as if they did not answer.
 Gone on: the ring has gone on to 1003.0, as a member was told that answers, and no member that answers has that. Look for the one that has it first: the survivor of an earlier repair.
 To be restarted afterwards, because they have committed entries that would be lost: member 4.

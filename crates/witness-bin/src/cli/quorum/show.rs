@@ -232,7 +232,7 @@ Region  Voters  Healthy  Required  Decides  Majority_has  Any_has  Held_back_by
 north        3        1         2  yes                 -     3.42  `witness-2`
 
 No quorum: 1 of 3 voters answer and 2 are needed. Commits wait.
-To fix it: run `witness run` on `db-1` (10.0.0.1:7400) or `witness-2` (10.0.0.3:7400); if they are permanently lost, see `witness quorum fix`
+To fix it: start witness on `db-1` (10.0.0.1:7400) or `witness-2` (10.0.0.3:7400) (`systemctl start witness`, or `witness run`); if they are permanently lost, see `witness quorum fix`
 ";
         assert_eq!(page(&document(&report, &directory), &directory), expected);
     }

@@ -33,7 +33,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Runs `witness status`.
 ///
 /// # Errors
-/// Exit 3 without a quorum, 2 for a wrong configuration.
+/// Exit 3 without a quorum, 1 where no mysqld of the ring runs, 2 for a wrong configuration.
 pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
     let asker = args.ring.asker_within(args.limit)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -52,10 +52,10 @@ pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
                 show_again(&report, args, &mut watched, format)?;
             } else {
                 show(&report, args, format)?;
-                return if report.quorum.ok {
-                    Ok(())
-                } else {
-                    Err(Failure::silent(Exit::NoQuorum))
+                return match (report.quorum.ok, report.databases_down().is_empty()) {
+                    (false, _) => Err(Failure::silent(Exit::NoQuorum)),
+                    (true, false) => Err(Failure::silent(Exit::Error)),
+                    (true, true) => Ok(()),
                 };
             }
             tokio::time::sleep(AGAIN).await;

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use member::status::ScrubView;
 
 use crate::cli::status::routes_tree;
+use crate::operator::events::Level;
 use crate::operator::sentences::{self, notes, role, span};
 use crate::operator::{MemberReport, RingReport};
 use crate::terminal::Table;
@@ -14,7 +15,7 @@ use crate::terminal::Table;
 pub(super) fn page(report: &RingReport, colours: bool) -> String {
     let (members, quorum) = (members(report), quorum_lines(report, colours));
     let (notes, warnings) = (notes_lines(report), warnings(report, false));
-    format!("{members}\n{quorum}{notes}{warnings}")
+    format!("{quorum}\n{members}\n{notes}{warnings}")
 }
 
 /// A line for each member.
@@ -125,7 +126,11 @@ fn row(member: &MemberReport, report: &RingReport) -> Vec<String> {
 
 pub(super) fn quorum_lines(report: &RingReport, colours: bool) -> String {
     let said = sentences::quorum(report);
-    let code = if report.quorum.ok { "32" } else { "31" };
+    let code = match said.level {
+        Level::Good => "32",
+        Level::Note => "33",
+        Level::Bad => "31",
+    };
     let mut out = format!("{}{}\n", paint(colours, code, said.begins), said.rest);
     if let Some(fix) = said.fix {
         let _ = writeln!(out, "To fix it: {fix}");
@@ -133,11 +138,13 @@ pub(super) fn quorum_lines(report: &RingReport, colours: bool) -> String {
     out
 }
 
-// How the reading back of a member's log is getting on, in one line, also when all is well.
+// How the reading back of a member's log is getting on, in one line.
 
-/// The line; none while there is no closed file.
+/// The line; none while there is nothing to report: no closed file, or files that are read back soon, as in a new ring.
 pub(super) fn scrub_line(scrub: &ScrubView, now: u64) -> Option<String> {
-    if scrub.closed_bytes == 0 {
+    let is_due = scrub.completed_at.is_none() && scrub.turn_bytes == 0;
+    let is_on = scrub.bytes_per_second.is_some();
+    if scrub.closed_bytes == 0 || is_due && is_on && scrub.damaged_total == 0 {
         return None;
     }
     let size = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
@@ -145,23 +152,20 @@ pub(super) fn scrub_line(scrub: &ScrubView, now: u64) -> Option<String> {
         let ago = span(now.saturating_sub(at) as f64);
         format!("all of its closed files were last read back {ago} ago")
     });
-    let mut parts =
-        vec![last.unwrap_or_else(|| "its closed files were not all read back yet".to_owned())];
+    let mut parts: Vec<String> = last.into_iter().collect();
     match scrub.bytes_per_second {
         Some(rate) if scrub.turn_bytes > 0 => parts.push(format!(
-            "{} of {} in this pass, {} a second at most",
+            "{} of {} read back in this pass, {} a second at most",
             size(scrub.turn_bytes),
             size(scrub.closed_bytes),
             size(rate)
         )),
         Some(_) => {}
-        None => parts.push("`log.scrub_rate` is 0, so none are".to_owned()),
-    }
-    if scrub.unverified_bytes > 0 {
-        parts.push(format!(
-            "{} not since they were written",
-            size(scrub.unverified_bytes)
-        ));
+        None => parts.push(format!(
+            "off (`log.scrub_rate` is 0); {} of {} not verified since they were written",
+            size(scrub.unverified_bytes),
+            size(scrub.closed_bytes)
+        )),
     }
     if scrub.damaged_total > 0 {
         parts.push(format!(
@@ -210,11 +214,12 @@ mod tests {
         });
         let report = RingReport::new("orders", answers.into());
         let expected = "\
+The quorum answers, `db-1` leads ring `orders`; it tolerates 1 more failure, but not of `db-1`, the only database member
+
 Id  Name       Region  Kind      Role      Term  Log_end  Committed  Lag  Mysqld   Uptime
  1  db-1       north   database  leader       3     3.42       3.42    0  primary     12s
  2  witness-1  north   witness   follower     3     3.42       3.42    0  -           12s
 
-The quorum answers, `db-1` leads ring `orders`
 ";
         assert_eq!(page(&report, false), expected);
     }
@@ -235,8 +240,8 @@ The quorum answers, `db-1` leads ring `orders`
             " 1  db-1       north   database  leader (not serving)",
             "unreachable              -",
             "No quorum for 1m15s: 1 of 2 voters answer and 2 are needed. Commits wait.\n",
-            "To fix it: run `witness run` on `witness-1` (10.0.0.2:7400); if they are permanently lost, see `witness quorum fix`\n",
-            "witness-1: no answer: connection refused\n",
+            "To fix it: start witness on `witness-1` (10.0.0.2:7400) (`systemctl start witness`, or `witness run`); if they are permanently lost, see `witness quorum fix`\n",
+            "witness-1: no answer: connection refused. See the runbook lost-member\n",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
@@ -262,8 +267,16 @@ mod scrub_line_tests {
                     unverified_bytes: 40 * MIB,
                     ..scrub
                 },
+                None,
+            ),
+            (
+                ScrubView {
+                    unverified_bytes: 30 * MIB,
+                    turn_bytes: 10 * MIB,
+                    ..scrub
+                },
                 Some(
-                    "scrub: its closed files were not all read back yet; 40.0 MiB not since they were written",
+                    "scrub: 10.0 MiB of 40.0 MiB read back in this pass, 8.0 MiB a second at most",
                 ),
             ),
             (
@@ -282,17 +295,18 @@ mod scrub_line_tests {
                     ..scrub
                 },
                 Some(
-                    "scrub: all of its closed files were last read back 1h01m ago; 10.0 MiB of 40.0 MiB in this pass, 8.0 MiB a \
+                    "scrub: all of its closed files were last read back 1h01m ago; 10.0 MiB of 40.0 MiB read back in this pass, 8.0 MiB a \
                      second at most; 2 found damaged and 1 replaced since its start",
                 ),
             ),
             (
                 ScrubView {
                     bytes_per_second: None,
+                    unverified_bytes: 30 * MIB,
                     ..scrub
                 },
                 Some(
-                    "scrub: its closed files were not all read back yet; `log.scrub_rate` is 0, so none are",
+                    "scrub: off (`log.scrub_rate` is 0); 30.0 MiB of 40.0 MiB not verified since they were written",
                 ),
             ),
         ];

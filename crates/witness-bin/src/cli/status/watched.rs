@@ -211,6 +211,6 @@ mod tests {
         watched.see(at(2), &nobody());
         let page = watched.page(&nobody(), false, true, true);
         assert!(page.contains("\x1b[31m`db-1` does not answer"), "{page}");
-        assert!(page.contains("leads no more"), "{page}");
+        assert!(page.contains("lost the leadership"), "{page}");
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Error;
 use std::path::Path;
 use std::time::Duration;
 
+use consensus::quorum::failures_tolerated;
 use member::status::{MemberView, MysqlView, Role, ScrubView};
 use prometheus_client::registry::Unit;
 use raft_types::OpId;
@@ -75,16 +76,12 @@ fn ring(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Erro
         view.quorum.lost_for_seconds.unwrap_or(0.0),
     )?;
     // Only the leader knows who answers.
-    let spare = view.voter_set_health.iter().map(|set| {
-        let (answering, required) = (set.answering.len() as f64, set.required as f64);
-        answering - required
-    });
-    if let Some(spare) = spare.reduce(f64::min) {
+    if let Some(spare) = failures_tolerated(&view.voter_set_health) {
         writer.gauge(
             "quorum_spare_voters",
             None,
             "How many more voters may fail before commits wait, in the voter set that has the fewest to spare",
-            spare,
+            spare as f64,
         )?;
     }
     writer.yes(
@@ -351,29 +348,27 @@ fn archive(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), E
 }
 
 fn hooks(writer: &mut MetricWriter<'_, '_>, view: &MemberView) -> Result<(), Error> {
-    let Some(hooks) = view.hooks else {
+    let Some(hooks) = &view.hooks else {
         return Ok(());
     };
-    for (name, help, value) in [
-        (
-            "hook_runs",
-            "Commands of hooks that were run",
-            hooks.runs_total,
-        ),
-        (
-            "hook_failures",
-            "Commands of hooks that failed or were killed",
-            hooks.failures_total,
-        ),
-        (
-            "hook_events_dropped",
-            "Events without a command, because too many waited",
-            hooks.dropped_total,
-        ),
-    ] {
-        writer.counter(name, None, help, value)?;
-    }
-    Ok(())
+    writer.counter(
+        "hook_runs",
+        None,
+        "Commands of hooks that were run",
+        hooks.runs_total,
+    )?;
+    writer.counter(
+        "hook_failures",
+        None,
+        "Commands of hooks that failed or were killed",
+        hooks.failures_total,
+    )?;
+    writer.gauge(
+        "hooks_failing",
+        None,
+        "Hooks whose last run failed, and that are retried",
+        hooks.failing.len() as f64,
+    )
 }
 
 // Metrics of the mysqld beside the member.

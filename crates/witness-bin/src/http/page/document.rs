@@ -7,7 +7,7 @@ use member::status::{MemberView, QuorumView};
 use raft_types::{MemberId, MemberKind, OpId, Region};
 use serde::Serialize;
 
-use crate::operator::events::{Event, Events};
+use crate::operator::events::{Event, Events, Level};
 use crate::operator::sentences::{self, explained, notes};
 use crate::operator::{Hop, MemberReport, RingReport, hops};
 
@@ -26,6 +26,10 @@ pub(super) struct RingDocument {
     pub(super) quorum: QuorumView,
     /// Whether commits can go on: how the sentence begins, and its rest.
     pub(super) verdict: (&'static str, String),
+    /// How good that is; a quorum that tolerates no more failures is not good.
+    pub(super) verdict_level: Level,
+    /// How many more voters may fail, in the worst case, before commits wait; nothing without a leader.
+    pub(super) tolerates: Option<usize>,
     pub(super) policy: String,
     /// What a commit waits for, in sentences; empty while nobody leads.
     pub(super) commit: Vec<String>,
@@ -59,6 +63,8 @@ pub(super) struct RingMember {
     pub(super) votes: bool,
     /// Whether commits count its answer now.
     pub(super) in_quorum: bool,
+    /// Its part in the quorum, as text.
+    pub(super) vote: &'static str,
     pub(super) leads: bool,
     /// Whether it answered the member that answers here.
     pub(super) answers: bool,
@@ -101,6 +107,8 @@ impl RingDocument {
             leader: report.leader,
             quorum: report.quorum.clone(),
             verdict: (verdict.begins, verdict.rest),
+            verdict_level: verdict.level,
+            tolerates: report.tolerates,
             policy: ring.rules.policy.to_string(),
             commit: told.commit,
             elections: told.elections,
@@ -140,6 +148,7 @@ fn member(of: &MemberReport, report: &RingReport, counted: &BTreeSet<MemberId>) 
         address: of.address.clone(),
         votes: of.votes,
         in_quorum: counted.contains(&of.id),
+        vote: vote(of, report, counted),
         leads: report.leader == Some(of.id),
         answers: view.is_some(),
         role: view.map(|view| sentences::role(view, report)),
@@ -154,6 +163,19 @@ fn member(of: &MemberReport, report: &RingReport, counted: &BTreeSet<MemberId>) 
         mysqld_version: mysql.and_then(|mysql| mysql.version.clone()),
         version: view.map(|view| view.version.clone()),
         uptime_seconds: view.map(|view| view.uptime_seconds),
+    }
+}
+
+/// A voter in force that does not answer is no member of the majority that commits.
+fn vote(of: &MemberReport, report: &RingReport, counted: &BTreeSet<MemberId>) -> &'static str {
+    let leader = report.leader_view();
+    let mut sets = leader.iter().flat_map(|view| &view.voter_set_health);
+    let silent = of.view.is_none() || sets.any(|set| set.silent.contains(&of.id));
+    match (counted.contains(&of.id), of.votes) {
+        (true, _) if silent => "voter, does not answer",
+        (true, _) => "in the quorum",
+        (false, true) => "not in the quorum",
+        (false, false) => "no vote",
     }
 }
 
@@ -193,7 +215,12 @@ mod tests {
         ];
         let seen = document(&witness_follower(), members);
         assert_eq!(seen["leader"], 1);
-        assert_eq!(seen["verdict"][1], ", `db-1` leads ring `orders`");
+        let rest = ", `db-1` leads ring `orders`; it tolerates 1 more failure, but not of `db-1`, the only database member";
+        assert_eq!(seen["verdict"][1], rest);
+        assert_eq!(
+            (&seen["tolerates"], &seen["verdict_level"]),
+            (&json!(1), &json!("good"))
+        );
         assert_eq!(
             seen["voter_sets"],
             json!([{ "members": [1, 2, 3], "required": 2 }])
@@ -204,17 +231,24 @@ mod tests {
         );
         assert_eq!(
             seen["warnings"],
-            json!(["`witness-2`: no answer: connection refused"])
+            json!(["`witness-2`: no answer: connection refused. See the runbook lost-member"])
         );
         let brief = |at: usize| {
             let member = &seen["members"][at];
-            let keys = ["name", "leads", "answers", "role", "mysqld", "in_quorum"];
+            let keys = ["name", "leads", "answers", "role", "mysqld", "vote"];
             keys.map(|key| member[key].clone())
         };
         let expected = json!([
-            ["db-1", true, true, "leader", "primary", true],
-            ["witness-1", false, true, "follower", null, true],
-            ["witness-2", false, false, null, null, true],
+            ["db-1", true, true, "leader", "primary", "in the quorum"],
+            ["witness-1", false, true, "follower", null, "in the quorum"],
+            [
+                "witness-2",
+                false,
+                false,
+                null,
+                null,
+                "voter, does not answer"
+            ],
         ]);
         assert_eq!(json!([brief(0), brief(1), brief(2)]), expected);
     }
@@ -236,7 +270,7 @@ mod tests {
             ": 1 of 3 voters answer and 2 are needed. Commits wait."
         );
         let fix = seen["quorum"]["fix"].as_str().unwrap();
-        assert!(fix.contains("run `witness run` on `db-1`"), "{fix}");
+        assert!(fix.contains("start witness on `db-1`"), "{fix}");
         assert_eq!(seen["voter_sets"][0]["members"], json!([1, 2, 3]));
         assert_eq!(seen["members"].as_array().map(Vec::len), Some(3));
     }

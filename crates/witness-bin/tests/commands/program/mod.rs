@@ -5,6 +5,7 @@ pub(crate) mod played;
 pub(crate) mod ring;
 
 use std::fmt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -35,6 +36,13 @@ impl Scratch {
 
 /// The command, in that directory, with none of the tester's own variables.
 pub(crate) struct Program(Command);
+
+/// Writes a secret, readable by its owner alone.
+pub(crate) fn write_secret(path: &Path, bytes: &[u8]) {
+    std::fs::write(path, bytes).expect("a file");
+    let mode = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(path, mode).expect("its mode");
+}
 
 /// `witness`, to be given arguments.
 pub(crate) fn witness(scratch: &Scratch) -> Program {

@@ -26,12 +26,14 @@ function filled(node, attributes, children) {
   return node;
 }
 
-/** A text, in which what stands in backticks is a name or a command. */
+/** A text: names and commands are in backticks, and the name of a runbook becomes a link. */
 function words(text) {
-  return text.split("`").map((part, at) => {
-    const node = document.createElement(at % 2 === 0 ? "span" : "code");
-    node.textContent = part;
-    return node;
+  return text.split("`").flatMap((part, at) => {
+    if (at % 2 === 1) return [element("code", {}, part)];
+    return part.split(/(the runbook [a-z-]+)/).map((piece) => {
+      const runbook = /^the runbook ([a-z-]+)$/.exec(piece);
+      return runbook ? element("a", { href: `runbooks/${runbook[1]}` }, piece) : element("span", {}, piece);
+    });
   });
 }
 
@@ -51,12 +53,9 @@ function span(seconds) {
   return `${Math.floor(seconds / 86400)} d`;
 }
 
+/** Date and time in UTC, as logs and `witness history` have them. */
 function clock(ms) {
-  const two = (number) => String(number).padStart(2, "0");
-  const at = new Date(ms);
-  const time = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
-  const today = new Date().toDateString() === at.toDateString();
-  return today ? time : `${two(at.getMonth() + 1)}-${two(at.getDate())} ${time}`;
+  return `${new Date(ms).toISOString().slice(0, 19).replace("T", " ")} UTC`;
 }
 
 const opId = (id) => (id ? `${id.term}.${id.index}` : "–");
@@ -112,7 +111,7 @@ async function askForAsLongAsItIsSeen() {
 
 function show(ring) {
   document.querySelector("main").hidden = false;
-  document.title = `${ring.quorum.ok ? "" : "⚠ "}${ring.ring} – witness`;
+  document.title = `${ring.verdict_level === "good" ? "" : "⚠ "}${ring.ring} – witness`;
   put("ring", ring.ring);
   put("seen", "as ", element("b", {}, ring.seen_by), " sees it, having asked the other members");
   put("fresh", `${clock(ring.now_ms)}, live`);
@@ -145,10 +144,11 @@ function showVerdict(ring) {
   // For how long it is so changes every second, and is not read out.
   const heard = ok ? begins + rest : `${begins}, commits wait`;
   putChanged("heard", heard, () => words(heard));
-  byId("verdict").className = `notice ${ok ? "good" : "bad"}`;
+  const [level, ...marks] = { good: ["good", "✓", "Good: "], note: ["warn", "⚠", "Warning: "], bad: ["bad", "✗", "Bad: "] }[ring.verdict_level];
+  byId("verdict").className = `notice ${level}`;
   putChanged("verdict-text", begins + rest, () => {
-    const mark = sign(ok ? "✓" : "✗", ok ? "Good: " : "Bad: ");
-    mark.classList.add(ok ? "good" : "bad");
+    const mark = sign(...marks);
+    mark.classList.add(level);
     return [mark, element("b", {}, begins), ...words(rest)];
   });
   const fix = ring.quorum.fix;
@@ -176,7 +176,7 @@ function showEvents(ring) {
   putChanged("events", JSON.stringify(ring.events), () =>
     ring.events.map((event) => {
       const at = new Date(event.at_ms);
-      const time = element("time", { datetime: at.toISOString(), title: at.toISOString() }, clock(event.at_ms));
+      const time = element("time", { datetime: at.toISOString(), title: `here: ${at.toLocaleString()}` }, clock(event.at_ms));
       const text = element("span", { class: "text" }, ...sentence(event.text));
       return element("li", { class: event.level }, time, element("div", { class: "what" }, sign(...signs[event.level]), text));
     }),
@@ -356,10 +356,9 @@ function memberCard({ member, x, y, width, height }) {
   const known = member.log_end ? `log ends at ${opId(member.log_end)}` : "log is empty";
   const ends = member.answers ? known : "";
   const lag = member.leads || member.lag_entries === null ? ends : `${behind(member)} behind`;
-  const vote = member.in_quorum ? "in the quorum" : member.votes ? "not in the quorum" : "no vote";
   group.append(
     shape("text", { class: "small", x: x + 42, y: line }, lag),
-    shape("text", { class: "small", x: right, y: line, "text-anchor": "end" }, vote),
+    shape("text", { class: member.in_quorum && !member.answers ? "state-bad" : "small", x: right, y: line, "text-anchor": "end" }, member.vote),
   );
   return group;
 }

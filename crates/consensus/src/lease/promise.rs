@@ -1,0 +1,145 @@
+//! How long this member promises to elect no other leader, by each heartbeat that it answers: its own lease, `raft.lease`. A leader may
+//! serve for no longer than that, so it counts a voter's answers for the shorter one of its own lease and the voter's
+//! ([`super::contacts`]), and counts none before it has received the voter's lease in its term. Voters announce it in greetings
+//! (`election::greetings`).
+//!
+//! A member that was started again with a shorter lease may be known to the leader by the longer one of its last process. The longest
+//! lease that was promised is stored with the vote. After its start the member keeps that promise once (`election::campaign`), and
+//! answers no heartbeat of the term in which it was stopped before the leader of that term has received the new lease.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use raft_types::{ElectionNotes, MemberId};
+use serde::{Deserialize, Serialize};
+
+use crate::lease::leadership::Term;
+
+/// The lease that a member promises to the leader of a term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromisedLease {
+    /// The term of the member's vote.
+    pub term: Term,
+    /// For how long after an answered heartbeat it elects no other leader.
+    pub lease: Duration,
+}
+
+/// What one member promises.
+#[derive(Debug)]
+pub(crate) struct Promise {
+    lease: Duration,
+    longest: Duration,
+    /// The term in which its last process may have promised more, and the leader that has received the lease of this one since.
+    lowered: Mutex<Option<(Term, Option<MemberId>)>>,
+}
+
+impl Promise {
+    /// Of a member that starts with this lease in this term, and knows that from before; `is_new` when it has promised nothing yet.
+    pub(crate) fn new(lease: Duration, notes: &ElectionNotes, term: Term, is_new: bool) -> Self {
+        let is_lowered = notes.promised.is_none_or(|promised| promised > lease);
+        Self {
+            lease,
+            longest: lease.max(notes.promised.unwrap_or_default()),
+            lowered: Mutex::new((is_lowered && !is_new).then_some((term, None))),
+        }
+    }
+
+    /// The longest lease that a leader may count on at the start. It is stored before the first heartbeat is answered.
+    pub(crate) fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    /// What to announce in this term.
+    pub(crate) fn of(&self, term: Term) -> PromisedLease {
+        PromisedLease {
+            term,
+            lease: self.lease,
+        }
+    }
+
+    /// Whether a heartbeat of this leader may be answered.
+    pub(crate) fn may_answer(&self, leader: MemberId, term: Term) -> bool {
+        match *self.lock() {
+            Some((lowered_in, received_by)) => term > lowered_in || received_by == Some(leader),
+            None => true,
+        }
+    }
+
+    /// Another member has received what was announced.
+    pub(crate) fn received(&self, by: MemberId, announced: PromisedLease) {
+        if let Some((term, received_by)) = &mut *self.lock()
+            && *term == announced.term
+        {
+            *received_by = Some(by);
+        }
+    }
+
+    /// The lease that is enough from now on, where that is less than what is stored; `leader` is the one of this term.
+    pub(crate) fn lowered_to(&self, leader: Option<MemberId>, term: Term) -> Option<Duration> {
+        let counts = leader.is_some_and(|leader| self.may_answer(leader, term));
+        (counts && self.longest > self.lease).then_some(self.lease)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(Term, Option<MemberId>)>> {
+        // Every change is one assignment.
+        self.lowered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(5);
+    const SHORT: Duration = Duration::from_secs(1);
+    const LEADER: MemberId = MemberId(1);
+    const TERM: Term = Term(7);
+    const NEXT: Term = Term(8);
+
+    fn started(lease: Duration, promised: Option<Duration>) -> Promise {
+        let notes = ElectionNotes {
+            promised,
+            ..ElectionNotes::default()
+        };
+        Promise::new(lease, &notes, TERM, false)
+    }
+
+    #[test]
+    fn a_shorter_lease_counts_once_the_leader_of_the_term_has_received_it() {
+        let promise = started(SHORT, Some(LONG));
+        assert_eq!((promise.longest(), promise.of(TERM).lease), (LONG, SHORT));
+        assert!(!promise.may_answer(LEADER, TERM));
+        promise.received(MemberId(2), promise.of(TERM));
+        assert!(!promise.may_answer(LEADER, TERM), "it is not the leader");
+        promise.received(LEADER, promise.of(TERM));
+        assert!(promise.may_answer(LEADER, TERM));
+        assert_eq!(promise.lowered_to(Some(LEADER), TERM), Some(SHORT));
+    }
+
+    #[test]
+    fn a_leader_of_a_later_term_knows_no_earlier_lease() {
+        let promise = started(SHORT, Some(LONG));
+        assert_eq!(promise.lowered_to(Some(LEADER), TERM), None);
+        assert!(promise.may_answer(LEADER, NEXT));
+        assert_eq!(promise.lowered_to(Some(LEADER), NEXT), Some(SHORT));
+        assert_eq!(
+            promise.lowered_to(None, NEXT),
+            None,
+            "no leader of that term yet"
+        );
+    }
+
+    #[test]
+    fn the_same_lease_or_a_longer_one_is_answered_for_from_the_start() {
+        for promised in [SHORT, LONG] {
+            let promise = started(LONG, Some(promised));
+            assert!(promise.may_answer(LEADER, TERM));
+            assert_eq!(promise.longest(), LONG);
+            assert_eq!(promise.lowered_to(Some(LEADER), TERM), None);
+        }
+        // An earlier version may have promised anything.
+        assert!(!started(LONG, None).may_answer(LEADER, TERM));
+        let new = Promise::new(LONG, &ElectionNotes::default(), TERM, true);
+        assert!(new.may_answer(LEADER, TERM));
+    }
+}

@@ -1,0 +1,200 @@
+//! The part of the ring's history that this member keeps in its data directory: what the log said of the ring while the member ran,
+//! and the interruptions that it saw itself. One JSON object a line, appended; the oldest go. A line that a crash tore is passed over.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use consensus::{HistoryEntry, Named, Term};
+use mysqld_controller::durable_file;
+use serde::{Deserialize, Serialize};
+
+/// So many entries are kept at least. A file of twice as many is replaced.
+pub(crate) const KEPT: usize = 1_000;
+
+const FILE_NAME: &str = "history.jsonl";
+/// There while clients may write to this member's mysqld: a process that ends then leaves it.
+const OPEN_NAME: &str = "history-open";
+
+/// The last moment at which clients could write to this member's mysqld.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OpenUntil {
+    pub(crate) at_ms: u64,
+    pub(crate) term: Term,
+}
+
+/// All calls but [`HistoryBook::entries`] wait for a disk.
+#[derive(Debug)]
+pub(crate) struct HistoryBook {
+    data_dir: PathBuf,
+    owner: Named,
+    entries: Mutex<Vec<HistoryEntry>>,
+}
+
+impl HistoryBook {
+    /// Of this data directory; empty until it is read.
+    pub(crate) fn new(data_dir: &Path, owner: Named) -> Self {
+        Self {
+            data_dir: data_dir.to_owned(),
+            owner,
+            entries: Mutex::default(),
+        }
+    }
+
+    /// Reads what earlier processes wrote, and returns what the last one left open.
+    ///
+    /// # Errors
+    /// When the file is there and cannot be read.
+    pub(crate) fn read(&self) -> io::Result<Option<OpenUntil>> {
+        let text = match fs::read(self.data_dir.join(FILE_NAME)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let lines = text.split(|byte| *byte == b'\n');
+        let read = lines.filter_map(|line| serde_json::from_slice(line).ok());
+        *self.lock() = read.collect();
+        let open = fs::read(self.data_dir.join(OPEN_NAME)).ok();
+        Ok(open.and_then(|open| serde_json::from_slice(&open).ok()))
+    }
+
+    /// Adds those entries that are not there yet.
+    ///
+    /// # Errors
+    /// When they cannot be written; they are kept in memory all the same.
+    pub(crate) fn add(&self, entries: &[HistoryEntry]) -> io::Result<()> {
+        let mut kept = self.lock();
+        let known = kept.len();
+        for entry in entries {
+            if !kept.contains(entry) {
+                kept.push(entry.clone());
+            }
+        }
+        if kept.len() == known {
+            return Ok(());
+        }
+        let path = self.data_dir.join(FILE_NAME);
+        if kept.len() > 2 * KEPT {
+            let surplus = kept.len() - KEPT;
+            kept.drain(..surplus);
+            return durable_file::replace(&path, &lines(&kept)?);
+        }
+        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+        // After a torn line, the first one of these begins a line of its own.
+        file.write_all(b"\n")?;
+        file.write_all(&lines(&kept[known..])?)?;
+        file.sync_data()
+    }
+
+    /// Says until when clients could write; nothing: they cannot.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(crate) fn open_until(&self, until: Option<OpenUntil>) -> io::Result<()> {
+        let path = self.data_dir.join(OPEN_NAME);
+        match until {
+            Some(until) => fs::write(path, serde_json::to_vec(&until)?),
+            None => durable_file::remove(&path),
+        }
+    }
+
+    /// The member whose data directory it is.
+    pub(crate) fn owner(&self) -> Named {
+        self.owner.clone()
+    }
+
+    /// All that is kept, in the order in which it was written.
+    pub(crate) fn entries(&self) -> Vec<HistoryEntry> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<HistoryEntry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn lines(entries: &[HistoryEntry]) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    for entry in entries {
+        serde_json::to_writer(&mut text, entry)?;
+        text.push(b'\n');
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use consensus::HistoryEvent;
+    use raft_types::MemberId;
+
+    use super::*;
+
+    fn entry(at_ms: u64) -> HistoryEntry {
+        HistoryEntry {
+            at_ms,
+            term: Term(3),
+            by: String::new(),
+            event: HistoryEvent::Resumed,
+        }
+    }
+
+    fn book(folder: &Path) -> HistoryBook {
+        let owner = Named {
+            id: MemberId(1),
+            name: "db-1".to_owned(),
+        };
+        HistoryBook::new(folder, owner)
+    }
+
+    fn read(folder: &Path) -> HistoryBook {
+        let book = book(folder);
+        book.read().unwrap();
+        book
+    }
+
+    #[test]
+    fn a_thousand_entries_outlive_the_process_and_the_oldest_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let book = read(folder.path());
+        for at in (0..5_000).step_by(10) {
+            let ten: Vec<_> = (at..at + 10).map(entry).collect();
+            book.add(&ten).unwrap();
+            book.add(&ten[5..]).unwrap();
+        }
+        let kept = read(folder.path()).entries();
+        assert_eq!(kept, book.entries());
+        assert!((KEPT..=2 * KEPT).contains(&kept.len()), "{}", kept.len());
+        assert_eq!(kept.last(), Some(&entry(4_999)));
+        assert!(
+            kept.windows(2)
+                .all(|pair| pair[0].at_ms + 1 == pair[1].at_ms)
+        );
+    }
+
+    #[test]
+    fn a_torn_line_costs_only_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        read(folder.path()).add(&[entry(1)]).unwrap();
+        let path = folder.path().join(FILE_NAME);
+        let mut file = OpenOptions::new().append(true).open(path).unwrap();
+        file.write_all(b"{\"at_ms\": 2, \"te").unwrap();
+        read(folder.path()).add(&[entry(3)]).unwrap();
+        assert_eq!(read(folder.path()).entries(), [entry(1), entry(3)]);
+    }
+
+    #[test]
+    fn a_process_that_ended_left_until_when_clients_could_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let book = read(folder.path());
+        let until = OpenUntil {
+            at_ms: 7,
+            term: Term(3),
+        };
+        book.open_until(Some(until)).unwrap();
+        assert_eq!(book.read().unwrap(), Some(until));
+        book.open_until(None).unwrap();
+        book.open_until(None).unwrap();
+        assert_eq!(book.read().unwrap(), None);
+    }
+}

@@ -1,0 +1,177 @@
+//! What a member notes for the ring's history. That it leads, that it gave the leadership away, and that transactions were cut off its
+//! mysqld's binlog comes into the ring's log. Interruptions are kept in its data directory, with a copy of the log's part.
+
+mod book;
+mod interruptions;
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use consensus::{HistoryEntry, HistoryEvent, Member, Named, Promoted, Term};
+use long_work::on_disk;
+use tokio::time::Instant;
+
+use self::book::OpenUntil;
+use self::interruptions::Interruptions;
+use crate::state::MemberState;
+use crate::status::ViewSource;
+
+pub(crate) use self::book::HistoryBook;
+
+/// This member leads now.
+pub(crate) fn note_leadership(member: &Member, writable: bool) {
+    let status = member.status();
+    let own = status.ring_view.member(member.id());
+    let (Some(own), Some(leader)) = (own, member.named(member.id())) else {
+        return;
+    };
+    let silence = member.heard_leader_ago();
+    let event = HistoryEvent::Led {
+        leader,
+        kind: own.record.kind,
+        log_end: status.ring_view.last_log,
+        leaderless_ms: silence.and_then(|silence| silence.as_millis().try_into().ok()),
+        writable,
+    };
+    member.note("", event);
+}
+
+/// This member has given the leadership away: by an order, or for a reason of its own.
+pub(crate) fn note_promotion(member: &Member, promoted: &Promoted, by: &str, why: String) {
+    // While failover is paused, a leader can become the primary itself.
+    if promoted.leader == member.id() {
+        return;
+    }
+    if let (Some(from), Some(to)) = (member.named(member.id()), member.named(promoted.leader)) {
+        member.note(by, HistoryEvent::GaveAway { from, to, why });
+    }
+}
+
+/// How often it is looked whether transactions were cut off.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Notes what is cut off the binlog of the mysqld beside this member, for as long as it is polled.
+pub(crate) async fn watch_trims(state: Arc<MemberState>, member: Member) {
+    let mut known = 0;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let trimmed = state
+            .management()
+            .map_or(0, |management| management.view().trimmed_total);
+        if trimmed > known
+            && let Some(own) = member.named(member.id())
+        {
+            let transactions = trimmed - known;
+            let event = HistoryEvent::Trimmed {
+                member: own,
+                transactions,
+            };
+            member.note("", event);
+            known = trimmed;
+        }
+    }
+}
+
+/// The log's part of the history, and the part that this member keeps.
+pub(crate) fn whole_history(state: &MemberState, member: &Member) -> Vec<HistoryEntry> {
+    let mut entries = state.history.entries();
+    for logged in member.history() {
+        if !entries.contains(&logged) {
+            entries.push(logged);
+        }
+    }
+    entries.sort_by_key(|entry| (entry.term, entry.at_ms));
+    entries
+}
+
+/// How often the member is checked while clients are to write to its mysqld soon.
+const OPENING_LOOK: Duration = Duration::from_millis(50);
+/// How often the log's part of the history is copied, and the time until which clients could write is written down.
+const COPY: Duration = Duration::from_secs(5);
+
+/// Keeps the history of this member's data directory, for as long as it is polled.
+pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
+    let lease_ms = u64::try_from(state.settings.raft.lease.as_millis()).unwrap_or(u64::MAX);
+    let mut interruptions = Interruptions::new(lease_ms);
+    let mut leadership = member.leadership();
+    with_book(&state, "read", |book| {
+        let left_open = book.read()?;
+        book.open_until(None)?;
+        book.add(&Vec::from_iter(
+            left_open.map(|until| ended_at(&until, book.owner())),
+        ))
+    })
+    .await;
+    let (mut copied, mut logged) = (None::<Instant>, Vec::new());
+    loop {
+        leadership.borrow_and_update();
+        let (now_ms, view) = (now_ms(), state.view());
+        let was_open = interruptions.open_until();
+        let term = Term(view.term);
+        let seen = interruptions.see(now_ms, &view).into_iter();
+        let mut entries: Vec<_> = seen
+            .map(|(at_ms, event)| entry(at_ms, term, event))
+            .collect();
+        let is_due = copied.is_none_or(|copied| copied.elapsed() >= COPY);
+        if is_due || !entries.is_empty() {
+            copied = Some(Instant::now());
+            let in_log = member.history();
+            let newer = in_log.iter().filter(|entry| !logged.contains(*entry));
+            entries.extend(newer.cloned());
+            logged = in_log;
+            let open = interruptions.open_until();
+            let open = open.map(|at_ms| OpenUntil { at_ms, term });
+            let stamp = was_open.is_some() || open.is_some();
+            with_book(&state, "write", move |book| {
+                book.add(&entries)?;
+                if stamp { book.open_until(open) } else { Ok(()) }
+            })
+            .await;
+        }
+        let opening = view.serving && view.mysql.is_some() && interruptions.open_until().is_none();
+        let look = if opening { OPENING_LOOK } else { LOOK };
+        if matches!(
+            tokio::time::timeout(look, leadership.changed()).await,
+            Ok(Err(_))
+        ) {
+            return;
+        }
+    }
+}
+
+/// The history is not worth a member: where its disk fails, what it should do next is logged elsewhere.
+async fn with_book(
+    state: &MemberState,
+    what: &str,
+    work: impl FnOnce(&HistoryBook) -> io::Result<()> + Send + 'static,
+) {
+    let book = state.history.clone();
+    if let Err(error) = on_disk(move || work(&book)).await {
+        tracing::warn!("cannot {what} the history of the data directory: {error}");
+    }
+}
+
+fn entry(at_ms: u64, term: Term, event: HistoryEvent) -> HistoryEntry {
+    HistoryEntry {
+        at_ms,
+        term,
+        by: String::new(),
+        event,
+    }
+}
+
+/// What a process left unsaid that ended while clients could write.
+fn ended_at(until: &OpenUntil, member: Named) -> HistoryEntry {
+    let why = "the member's process ended".to_owned();
+    entry(
+        until.at_ms,
+        until.term,
+        HistoryEvent::WritesStopped { member, why },
+    )
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,162 @@
+//! Replication channels that are not the member's: by them a server outside of the ring writes into the ring's primary. They belong
+//! to one mysqld, and no other server of the ring has them. `super_read_only` does not stop replica threads: on a former primary, they
+//! write transactions that the ring lacks. So the member stops them there, and an operator starts them at the new primary.
+
+use std::fmt;
+
+use mysql_link::{Connection, LinkError, Row, literal};
+
+/// The channel of the member, by which mysqld's own replica threads follow the ring.
+pub(crate) const OWN_CHANNEL: &str = "witness";
+
+/// A channel of an operator's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ForeignChannel {
+    /// Empty for the server's default channel.
+    pub(crate) name: String,
+    /// HOST:PORT of its source.
+    source: String,
+    /// Whether one of its threads runs, or tries to.
+    runs: bool,
+}
+
+impl fmt::Display for ForeignChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name.as_str() {
+            "" => write!(f, "the default replication channel from {}", self.source),
+            name => write!(f, "the replication channel `{name}` from {}", self.source),
+        }
+    }
+}
+
+impl ForeignChannel {
+    fn clause(&self) -> String {
+        format!("FOR CHANNEL {}", literal(&self.name))
+    }
+
+    /// What an operator has to know of it. Pure.
+    pub(crate) fn advice(&self, follows: bool) -> String {
+        let clause = self.clause();
+        match (follows, self.runs) {
+            (false, true) => format!(
+                "{self} writes into this primary, and no other server of the ring has it: when the primary changes, it is stopped here. \
+                 Start it at the new primary then (CHANGE REPLICATION SOURCE … {clause}; START REPLICA {clause})"
+            ),
+            (false, false) => format!(
+                "{self} is stopped at this primary: run START REPLICA {clause} to continue it, or RESET REPLICA ALL {clause} to remove it"
+            ),
+            (true, true) => format!(
+                "{self} runs here, and this server is not the primary: what it writes is errant. Run STOP REPLICA {clause}"
+            ),
+            (true, false) => format!(
+                "{self} is stopped here, because this server is not the primary and what it wrote would be errant. Start it at the primary \
+                 (CHANGE REPLICATION SOURCE … {clause}; START REPLICA {clause}), and run RESET REPLICA ALL {clause} here"
+            ),
+        }
+    }
+}
+
+const CHANNELS: &str = "SELECT other_channel.CHANNEL_NAME, CONCAT(other_channel.HOST, ':', other_channel.PORT), \
+     receiver.SERVICE_STATE <> 'OFF' OR applier.SERVICE_STATE <> 'OFF' \
+     FROM performance_schema.replication_connection_configuration AS other_channel \
+     JOIN performance_schema.replication_connection_status AS receiver USING (CHANNEL_NAME) \
+     JOIN performance_schema.replication_applier_status AS applier USING (CHANNEL_NAME) ORDER BY 1";
+
+/// The channels that are not the member's. None are seen where the account may not look.
+///
+/// # Errors
+/// When the connection fails.
+pub(crate) async fn foreign_channels(
+    connection: &mut Connection,
+) -> Result<Vec<ForeignChannel>, LinkError> {
+    let channel = |row: &Row| {
+        Some(ForeignChannel {
+            name: row.text_at(0)?.to_owned(),
+            source: row.text_at(1)?.to_owned(),
+            runs: row.text_at(2)? == "1",
+        })
+    };
+    match connection.query(CHANNELS).await {
+        Ok(answer) => Ok((answer.rows.iter().filter_map(channel))
+            .filter(|channel| channel.name != OWN_CHANNEL)
+            .collect()),
+        Err(LinkError::Server(error)) => {
+            tracing::debug!(%error, "replication channels cannot be listed");
+            Ok(Vec::new())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Stops those that run, and returns them. What a channel has in hand is finished first.
+///
+/// # Errors
+/// When one cannot be stopped, or not in time.
+pub(crate) async fn stop_foreign_channels(
+    connection: &mut Connection,
+) -> Result<Vec<ForeignChannel>, String> {
+    let all = foreign_channels(connection).await;
+    let all = all.map_err(|error| error.to_string())?;
+    let running: Vec<_> = all.into_iter().filter(|channel| channel.runs).collect();
+    for channel in &running {
+        let stop = format!("STOP REPLICA {}", channel.clause());
+        connection.execute(&stop).await.map_err(|error| {
+            format!("{channel} cannot be stopped ({error}), and would write what the ring lacks: run {stop}")
+        })?;
+        tracing::warn!("{channel} was stopped, because this server is closed for writes");
+    }
+    Ok(running)
+}
+
+/// Starts them again.
+///
+/// # Errors
+/// At the first one that does not start.
+pub(crate) async fn start_channels(
+    connection: &mut Connection,
+    channels: &[ForeignChannel],
+) -> Result<(), LinkError> {
+    for channel in channels {
+        let start = format!("START REPLICA {}", channel.clause());
+        connection.execute(start).await?;
+        tracing::info!("{channel} was started again, because this server stays the primary");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_names_the_channel_its_source_and_what_to_run_where() {
+        let channel = |name: &str, runs| ForeignChannel {
+            name: name.to_owned(),
+            source: "10.0.0.9:3306".to_owned(),
+            runs,
+        };
+        let table = [
+            (false, true, "Start it at the new primary"),
+            (false, false, "run START REPLICA FOR CHANNEL 'legacy'"),
+            (true, true, "Run STOP REPLICA FOR CHANNEL 'legacy'"),
+            (true, false, "RESET REPLICA ALL FOR CHANNEL 'legacy' here"),
+        ];
+        for (follows, runs, expected) in table {
+            let advice = channel("legacy", runs).advice(follows);
+            let named = "the replication channel `legacy` from 10.0.0.9:3306";
+            assert!(
+                advice.starts_with(named) && advice.contains(expected),
+                "{advice}"
+            );
+        }
+        let default = channel("", false).advice(false);
+        assert!(
+            default.contains("the default replication channel"),
+            "{default}"
+        );
+        assert!(
+            default.contains("START REPLICA FOR CHANNEL ''"),
+            "{default}"
+        );
+    }
+}

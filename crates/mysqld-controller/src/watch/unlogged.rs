@@ -1,0 +1,131 @@
+//! Transactions that a primary commits without its binlog (`sql_log_bin = 0`): the ring never receives them. mysqld counts the
+//! statements that set the variable, which costs a millisecond to ask; sessions are listed only when there are more of them.
+
+use std::time::Duration;
+
+use mysql_link::{Connection, LinkError};
+use tokio::time::Instant;
+
+use crate::blocking_sessions::OF_MEMBERS;
+
+/// From one question to the next.
+const ASK_EVERY: Duration = Duration::from_secs(5);
+const STATEMENTS: &str = "SELECT IFNULL(SUM(count_star), 0) FROM performance_schema.events_statements_summary_by_digest \
+     WHERE digest_text LIKE 'SET%sql_log_bin%'";
+/// mysqld makes all variables of each session for this.
+const SESSIONS: &str = "SELECT CONCAT(t.processlist_user, '@', t.processlist_host, ' (connection ', t.processlist_id, ')') \
+     FROM performance_schema.threads t JOIN performance_schema.variables_by_thread v USING (thread_id) \
+     WHERE v.variable_name = 'sql_log_bin' AND v.variable_value = 'OFF' AND t.processlist_id <> CONNECTION_ID() \
+     AND t.processlist_id NOT IN";
+/// So many are named.
+const NAMED: usize = 3;
+
+/// What was seen of one primary.
+#[derive(Debug, Default)]
+pub(super) struct UnloggedWatch {
+    asked: Option<Instant>,
+    /// The start of mysqld and how often it had run such statements at the first and at the last question.
+    counted: Option<(u64, u64, u64)>,
+    sessions: Vec<String>,
+}
+
+impl UnloggedWatch {
+    /// Asks, when it is time to.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub(super) async fn look(
+        &mut self,
+        connection: &mut Connection,
+        start: u64,
+        now: Instant,
+    ) -> Result<(), LinkError> {
+        if self.asked.is_some_and(|asked| now < asked + ASK_EVERY) {
+            return Ok(());
+        }
+        self.asked = Some(now);
+        let Some(count) = ask(connection, STATEMENTS)
+            .await?
+            .first()
+            .and_then(|count| count.parse().ok())
+        else {
+            return Ok(());
+        };
+        if self.count(start, count) {
+            let sessions = format!("{SESSIONS} {OF_MEMBERS}");
+            self.sessions = ask(connection, &sessions).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether statements ran since the question before.
+    fn count(&mut self, start: u64, count: u64) -> bool {
+        match &mut self.counted {
+            Some((of, _, last)) if *of == start && count >= *last => {
+                let more = count > *last;
+                *last = count;
+                more
+            }
+            // The counters of a new start, or emptied ones.
+            counted => {
+                *counted = Some((start, count, count));
+                self.sessions.clear();
+                false
+            }
+        }
+    }
+
+    /// What `witness status` warns of.
+    pub(super) fn warning(&self) -> Option<String> {
+        let (_, first, last) = self.counted.filter(|(_, first, last)| last > first)?;
+        let named: Vec<&str> = self
+            .sessions
+            .iter()
+            .take(NAMED)
+            .map(String::as_str)
+            .collect();
+        let by = match named.is_empty() {
+            true => String::new(),
+            false => format!(", now by {}", named.join(", ")),
+        };
+        Some(format!(
+            "statements that set sql_log_bin ran at this primary ({}{by}): transactions that are committed with sql_log_bin = 0 are not in \
+             the ring; compare the data of the members, and revoke SYSTEM_VARIABLES_ADMIN, SESSION_VARIABLES_ADMIN and SUPER where they \
+             are not needed",
+            last - first
+        ))
+    }
+}
+
+/// The first column of an answer; nothing where the account may not ask.
+async fn ask(connection: &mut Connection, query: &str) -> Result<Vec<String>, LinkError> {
+    match connection.query(query).await {
+        Err(LinkError::Server(_)) => Ok(Vec::new()),
+        answer => {
+            let answer = answer?;
+            let texts = answer.rows.iter().filter_map(|row| row.text_at(0));
+            Ok(texts.map(str::to_owned).collect())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_count_from_the_first_question_of_each_start() {
+        let mut watch = UnloggedWatch::default();
+        assert!(!watch.count(1, 7) && watch.warning().is_none());
+        assert!(watch.count(1, 9) && !watch.count(1, 9));
+        watch.sessions.push("u@h (connection 5)".to_owned());
+        let warning = watch.warning().unwrap();
+        assert!(
+            warning.contains("(2, now by u@h") && warning.contains("connection 5"),
+            "{warning}"
+        );
+        // The counters were emptied, and another start.
+        assert!(!watch.count(1, 3) && watch.warning().is_none());
+        assert!(watch.count(1, 4) && !watch.count(2, 90) && watch.warning().is_none());
+    }
+}

@@ -1,0 +1,118 @@
+//! The checks that read this machine: the files and directories that a configuration names. A check, a start and a reload all go through
+//! them, so that none accepts what another one rejects.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::config::build::Config;
+use crate::config::key::Kind;
+use crate::config::keys::KEYS;
+use crate::config::problem::Problems;
+use crate::config::validation::Values;
+use crate::http::unusable_tokens;
+
+/// Keys of files that hold secrets.
+const SECRETS: [&str; 9] = [
+    "tls.key_file",
+    "mysql.password_file",
+    "mysql.tls_key_file",
+    "binlog_server.password_file",
+    "binlog_server.tls_key_file",
+    "archive.options_file",
+    "archive.identity_file",
+    "http.token_file",
+    "http.read_token_file",
+];
+/// The permissions that files of secrets need at most: the owner writes, its group reads.
+const WIDEST_MODE: u32 = 0o640;
+
+/// Records every file and directory that cannot be used. `with_mysql` is whether this member reads
+/// the `[mysql]` section.
+pub(crate) fn check_files(values: &Values, with_mysql: bool, problems: &mut Problems) {
+    for key in KEYS {
+        if key.section() == "mysql" && !with_mysql {
+            continue;
+        }
+        let Some(text) = values.text(key.path).filter(|text| !text.is_empty()) else {
+            continue;
+        };
+        let path = Path::new(&text);
+        let found = match key.kind {
+            Kind::File => readable(path).map(|mode| {
+                let wide = SECRETS.contains(&key.path) && mode & !WIDEST_MODE & 0o777 != 0;
+                wide.then_some(mode)
+            }),
+            Kind::Directory => directory(path).map(|()| None),
+            _ => continue,
+        };
+        let at = values.report_at(key.path);
+        let name = key.path;
+        match found {
+            Ok(None) => {}
+            Ok(Some(mode)) => problems.warning(
+                at,
+                name,
+                format!("`{name}`: {text} has mode {mode:04o}, wider than {WIDEST_MODE:04o}"),
+                format!("run: chmod 0600 {text} (or 0640 for a group that reads it)"),
+            ),
+            Err((message, advice)) => {
+                problems.error(at, name, format!("`{name}`: {message}"), advice);
+            }
+        }
+    }
+}
+
+/// Records every secret and certificate that a running member could not use.
+pub(crate) fn check_credentials(config: &Config, values: &Values, problems: &mut Problems) {
+    let of_member = member::unusable_files(&config.member).into_iter();
+    let of_http = config.http.iter().flat_map(unusable_tokens);
+    for unusable in of_member.chain(of_http) {
+        let (key, why) = (unusable.key, unusable.why);
+        let advice = "put what is missing into the file, or name another file";
+        problems.error(
+            values.report_at(key),
+            key,
+            format!("`{key}`: {why}"),
+            advice,
+        );
+    }
+}
+
+type Finding<T> = Result<T, (String, &'static str)>;
+
+/// The permissions of a file that can be read. To open anything else, such as a FIFO, might block.
+fn readable(path: &Path) -> Finding<u32> {
+    let metadata = std::fs::metadata(path);
+    let opened = metadata.and_then(|metadata| match metadata.is_file() {
+        true => std::fs::File::open(path).map(|_| Some(metadata)),
+        false => Ok(None),
+    });
+    match opened {
+        Ok(Some(metadata)) => Ok(metadata.permissions().mode() & 0o7777),
+        Ok(None) => Err((
+            format!("{} is not a regular file", path.display()),
+            "name a file",
+        )),
+        Err(error) => Err((
+            format!("{} cannot be read: {error}", path.display()),
+            "check the path and who may read it",
+        )),
+    }
+}
+
+/// A directory that does not exist yet is made later; what stands in its place must not be
+/// something else.
+fn directory(path: &Path) -> Finding<()> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err((
+            format!("{} is not a directory", path.display()),
+            "name a directory, or one that does not exist yet",
+        )),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err((
+            format!("{} cannot be reached: {error}", path.display()),
+            "check the path and who may enter it",
+        )),
+    }
+}

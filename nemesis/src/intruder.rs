@@ -1,0 +1,117 @@
+//! A client that is not part of the ring and disturbs one mysqld: a foreign semi-sync replica that acknowledges everything, or a
+//! session that owns a GTID. The replica reconnects when its connection is closed, until it is dropped.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use binlog_format::checksum::ChecksumAlgorithm;
+use binlog_format::framing::TransactionFramer;
+use mysql_link::{ConnectOptions, Connection, DumpOptions, Endpoint, ReplicationStream};
+use testkit::cluster::{CLIENT, CLIENT_PASSWORD};
+use uuid::Uuid;
+
+/// A server id that no member and no mysqld of the ring has.
+const SERVER_ID: u32 = 4_000_000_001;
+/// More than a client of the nemesis writes in one transaction.
+const MAX_TRANSACTION_BYTES: u64 = 1 << 30;
+/// The pause before it connects again.
+const RECONNECT: Duration = Duration::from_millis(20);
+/// How often the owner of a GTID checks whether its connection is still there.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What it does.
+#[derive(Clone, Debug)]
+pub(crate) enum Intrusion {
+    /// Acknowledges all that it is sent, as a semi-sync replica.
+    Replica,
+    /// Keeps a transaction with this GTID open.
+    GtidOwner(String),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Intruder {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Intruder {
+    /// Starts it at the mysqld with this socket.
+    ///
+    /// # Errors
+    /// When the operating system refuses the thread.
+    pub(crate) fn start(socket: PathBuf, intrusion: Intrusion) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let thread = thread::Builder::new().name("intruder".to_owned());
+        let thread = thread.spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                // A closed connection, or a mysqld that is down, is what it has to expect.
+                let _ = runtime.block_on(intrude(&socket, &intrusion, &stopped));
+                if matches!(intrusion, Intrusion::GtidOwner(_)) {
+                    break;
+                }
+                thread::sleep(RECONNECT);
+            }
+        })?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Intruder {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn intrude(socket: &Path, intrusion: &Intrusion, stop: &AtomicBool) -> Result<()> {
+    let options = ConnectOptions::new(Endpoint::unix(socket), CLIENT, CLIENT_PASSWORD);
+    let mut session = Connection::open(&options).await?;
+    match intrusion {
+        Intrusion::GtidOwner(gtid) => {
+            session
+                .execute(&format!("SET gtid_next = '{gtid}'"))
+                .await?;
+            session.execute("BEGIN").await?;
+            while !stop.load(Ordering::Relaxed) {
+                tokio::time::sleep(LOOK).await;
+                session.execute("DO 1").await?;
+            }
+            Ok(())
+        }
+        Intrusion::Replica => {
+            let answer = session
+                .query("SELECT @@GLOBAL.gtid_executed AS have")
+                .await?;
+            let have = answer.rows.first().and_then(|row| row.text("have"));
+            let have = have.context("gtid_executed has no value")?.parse()?;
+            let options = DumpOptions::new(SERVER_ID, Uuid::new_v4(), have);
+            let mut dump = ReplicationStream::start(session, &options).await?;
+            let framer = TransactionFramer::new(ChecksumAlgorithm::Crc32, MAX_TRANSACTION_BYTES);
+            let mut framer = framer.without_payloads();
+            // The source sends a heartbeat each second, so the flag is read in time.
+            while !stop.load(Ordering::Relaxed) {
+                let event = dump.next().await?;
+                framer.push(&event.event)?;
+                if event.ack_wanted {
+                    dump.ack(framer.position()).await?;
+                }
+            }
+            Ok(())
+        }
+    }
+}

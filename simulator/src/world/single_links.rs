@@ -1,0 +1,152 @@
+//! Single links: one host loses sight of another one, in one direction or in both, while both reach the rest. Drawn by dice of their own,
+//! so that all else in a seed is drawn as before. By the same dice, members run with other values of `raft.heartbeat` and `raft.lease` than
+//! the rest, from the beginning or after a restart, as in a rolling change.
+//!
+//! After the faults have ended, the leader loses sight of the other voters of one voter set. Where these and the rest have a quorum without
+//! it, a leader of theirs commits in time, although the first leader still reaches some of them.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use consensus::Timers;
+use fastrand::Rng;
+use raft_types::{MemberId, MemberKind};
+
+use crate::dice::pick;
+use crate::event::Event;
+use crate::faults::{Fault, Stress};
+use crate::scenario::Scenario;
+use crate::tick::STEP;
+use crate::world::World;
+use crate::world::healing::time_to_commit;
+
+/// The mean time between two cuts of a single link.
+const BETWEEN_CUTS: Duration = Duration::from_secs(2);
+/// Leases that a leader without its quorum calls, keeps quiet, calls again and keeps quiet again, and the ones of the elections.
+const LEASES_TO_ELECT: u32 = 16;
+/// Longer than any run.
+const FOR_GOOD: Duration = Duration::from_secs(3_600);
+
+/// What a seed plays of this.
+pub(super) struct SingleLinks {
+    dice: Rng,
+    cuts: bool,
+    /// Members may have other timers.
+    timers_differ: bool,
+}
+
+impl SingleLinks {
+    /// What this seed plays; `anything` says whether it plays any of it.
+    pub(super) fn choose(seed: u64, anything: bool) -> Self {
+        let mut dice = Rng::with_seed(seed ^ 0x51_1e11_4b5e);
+        Self {
+            cuts: anything && dice.bool(),
+            timers_differ: anything && dice.u32(0..3) == 0,
+            dice,
+        }
+    }
+}
+
+impl SingleLinks {
+    /// The timers of a member that starts: those of the ring, which are the longest, or shorter ones.
+    fn timers(&mut self, longest: Timers, before: Timers) -> Timers {
+        if !self.timers_differ || self.dice.u32(0..3) > 0 {
+            return before;
+        }
+        let heartbeat = Duration::from_millis(*pick(&mut self.dice, &[200, 300, 500]));
+        Timers::from_heartbeat(heartbeat.min(longest.heartbeat))
+    }
+}
+
+impl World {
+    /// A member that starts may have other timers than before.
+    pub(super) fn change_timers(&mut self, member: MemberId) {
+        let longest = self.shape.timers;
+        if let Some(slot) = self.slots.get_mut(&member) {
+            slot.setup.timers = self.single_links.timers(longest, slot.setup.timers);
+        }
+    }
+
+    /// A single link fails now and then.
+    pub(super) fn cut_single_links(&mut self) {
+        // Members that a repair gives up must not come back where they do not reach the survivor.
+        let may = self.single_links.cuts && self.intensity.stress != Stress::Lost;
+        let chance = STEP.as_secs_f64() / BETWEEN_CUTS.as_secs_f64();
+        if !may || self.single_links.dice.f64() >= chance {
+            return;
+        }
+        let mut members = self.there();
+        let leader = self.leader();
+        let dice = &mut self.single_links.dice;
+        dice.shuffle(&mut members);
+        let of_the_leader = dice.bool();
+        let one = leader
+            .filter(|_| of_the_leader)
+            .or(members.first().copied());
+        let other = members.iter().copied().find(|id| Some(*id) != one);
+        let (Some(one), Some(other)) = (one, other) else {
+            return;
+        };
+        let (from, to) = match dice.bool() {
+            true => (one, other),
+            false => (other, one),
+        };
+        let (both, time) = (dice.bool(), Duration::from_millis(dice.u64(200..4_000)));
+        self.play(Fault::Cut {
+            from: vec![from],
+            to: vec![to],
+            both,
+            time,
+        });
+    }
+
+    /// The leader loses sight of one voter set's other members, and others lead in time.
+    pub(super) fn the_leader_loses_links(&mut self) {
+        let mixed = matches!(self.scenario, None | Some(Scenario::Policies));
+        if !mixed || !self.single_links.cuts || !self.goes_on() {
+            return;
+        }
+        let Some((leader, view)) = self.leading_view() else {
+            return;
+        };
+        let sets = view.voter_sets;
+        let do_without = |set: &BTreeSet<MemberId>| {
+            let others = set.iter().filter(|id| **id != leader);
+            others.count() > set.len() / 2
+        };
+        let voters: BTreeSet<MemberId> = sets.iter().flatten().copied().collect();
+        let runs = |id: &MemberId| self.slots.get(id).is_some_and(|slot| slot.is_running());
+        let may_lead = voters.iter().filter(|id| **id != leader).any(|id| {
+            let slot = self.slots.get(id);
+            slot.is_some_and(|slot| slot.setup.record.kind == MemberKind::Database)
+        });
+        if !may_lead || !sets.iter().all(do_without) || !voters.iter().all(runs) {
+            return;
+        }
+        let set = pick(&mut self.single_links.dice, &sets).clone();
+        let lost: Vec<MemberId> = set.into_iter().filter(|id| *id != leader).collect();
+        let both = self.single_links.dice.bool();
+        self.play(Fault::Cut {
+            from: lost,
+            to: vec![leader],
+            both,
+            time: FOR_GOOD,
+        });
+        let lease = self.shape.timers.lease;
+        // Until then the first leader may serve.
+        self.steps(lease * 2);
+        let (start, before) = (self.now, self.record.counts().acknowledged);
+        let allowed = time_to_commit(&self.shape) + lease * LEASES_TO_ELECT;
+        while self.goes_on() && self.record.counts().acknowledged == before {
+            if self.now - start > allowed {
+                let words = format!(
+                    "the leader, member {leader}, has lost sight of a voter set, and no transaction was committed within {allowed:?}; {}",
+                    self.standing()
+                );
+                self.record.saw(&Event::Wedged { words });
+            }
+            self.step();
+        }
+        self.queue.links(|links| links.heal());
+    }
+}
