@@ -1,5 +1,5 @@
 //! When each member last answered a heartbeat, and for how long it elects no other leader then: what the lease of a leader rests on.
-//! Put in front of the network, it sees the heartbeats and nothing else.
+//! Put in front of the network, it sees the heartbeats, and whether entries are taken.
 //!
 //! The engine has such a clock, and it is too generous: it takes the answer to a request of its stream of entries as one to
 //! every request that names the same last entry, also to one that was sent a moment ago. A leader that was stopped for longer than
@@ -26,10 +26,14 @@ use openraft::type_config::alias::SnapshotOf;
 use raft_types::{Incarnation, MemberId, MemberRecord, TypeConfig, Vote};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
+use tracing::warn;
 
 use crate::lease::leadership::Term;
 use crate::lease::promise::PromisedLease;
 use crate::log_probe::RpcResult;
+
+/// How often entries fail before heartbeats alone do not count.
+const FAILURES: u32 = 2;
 
 /// One member's contacts; clones are the same.
 #[derive(Debug, Clone, Default)]
@@ -47,6 +51,8 @@ struct Met {
     incarnation: Incarnation,
     contact: Option<Contact>,
     promised: Option<PromisedLease>,
+    /// Failures to send it entries since it last took some or a heartbeat to it failed: when the first one was, and how many.
+    refused_entries: Option<(Instant, u32)>,
 }
 
 /// The answer on which a leader's lease rests: the last one that makes a majority of each voter set.
@@ -106,6 +112,34 @@ impl Contacts {
         }
         if of_member.lease_in(contact.term).is_none() {
             self.unpromised.notify_one();
+        }
+    }
+
+    /// The member with this data directory did not take entries, or took some.
+    fn entries(&self, member: MemberId, incarnation: Incarnation, taken: bool) {
+        let mut met = self.lock();
+        let Some(of_member) = met.get_mut(&member) else {
+            return;
+        };
+        if of_member.incarnation != incarnation {
+            return;
+        }
+        of_member.refused_entries = match of_member.refused_entries {
+            _ if taken => None,
+            None => Some((Instant::now(), 1)),
+            Some((first, times)) => Some((first, times.saturating_add(1))),
+        };
+        if matches!(of_member.refused_entries, Some((_, FAILURES))) {
+            warn!(
+                "member {member} answers heartbeats, and entries do not reach it: it does not count for the leader's lease. Large packets                  may be lost on the way (MTU)"
+            );
+        }
+    }
+
+    /// A heartbeat did not reach the member either, which the age of its last answer shows.
+    fn heartbeat_failed(&self, member: MemberId) {
+        if let Some(of_member) = self.lock().get_mut(&member) {
+            of_member.refused_entries = None;
         }
     }
 
@@ -169,6 +203,9 @@ impl Contacts {
             }
             let met = met.get(id)?;
             let contact = met.contact.filter(|contact| contact.term == term)?;
+            if met.takes_no_entries(own_lease) {
+                return None;
+            }
             Some((now - contact.sent, met.lease_in(term)?.min(own_lease)))
         };
         // Two contacts end in the order of age + the longest lease - lease.
@@ -190,7 +227,15 @@ impl Met {
             incarnation,
             contact: None,
             promised: None,
+            refused_entries: None,
         }
+    }
+
+    /// Whether heartbeats reach it and entries have not for a long time. One failure may be of a connection: a large transaction that is
+    /// sent again takes its time.
+    fn takes_no_entries(&self, own_lease: Duration) -> bool {
+        self.refused_entries
+            .is_some_and(|(first, times)| times >= FAILURES && first.elapsed() >= own_lease * 4)
     }
 
     fn lease_in(&self, term: Term) -> Option<Duration> {
@@ -218,7 +263,7 @@ impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for Lease
         LeaseClient {
             inner: self.inner.new_client(target, record).await,
             contacts: self.contacts.clone(),
-            heartbeats_to: None,
+            to: Some((Lane::Entries, target, record.incarnation)),
         }
     }
 
@@ -232,7 +277,7 @@ impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for Lease
         LeaseClient {
             inner: self.inner.new_heartbeat_client(target, record).await,
             contacts: self.contacts.clone(),
-            heartbeats_to: Some((target, incarnation)),
+            to: Some((Lane::Heartbeats, target, incarnation)),
         }
     }
 
@@ -244,7 +289,7 @@ impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for Lease
         LeaseClient {
             inner: self.inner.new_snapshot_client(target, record).await,
             contacts: self.contacts.clone(),
-            heartbeats_to: None,
+            to: None,
         }
     }
 }
@@ -253,7 +298,14 @@ impl<F: RaftNetworkFactory<TypeConfig>> RaftNetworkFactory<TypeConfig> for Lease
 pub(crate) struct LeaseClient<N> {
     inner: N,
     contacts: Contacts,
-    heartbeats_to: Option<(MemberId, Incarnation)>,
+    /// What is noted of whom; nothing of one that sends starts of logs.
+    to: Option<(Lane, MemberId, Incarnation)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    Entries,
+    Heartbeats,
 }
 
 impl<N: NetStreamAppend<TypeConfig>> NetStreamAppend<TypeConfig> for LeaseClient<N> {
@@ -275,8 +327,22 @@ impl<N: NetStreamAppend<TypeConfig>> NetStreamAppend<TypeConfig> for LeaseClient
             }
         });
         let requests = requests.boxed();
-        let Some((target, incarnation)) = self.heartbeats_to else {
-            return self.inner.stream_append(requests, option);
+        let (target, incarnation) = match self.to {
+            None => return self.inner.stream_append(requests, option),
+            Some((Lane::Entries, target, incarnation)) => {
+                return async move {
+                    let answers = self.inner.stream_append(requests, option).await;
+                    if answers.is_err() {
+                        contacts.entries(target, incarnation, false);
+                    }
+                    let noted = answers?.inspect(move |answer| {
+                        contacts.entries(target, incarnation, answer.is_ok());
+                    });
+                    Ok(noted.boxed())
+                }
+                .boxed();
+            }
+            Some((Lane::Heartbeats, target, incarnation)) => (target, incarnation),
         };
         // A stream of heartbeats has one request; should it ever have more, the first one's time is the safe one.
         let sent: Arc<Mutex<Option<(Vote, Instant)>>> = Arc::default();
@@ -287,8 +353,14 @@ impl<N: NetStreamAppend<TypeConfig>> NetStreamAppend<TypeConfig> for LeaseClient
             request
         });
         async move {
-            let answers = self.inner.stream_append(requests, option).await?;
-            let noted = answers.inspect(move |answer| {
+            let answers = self.inner.stream_append(requests, option).await;
+            if answers.is_err() {
+                contacts.heartbeat_failed(target);
+            }
+            let noted = answers?.inspect(move |answer| {
+                if answer.is_err() {
+                    contacts.heartbeat_failed(target);
+                }
                 let sent = *sent.lock().unwrap_or_else(PoisonError::into_inner);
                 if let (true, Some((vote, sent))) = (follows(answer), sent) {
                     let term = Term(vote.leader_id.term);
@@ -403,10 +475,14 @@ mod tests {
         heartbeat: bool,
         times: usize,
     ) {
+        let lane = match heartbeat {
+            true => Lane::Heartbeats,
+            false => Lane::Entries,
+        };
         let mut client = LeaseClient {
             inner: Follower(takes),
             contacts: contacts.clone(),
-            heartbeats_to: heartbeat.then(|| (target, Incarnation::default())),
+            to: Some((lane, target, Incarnation::default())),
         };
         let request = AppendEntriesRequest {
             vote: Vote::new_committed(TERM.0, OWN),
@@ -463,6 +539,34 @@ mod tests {
         ask_often(&contacts, MemberId(2), takes, true, 2).await;
         let age = age_of(&contacts, TERM, &sets(&[&[1, 2, 3]]));
         assert!(age.is_some_and(|age| age >= 2 * takes), "{age:?}");
+    }
+
+    /// A path on which large packets are lost carries heartbeats. A leader that counted them kept the ring from electing another one.
+    #[tokio::test(start_paused = true)]
+    async fn heartbeats_alone_do_not_count_for_ever() {
+        let contacts = Contacts::default();
+        let (ring, own) = (sets(&[&[1, 2]]), Incarnation::default());
+        promise(&contacts, 2, TERM, LEASE);
+        ask(&contacts, MemberId(2), Duration::ZERO, true).await;
+        let counts = || age_of(&contacts, TERM, &ring).is_some();
+        let fails = || contacts.entries(MemberId(2), own, false);
+        fails();
+        tokio::time::sleep(LEASE * 4).await;
+        assert!(counts(), "entries may be on their way again");
+        fails();
+        assert!(!counts());
+        ask(&contacts, MemberId(2), Duration::ZERO, true).await;
+        assert!(!counts());
+        // It has taken an entry.
+        ask(&contacts, MemberId(2), Duration::ZERO, false).await;
+        assert!(counts());
+        for _ in 0..2 {
+            fails();
+            tokio::time::sleep(LEASE * 2).await;
+            contacts.heartbeat_failed(MemberId(2));
+        }
+        fails();
+        assert!(counts(), "it was not reached at all");
     }
 
     #[tokio::test]

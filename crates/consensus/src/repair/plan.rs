@@ -272,8 +272,9 @@ fn may_have_more(
     all.join("; ")
 }
 
-/// How far the term of a repair lies beyond the latest that was seen: members that did not answer may have seen later ones.
-pub(crate) const TERM_LEAP: u64 = 1000;
+/// How far the term of a repair lies beyond the latest that was seen: members that did not answer may have seen later ones. Elections
+/// come to no such term: with one every 100 ms, that would take 13 years without an entry.
+pub(crate) const TERM_LEAP: u64 = 1 << 32;
 
 /// The least term that only a repair can come to in a ring in which a log ends like this.
 pub(crate) fn leap_from(log_end: Option<OpId>) -> u64 {
@@ -650,7 +651,7 @@ mod tests {
         ];
         let plan = plan_repair(&evidence).unwrap();
         assert_eq!(plan.survivor, MemberId(3));
-        assert_eq!(plan.term, Term(1002));
+        assert_eq!(plan.term, Term(2 + TERM_LEAP));
         assert_eq!(plan.missing, set(&[1, 2]));
         assert_eq!(
             plan.loss,
@@ -842,7 +843,7 @@ mod tests {
             elects_from: Some(needed),
             ..member(id, end, A)
         };
-        let leapt = OpId::new(1002, 0);
+        let leapt = OpId::new(2 + TERM_LEAP, 0);
         let waiting = [
             member(1, (2, 100), A),
             told(2, (2, 90), leapt),
@@ -853,10 +854,8 @@ mod tests {
         assert_eq!(plan.gone_on, Some(leapt));
         assert_eq!(plan.missing, set(&[]));
         let refusal = accept(&plan, None).unwrap_err().to_string();
-        assert!(
-            refusal.contains("everything that was acknowledged: the ring has gone on to 1002.0"),
-            "{refusal}"
-        );
+        let gone_on = format!("everything that was acknowledged: the ring has gone on to {leapt}");
+        assert!(refusal.contains(&gone_on), "{refusal}");
         assert_eq!(accept(&plan, Some(OpId::new(2, 100))), Ok(()));
         // Two that vote for the third are enough, and so is a log that has what they wait for.
         let one_waits = [

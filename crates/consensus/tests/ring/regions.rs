@@ -110,6 +110,20 @@ async fn a_leader_that_loses_one_region_lets_the_others_elect_another_leader() {
     }
 }
 
+/// Pins a bug: a path that loses large packets carries heartbeats, so that its leader stayed, and nothing was committed.
+#[tokio::test]
+async fn a_leader_whose_entries_reach_nobody_lets_the_others_elect_another_leader() {
+    let ring = Ring::over("a: 1d 2w 3w", QuorumPolicy::Majority).await;
+    settled(&ring, 1, &[&[1, 2, 3]]).await;
+    let last = ring.commit("before").await;
+    ring.committed_everywhere(last).await;
+    for id in [2, 3].map(MemberId) {
+        ring.board.lose_entries(MemberId(1), id);
+    }
+    ring.commit("by another leader").await;
+    assert_ne!(ring.serving().await.0, MemberId(1));
+}
+
 #[tokio::test]
 async fn each_policy_begins_with_its_voter_sets() {
     let majority = Ring::over(NINE, QuorumPolicy::Majority).await;

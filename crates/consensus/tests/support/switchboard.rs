@@ -9,10 +9,11 @@ use std::time::Duration;
 use consensus::log_probe::{Answered, Asked, RpcResult};
 use consensus::{Inbound, Question};
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{MemberId, OwnLog, TypeConfig};
 use testkit::network::{Call, Carrier, Link, Port, Reply, receive, unreachable};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::memory_log::MemoryDisk;
@@ -36,6 +37,10 @@ struct Lines {
     campaigns_asked: Vec<MemberId>,
     /// Directed: the caller does not find the other, whose own calls it answers.
     lost: BTreeSet<Link>,
+    /// Directed: heartbeats pass, and entries do not.
+    without_entries: BTreeSet<Link>,
+    /// That is so of one more.
+    entries_lost: Arc<Notify>,
     /// Directed: the other's address refuses the caller, whether anything listens there or not.
     refused: BTreeSet<Link>,
 }
@@ -119,10 +124,18 @@ impl Switchboard {
         self.lines().lost.insert(Link { from, to });
     }
 
+    /// Large packets are lost between one member and another one.
+    pub(crate) fn lose_entries(&self, from: MemberId, to: MemberId) {
+        let mut lines = self.lines();
+        lines.without_entries.insert(Link { from, to });
+        lines.entries_lost.notify_waiters();
+    }
+
     /// Mends all lines.
     pub(crate) fn heal(&self) {
         self.lines().cut.clear();
         self.lines().lost.clear();
+        self.lines().without_entries.clear();
     }
 
     /// Whom members asked to campaign.
@@ -168,7 +181,8 @@ impl Switchboard {
             if !asked.request.entries.is_empty() {
                 *self.lines().requests.entry(link).or_default() += 1;
             }
-            let lost = self.far_end(link).is_none();
+            let lost =
+                self.far_end(link).is_none() || self.lines().without_entries.contains(&link);
             let at = Instant::now() + self.distance(link);
             async move {
                 sleep_until(at).await;
@@ -233,6 +247,23 @@ impl Carrier for Switchboard {
             .clone()
             .requests_arriving(link, requests, wanted.clone());
         let board = self.clone();
+        let without_entries = async move {
+            let changed = board.lines().entries_lost.clone();
+            loop {
+                let notified = changed.notified();
+                if board.lines().without_entries.contains(&link) {
+                    break;
+                }
+                notified.await;
+            }
+            sleep(deadline).await;
+        };
+        let board = self.clone();
+        let stalled = stream::once(async move {
+            let lost = board.lines().without_entries.contains(&link);
+            lost.then(|| Err(unreachable("large packets are lost")))
+        });
+        let board = self.clone();
         let answers = inbound.append(arriving).map(move |answer| {
             let wants_report = wanted.lock().unwrap().pop_front() == Some(true);
             let report = wants_report.then(|| disk.report());
@@ -246,6 +277,7 @@ impl Carrier for Switchboard {
                 reached(way_back, deadline).await.map_err(unreachable)
             }
         });
-        Ok(answers.buffered(PIPELINE).boxed())
+        let answers = answers.buffered(PIPELINE).take_until(without_entries.boxed());
+        Ok(answers.chain(stalled.filter_map(std::future::ready)).boxed())
     }
 }

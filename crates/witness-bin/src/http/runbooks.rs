@@ -84,7 +84,9 @@ mod tests {
         for source in sources {
             let source = source.replace("\\\n", "");
             let calls = source.split("see(").skip(1);
-            let calls = calls.filter_map(|call| call.split_once('"')?.1.split('"').next());
+            // A call may begin with a sentence.
+            let is_name = |text: &&str| text.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+            let calls = calls.filter_map(|call| call.split('"').skip(1).step_by(2).find(is_name));
             let words = source.split("the runbook ").skip(1);
             let words = words.filter_map(|rest| {
                 rest.split(|c: char| !c.is_ascii_lowercase() && c != '-')
