@@ -337,12 +337,14 @@ fn through_a_ring_and_back() -> Result<()> {
         .ring
         .wait_until("the end of the log is known", SOON, |ring| {
             let reads = [
+                "--ssl-mode=REQUIRED",
                 "--read-from-remote-server",
                 "--stop-never",
                 "--connection-server-id=77",
             ];
             let ended = remote(ring, 1, &reads, "binlog.000001");
             let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+            println!("{said}");
             Ok(said.contains("`witness disable-raft` released its primary"))
         })?;
     let second = writers.finish()?;

@@ -82,7 +82,7 @@ fn readers_see_prefixes_while_commits_pass_on_their_turn() {
 
 fn read_while_applied(pair: &Pair) {
     let target = pair.target.client();
-    let mut command = pair.command(&["--workers", "8", "--rate", "1500"]).unwrap();
+    let mut command = pair.command(&["--workers", "8", "--rate", "400"]).unwrap();
     let mut applier = command.spawn().unwrap();
     let (mut reads, mut between) = (0, 0);
     let until = Instant::now() + Duration::from_secs(60);

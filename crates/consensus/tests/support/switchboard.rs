@@ -277,7 +277,7 @@ impl Carrier for Switchboard {
                 reached(way_back, deadline).await.map_err(unreachable)
             }
         });
-        let answers = answers.buffered(PIPELINE).take_until(without_entries.boxed());
+        let answers = answers.buffered(PIPELINE).take_until(Box::pin(without_entries));
         Ok(answers.chain(stalled.filter_map(std::future::ready)).boxed())
     }
 }

@@ -421,13 +421,22 @@ fn may_have_other_engines(data_dir: &Path) -> bool {
     };
     let has_one = |schema: DirEntry| {
         let is_one = |file: io::Result<DirEntry>| {
-            file.is_ok_and(|file| file.path().extension().is_some_and(|end| end == "sdi"))
+            file.map_or(true, |file| {
+                file.path().extension().is_some_and(|end| end == "sdi")
+            })
         };
-        schema.path().is_dir()
+        let kind = schema.file_type();
+        let is_schema = kind.map_or(true, |kind| kind.is_dir() || kind.is_symlink());
+        is_schema
             && !of_the_system(&schema)
-            && std::fs::read_dir(schema.path()).map_or(true, |mut files| files.any(is_one))
+            && match std::fs::read_dir(schema.path()) {
+                Ok(mut files) => files.any(is_one),
+                Err(error) => error.kind() != io::ErrorKind::NotADirectory,
+            }
     };
-    std::fs::read_dir(data_dir).map_or(true, |schemas| schemas.flatten().any(has_one))
+    std::fs::read_dir(data_dir).map_or(true, |mut entries| {
+        entries.any(|entry| entry.map_or(true, has_one))
+    })
 }
 
 /// The UUID that the server gave itself, as far as it can be read.

@@ -129,7 +129,7 @@ fn a_member_that_waits_for_its_ring_is_alive_and_not_ready_and_can_be_stopped() 
     let run = witness(&scratch).args(["status"]).run();
     assert_eq!(run.code, 3, "{run}");
     assert!(run.stdout.contains("the ring is not bootstrapped"), "{run}");
-    assert!(run.stdout.contains("witness run --bootstrap"), "{run}");
+    assert!(run.stdout.contains("witness bootstrap"), "{run}");
     assert_eq!(member.terminate(), Some(0));
 }
 
