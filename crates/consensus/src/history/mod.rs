@@ -191,6 +191,18 @@ pub enum HistoryEvent {
         /// The one that was silent.
         member: Named,
     },
+    /// A member's mysqld was started open for writes, and clients may have committed there without the ring.
+    Exposed {
+        /// The member of that mysqld.
+        member: Named,
+        /// Transactions that mysqld had committed before the ring had them.
+        transactions: u64,
+    },
+    /// An operator has taken note of that.
+    ExposureAcknowledged {
+        /// The member of that mysqld.
+        member: Named,
+    },
     /// Something that only a later version knows.
     #[serde(other)]
     Unknown,

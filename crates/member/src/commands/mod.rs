@@ -27,7 +27,7 @@ use crate::protocol::{
 use crate::provisioning::{DonorMember, Provisioner};
 use crate::reload::Reload;
 use crate::ring_handle::{RingHandle, RotateError};
-use crate::ring_history::{note_promotion, whole_history};
+use crate::ring_history::{acknowledge_exposure, note_promotion, whole_history};
 use crate::state::MemberState;
 use crate::status::ViewSource;
 
@@ -288,6 +288,14 @@ impl Work {
             }
             OperatorCommand::History => {
                 CommandResult::History(whole_history(&self.member.state, &ring()?.member))
+            }
+            OperatorCommand::AcknowledgeExposure => {
+                let noted = acknowledge_exposure(&self.member.state, &ring()?.member, by).await;
+                noted.map_err(|error| {
+                    let what = format!("the history cannot be written: {error}");
+                    Refusal::new(RefusalKind::Failed, what, "check the disk of the data directory")
+                })?;
+                CommandResult::ExposureAcknowledged
             }
             OperatorCommand::Evidence => {
                 CommandResult::Evidence(Box::new(ring()?.member.evidence().await))

@@ -75,6 +75,8 @@ pub enum OperatorCommand {
     Resume,
     /// Says what happened to the ring, as its log tells it. To any member.
     History,
+    /// Ends the warning about starts of mysqld that were open for writes. To that member.
+    AcknowledgeExposure,
     /// Says what the member knows of its log and the quorum. To every member.
     Evidence,
     /// Repairs a quorum that is lost for good. To the member that goes on.
@@ -196,6 +198,7 @@ impl OperatorCommand {
             | Self::Pause { .. }
             | Self::Resume
             | Self::FlushLog
+            | Self::AcknowledgeExposure
             | Self::AddMember { .. }
             | Self::RemoveMember { .. }
             | Self::RepairQuorum { .. } => true,
@@ -246,6 +249,9 @@ impl fmt::Display for OperatorCommand {
             Self::FlushLog => write!(f, "the rotation of the log"),
             Self::Resume => write!(f, "the end of the pause of failover"),
             Self::History => write!(f, "asking for the history"),
+            Self::AcknowledgeExposure => {
+                write!(f, "the acknowledgement of starts that were open for writes")
+            }
             Self::Evidence => write!(f, "asking for evidence"),
             Self::PurgeLog { .. } => write!(f, "the purge of a log"),
             Self::Bootstrap { .. } => write!(f, "making the ring"),

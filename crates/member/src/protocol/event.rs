@@ -127,6 +127,8 @@ pub enum CommandResult {
         /// True if mysqld follows the ring again.
         follows: bool,
     },
+    /// Its starts that were open for writes are acknowledged.
+    ExposureAcknowledged,
     /// An account for a copy.
     Offered(CloneOffer),
     /// The account is gone.

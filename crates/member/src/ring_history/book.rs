@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use consensus::{HistoryEntry, Named, Term};
+use consensus::{HistoryEntry, HistoryEvent, Named, Term};
 use mysqld_controller::durable_file;
 use serde::{Deserialize, Serialize};
 
@@ -24,12 +24,13 @@ pub(crate) struct OpenUntil {
     pub(crate) term: Term,
 }
 
-/// All calls but [`HistoryBook::entries`] wait for a disk.
+/// All calls but [`HistoryBook::entries`] and [`HistoryBook::exposed`] wait for a disk.
 #[derive(Debug)]
 pub(crate) struct HistoryBook {
     data_dir: PathBuf,
     owner: Named,
     entries: Mutex<Vec<HistoryEntry>>,
+    exposed: Mutex<Option<u64>>,
 }
 
 impl HistoryBook {
@@ -39,6 +40,7 @@ impl HistoryBook {
             data_dir: data_dir.to_owned(),
             owner,
             entries: Mutex::default(),
+            exposed: Mutex::default(),
         }
     }
 
@@ -54,7 +56,9 @@ impl HistoryBook {
         };
         let lines = text.split(|byte| *byte == b'\n');
         let read = lines.filter_map(|line| serde_json::from_slice(line).ok());
-        *self.lock() = read.collect();
+        let read: Vec<HistoryEntry> = read.collect();
+        read.iter().for_each(|entry| self.note_exposure(entry));
+        *self.lock() = read;
         let open = fs::read(self.data_dir.join(OPEN_NAME)).ok();
         Ok(open.and_then(|open| serde_json::from_slice(&open).ok()))
     }
@@ -68,6 +72,7 @@ impl HistoryBook {
         let known = kept.len();
         for entry in entries {
             if !kept.contains(entry) {
+                self.note_exposure(entry);
                 kept.push(entry.clone());
             }
         }
@@ -109,6 +114,22 @@ impl HistoryBook {
         self.lock().clone()
     }
 
+    /// Transactions that committed without the ring in starts of mysqld that no operator has acknowledged; none without such a start.
+    pub(crate) fn exposed(&self) -> Option<u64> {
+        *self.exposed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_exposure(&self, entry: &HistoryEntry) {
+        let mut exposed = self.exposed.lock().unwrap_or_else(PoisonError::into_inner);
+        match &entry.event {
+            HistoryEvent::Exposed { transactions, .. } => {
+                *exposed = Some(exposed.unwrap_or(0).saturating_add(*transactions));
+            }
+            HistoryEvent::ExposureAcknowledged { .. } => *exposed = None,
+            _ => {}
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<HistoryEntry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -125,7 +146,6 @@ fn lines(entries: &[HistoryEntry]) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use consensus::HistoryEvent;
     use raft_types::MemberId;
 
     use super::*;
@@ -196,5 +216,42 @@ mod tests {
         book.open_until(None).unwrap();
         book.open_until(None).unwrap();
         assert_eq!(book.read().unwrap(), None);
+    }
+
+    #[test]
+    fn an_exposure_lasts_until_it_is_acknowledged() {
+        let folder = tempfile::tempdir().unwrap();
+        let member = || Named {
+            id: MemberId(1),
+            name: "db-1".to_owned(),
+        };
+        let noted = |at_ms, event| HistoryEntry {
+            event,
+            ..entry(at_ms)
+        };
+        let exposed = |at_ms, transactions| {
+            let member = member();
+            noted(
+                at_ms,
+                HistoryEvent::Exposed {
+                    member,
+                    transactions,
+                },
+            )
+        };
+        let of = || HistoryBook::new(folder.path(), member());
+        let book = of();
+        assert_eq!(book.exposed(), None);
+        book.add(&[exposed(1, 7), exposed(2, 0), exposed(3, 2)]).unwrap();
+        assert_eq!(book.exposed(), Some(9));
+        let restarted = of();
+        restarted.read().unwrap();
+        assert_eq!(restarted.exposed(), Some(9));
+        let member = member();
+        let acknowledged = noted(4, HistoryEvent::ExposureAcknowledged { member });
+        restarted.add(&[acknowledged]).unwrap();
+        assert_eq!(restarted.exposed(), None);
+        restarted.add(&[exposed(5, 0)]).unwrap();
+        assert_eq!(restarted.exposed(), Some(0));
     }
 }

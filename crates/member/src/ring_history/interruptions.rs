@@ -1,5 +1,6 @@
 //! The interruptions that a member sees between two observations of itself: when clients could not write to its mysqld any longer and when they
-//! could again, when the quorum was lost and came back, and which members stopped answering this one while it leads. Pure.
+//! could again, when the quorum was lost and came back, which members stopped answering this one while it leads, and starts of mysqld
+//! that were open for writes. Pure.
 
 use std::collections::BTreeSet;
 
@@ -30,6 +31,9 @@ pub(super) struct Interruptions {
     /// Since when this member leads.
     leads_since: Option<u64>,
     lost: BTreeSet<MemberId>,
+    /// Transactions that the ring lacked at the attachments so far, and the last start that began open for writes and was told.
+    not_in_ring: u64,
+    told_open: Option<u64>,
 }
 
 impl Interruptions {
@@ -41,6 +45,8 @@ impl Interruptions {
             quorum_lost: false,
             leads_since: None,
             lost: BTreeSet::new(),
+            not_in_ring: 0,
+            told_open: None,
         }
     }
 
@@ -53,6 +59,7 @@ impl Interruptions {
     pub(super) fn see(&mut self, now_ms: u64, view: &MemberView) -> Vec<At> {
         let mut seen = Vec::new();
         seen.extend(self.quorum(now_ms, view));
+        seen.extend(self.exposed(view).map(|event| (now_ms, event)));
         seen.extend(self.writes(now_ms, view));
         self.peers(now_ms, view, &mut seen);
         seen
@@ -90,6 +97,25 @@ impl Interruptions {
             }
             (Err(_), None) => None,
         }
+    }
+
+    /// How many transactions were committed without the ring is known once they are received or compared.
+    fn exposed(&mut self, view: &MemberView) -> Option<HistoryEvent> {
+        let mysql = view.mysql.as_ref()?;
+        let more = mysql.not_in_ring_total.saturating_sub(self.not_in_ring);
+        if mysql.started_open == self.told_open {
+            self.not_in_ring = mysql.not_in_ring_total;
+            return None;
+        }
+        let transactions = match &mysql.errant {
+            Some(errant) => errant.transactions,
+            None if mysql.ingesting || mysql.following => more,
+            None => return None,
+        };
+        self.told_open = mysql.started_open;
+        self.not_in_ring = mysql.not_in_ring_total;
+        let member = named(view);
+        Some(HistoryEvent::Exposed { member, transactions })
     }
 
     fn quorum(&mut self, now_ms: u64, view: &MemberView) -> Option<At> {
@@ -210,6 +236,32 @@ mod tests {
                 "33000 writes_resumed db-1"
             ]
         );
+    }
+
+    #[test]
+    fn a_start_that_was_open_for_writes_is_noted_with_what_the_ring_lacked() {
+        let looked = |start, ingesting, not_in_ring: u64| {
+            with(|view| {
+                let mysql = view.mysql.as_mut().unwrap();
+                (mysql.started_open, mysql.ingesting) = (start, ingesting);
+                mysql.not_in_ring_total = not_in_ring;
+            })
+        };
+        let mut interruptions = Interruptions::new(LEASE_MS);
+        let mut exposed = |view: MemberView| {
+            let seen = interruptions.see(1_000, &view).into_iter();
+            let mut counts = seen.filter_map(|(_, event)| match event {
+                HistoryEvent::Exposed { transactions, .. } => Some(transactions),
+                _ => None,
+            });
+            counts.next()
+        };
+        // What a primary had before it became the ring's is none.
+        assert_eq!(exposed(looked(None, true, 400)), None);
+        assert_eq!(exposed(looked(Some(2), false, 400)), None);
+        assert_eq!(exposed(looked(Some(2), true, 407)), Some(7));
+        assert_eq!(exposed(looked(Some(2), true, 407)), None);
+        assert_eq!(exposed(looked(Some(3), true, 407)), Some(0));
     }
 
     #[test]

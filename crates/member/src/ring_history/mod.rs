@@ -85,6 +85,24 @@ pub(crate) fn whole_history(state: &MemberState, member: &Member) -> Vec<History
     entries
 }
 
+/// Ends the warning about starts of mysqld that were open for writes.
+///
+/// # Errors
+/// When the history cannot be written.
+pub(crate) async fn acknowledge_exposure(
+    state: &MemberState,
+    member: &Member,
+    by: &str,
+) -> io::Result<()> {
+    let book = state.history.clone();
+    let event = HistoryEvent::ExposureAcknowledged {
+        member: book.owner(),
+    };
+    let mut noted = entry(now_ms(), Term(member.status().term.0), event);
+    noted.by = by.to_owned();
+    on_disk(move || book.add(&[noted])).await
+}
+
 /// How often the member is checked while clients are to write to its mysqld soon.
 const OPENING_LOOK: Duration = Duration::from_millis(50);
 /// How often the log's part of the history is copied, and the time until which clients could write is written down.

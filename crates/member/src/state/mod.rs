@@ -283,7 +283,16 @@ impl ViewSource for MemberState {
                 ..activity
             },
             quorum_lost_for: remembered.quorum_lost_for,
-            mysql: parts.and_then(Parts::mysql_view),
+            mysql: parts.and_then(Parts::mysql_view).map(|mut mysql| {
+                mysql.exposed = self.history.exposed();
+                mysql.warnings.extend(mysql.exposed.map(|transactions| {
+                    format!(
+                        "mysqld was started open for writes, and transactions that committed without the ring: {transactions}; \
+                         `witness history` says when. Find what started it, then run `witness history --acknowledge`"
+                    )
+                }));
+                mysql
+            }),
             consumers: parts.and_then(|parts| Some(parts.consumers.as_ref()?())),
             routes: parts.map(Parts::routes_view),
             archive: self.archive_view(),

@@ -429,6 +429,15 @@ pub struct MysqlView {
     /// may have been told that they succeeded. `None` where the last comparison found none.
     #[serde(default)]
     pub errant: Option<ErrantTransactions>,
+    /// The number of the last start that began open for writes, while this process ran.
+    #[serde(default)]
+    pub started_open: Option<u64>,
+    /// Transactions that committed without the ring in starts that began open for writes and that no operator has acknowledged.
+    #[serde(default)]
+    pub exposed: Option<u64>,
+    /// Transactions that it had committed and the ring lacked when the member attached to it, since the process started.
+    #[serde(default)]
+    pub not_in_ring_total: u64,
     /// Age of the oldest transaction that is in its binlog and not acknowledged.
     pub oldest_unacked_seconds: Option<f64>,
     /// Transactions of it that the ring committed since the process started.

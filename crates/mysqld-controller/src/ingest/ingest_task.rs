@@ -142,7 +142,7 @@ impl<R: Ring> Ingest<R> {
                 Ok(session) => {
                     let (behind, again) = (session.behind(), session.expected_again());
                     info!(term = term.0, %behind, %again, "attached to the primary");
-                    self.figures.attached();
+                    self.figures.attached(behind);
                     self.go(IngestState::CatchingUp);
                     let began = Instant::now();
                     let caught_up = || self.go(IngestState::Attached);

@@ -162,6 +162,7 @@ impl IngestStatus {
 pub struct IngestFigures {
     epoch: Instant,
     attachments: AtomicU64,
+    not_in_ring: AtomicU64,
     proposed: AtomicU64,
     proposed_bytes: AtomicU64,
     committed: AtomicU64,
@@ -180,6 +181,8 @@ pub struct IngestFigures {
 pub struct IngestFiguresView {
     /// Attachments since the member started.
     pub attachments_total: u64,
+    /// Transactions that the primary had committed and the ring lacked, at all attachments together.
+    pub not_in_ring_total: u64,
     /// Transactions that were proposed to the ring.
     pub proposed_total: u64,
     /// Bytes of their canonical payloads.
@@ -208,6 +211,7 @@ impl Default for IngestFigures {
         Self {
             epoch: Instant::now(),
             attachments: zero(),
+            not_in_ring: zero(),
             proposed: zero(),
             proposed_bytes: zero(),
             committed: zero(),
@@ -229,6 +233,7 @@ impl IngestFigures {
         let oldest = get(&self.oldest).checked_sub(1).map(Duration::from_micros);
         IngestFiguresView {
             attachments_total: get(&self.attachments),
+            not_in_ring_total: get(&self.not_in_ring),
             proposed_total: get(&self.proposed),
             proposed_bytes_total: get(&self.proposed_bytes),
             committed_total: get(&self.committed),
@@ -243,7 +248,9 @@ impl IngestFigures {
         }
     }
 
-    pub(crate) fn attached(&self) {
+    /// `behind`: transactions that the primary has committed and the ring lacks.
+    pub(crate) fn attached(&self, behind: u128) {
+        add(&self.not_in_ring, u64::try_from(behind).unwrap_or(u64::MAX));
         add(&self.attachments, 1);
     }
 

@@ -85,7 +85,7 @@ impl ExternalServer for ExternalCommands {
 
 /// What made a server boot open for writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BootedOpen {
+pub(crate) enum BootedOpen {
     /// Its configuration, or nothing that says otherwise.
     AsConfigured,
     /// A persisted value, which wins over its configuration and its command line.
@@ -120,13 +120,24 @@ pub(super) async fn booted_open(account: &ConnectOptions) -> Option<BootedOpen> 
 
 async fn look(account: &ConnectOptions) -> Result<Option<BootedOpen>, LinkError> {
     let mut connection = Connection::open_with_own_settings(account).await?;
+    let open = started_open(&mut connection).await?;
+    connection.close().await;
+    Ok(open)
+}
+
+/// Whether the present start of a server began open for writes, as long as no statement has changed that.
+///
+/// # Errors
+/// The server does not answer.
+pub(crate) async fn started_open(
+    connection: &mut Connection,
+) -> Result<Option<BootedOpen>, LinkError> {
     let answer = connection
         .query(
             "SELECT @@GLOBAL.super_read_only, variable_source \
              FROM performance_schema.variables_info WHERE variable_name = 'super_read_only'",
         )
         .await?;
-    connection.close().await;
     let row = answer.first();
     Ok(
         match row.and_then(|row| row.text_at(0).zip(row.text_at(1))) {

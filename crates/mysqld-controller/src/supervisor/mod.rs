@@ -20,6 +20,7 @@ pub use crate::supervisor::command_line::{AccountRights, ServerCommand};
 pub use crate::supervisor::decision::{
     Action, DataDir, Found, ProcessId, Restart, Situation, Stopping, Wanted, decide,
 };
+pub(crate) use crate::supervisor::external::started_open;
 pub use crate::supervisor::external::{ExternalCommands, ExternalServer};
 pub use crate::supervisor::options::{
     StartGuard, SupervisorHandle, SupervisorOptions, SupervisorState, SupervisorStatus,

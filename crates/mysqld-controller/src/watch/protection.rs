@@ -85,6 +85,8 @@ pub struct ServerFacts {
     pub server_uuid: Option<Uuid>,
     /// Counts the starts of mysqld that this watcher has seen, from 1. What was set before is lost.
     pub incarnation: u64,
+    /// The number of the last start that began open for writes; none of the first one that this watcher has seen.
+    pub started_open: Option<u64>,
     /// Who may write at that moment.
     pub read_only: ReadOnly,
     /// Sessions that wait for an ACK.
@@ -122,6 +124,7 @@ impl ServerFacts {
             version: observed.version.to_string(),
             server_uuid: observed.server_uuid(),
             incarnation,
+            started_open: None,
             read_only: ReadOnly::of(observed),
             waiting_sessions: observed.waiting_sessions(),
             offline: observed.is_on("offline_mode"),

@@ -23,6 +23,7 @@ use crate::settings::{
     server_clock,
 };
 use crate::status::Readiness;
+use crate::supervisor::started_open;
 use crate::watch::commits::{CommitSight, CommitWatch, RingSide, Room};
 use crate::watch::lost_gtids::HadGtids;
 use crate::watch::persisted::PersistedWatch;
@@ -147,6 +148,9 @@ pub struct Watcher {
     locked_out: Option<Instant>,
     /// The last foreign semi-sync replica: its dump was ended.
     foreign_replica: Option<String>,
+    /// The start of mysqld that the last look saw, and the last one that began open for writes.
+    start: Option<u64>,
+    started_open: Option<u64>,
 }
 
 /// A server that stops ends its sessions and lets nobody in, seconds before its process ends.
@@ -195,6 +199,8 @@ impl Watcher {
             ending: Ending::default(),
             locked_out: None,
             foreign_replica: None,
+            start: None,
+            started_open: None,
         };
         (watcher, receiver)
     }
@@ -296,6 +302,12 @@ impl Watcher {
         self.seen = Some(observed.clone());
         let sighting = sight(&mut connection, &observed, began).await?;
         let start = self.starts.see(sighting);
+        if self.start.is_some_and(|before| before != start)
+            && started_open(&mut connection).await?.is_some()
+        {
+            self.started_open = Some(start);
+        }
+        self.start = Some(start);
         observed.binlog_filters = self.filters(&observed, start).await;
         let follows = *self.readiness.borrow() == Readiness::Applying;
         if !follows && waits_for_the_member(&observed) {
@@ -312,6 +324,7 @@ impl Watcher {
         advice.extend(self.persisted.not_persisted.clone());
         advice.extend(self.unlogged.warning());
         let mut server = ServerFacts::of(&observed, advice, start, &mut self.had, began);
+        server.started_open = self.started_open;
         // Clients wait for this verdict, and nobody commits: what a look finds besides is left to the next one.
         let closed = server.read_only != ReadOnly::Off;
         let hurries = hurries && closed && self.looked_whole == Some(server.incarnation);

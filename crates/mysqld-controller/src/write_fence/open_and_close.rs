@@ -354,6 +354,7 @@ mod tests {
             version: "9.7.4".to_owned(),
             server_uuid: None,
             incarnation: 1,
+            started_open: None,
             read_only,
             waiting_sessions: 1,
             offline: false,

@@ -12,6 +12,9 @@ use crate::terminal::{Exit, Failure, Format, Table, print_json, print_text};
 /// Arguments of `witness history`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HistoryArgs {
+    /// End the warnings about starts of mysqld that were open for writes
+    #[arg(long)]
+    acknowledge: bool,
     #[command(flatten)]
     patience: Patience,
     #[command(flatten)]
@@ -42,8 +45,20 @@ pub(crate) fn run(args: &HistoryArgs, format: Format) -> Result<(), Failure> {
         let (report, directory) = session.ring().await?;
         // Each member has the ring's log, and what it saw itself.
         let answering = report.members.iter().filter(|member| member.view.is_some());
-        let places = answering.filter_map(|member| directory.get(member.id));
+        let places = answering.clone().filter_map(|member| directory.get(member.id));
         let (command, until) = (OperatorCommand::History, args.patience.until());
+        let exposed = answering.clone().filter(|member| {
+            let mysql = member.view.as_ref().and_then(|view| view.mysql.as_ref());
+            mysql.is_some_and(|mysql| mysql.exposed.is_some())
+        });
+        let exposed = exposed.filter_map(|member| directory.get(member.id));
+        for place in exposed.filter(|_| args.acknowledge) {
+            let acknowledge = OperatorCommand::AcknowledgeExposure;
+            let operator = &session.operator;
+            operator
+                .at(place, &directory, &acknowledge, until, |_| {})
+                .await?;
+        }
         let asked = places.map(async |place| {
             let asked = session
                 .operator

@@ -165,6 +165,17 @@ pub(crate) fn sentence(entries: &[HistoryEntry], at: usize) -> String {
         HistoryEvent::MemberBack { member } => {
             format!("`{}` answers the leader again", member.name)
         }
+        HistoryEvent::Exposed {
+            member,
+            transactions,
+        } => format!(
+            "The mysqld of `{}` was started open for writes; transactions that committed without the ring: {transactions}",
+            member.name
+        ),
+        HistoryEvent::ExposureAcknowledged { member } => format!(
+            "Starts of the mysqld of `{}` that were open for writes were acknowledged",
+            member.name
+        ),
         HistoryEvent::Unknown => "Something that only a later version knows".to_owned(),
     }
 }
