@@ -51,8 +51,15 @@ struct Met {
     incarnation: Incarnation,
     contact: Option<Contact>,
     promised: Option<PromisedLease>,
-    /// Failures to send it entries since it last took some or a heartbeat to it failed: when the first one was, and how many.
-    refused_entries: Option<(Instant, u32)>,
+    failed_entries: FailedEntries,
+}
+
+/// Failures to send entries to a member since it last took some, or a heartbeat to it failed.
+#[derive(Debug, Clone, Copy, Default)]
+struct FailedEntries {
+    times: u32,
+    /// When they were [`FAILURES`].
+    since: Option<Instant>,
 }
 
 /// The answer on which a leader's lease rests: the last one that makes a majority of each voter set.
@@ -124,14 +131,17 @@ impl Contacts {
         if of_member.incarnation != incarnation {
             return;
         }
-        of_member.refused_entries = match of_member.refused_entries {
-            _ if taken => None,
-            None => Some((Instant::now(), 1)),
-            Some((first, times)) => Some((first, times.saturating_add(1))),
-        };
-        if matches!(of_member.refused_entries, Some((_, FAILURES))) {
+        let failed = &mut of_member.failed_entries;
+        if taken {
+            *failed = FailedEntries::default();
+            return;
+        }
+        failed.times = failed.times.saturating_add(1);
+        if failed.times == FAILURES {
+            failed.since = Some(Instant::now());
             warn!(
-                "member {member} answers heartbeats, and entries do not reach it: it does not count for the leader's lease. Large packets                  may be lost on the way (MTU)"
+                "member {member} answers heartbeats, and entries do not reach it: soon it will not count for the leader's lease. Large \
+                 packets may be lost on the way (MTU)"
             );
         }
     }
@@ -139,7 +149,7 @@ impl Contacts {
     /// A heartbeat did not reach the member either, which the age of its last answer shows.
     fn heartbeat_failed(&self, member: MemberId) {
         if let Some(of_member) = self.lock().get_mut(&member) {
-            of_member.refused_entries = None;
+            of_member.failed_entries = FailedEntries::default();
         }
     }
 
@@ -203,10 +213,8 @@ impl Contacts {
             }
             let met = met.get(id)?;
             let contact = met.contact.filter(|contact| contact.term == term)?;
-            if met.takes_no_entries(own_lease) {
-                return None;
-            }
-            Some((now - contact.sent, met.lease_in(term)?.min(own_lease)))
+            let age = (now - contact.sent).max(met.without_entries(own_lease));
+            Some((age, met.lease_in(term)?.min(own_lease)))
         };
         // Two contacts end in the order of age + the longest lease - lease.
         let spent = |(age, lease): &(Duration, Duration)| *age + (own_lease - *lease);
@@ -227,15 +235,17 @@ impl Met {
             incarnation,
             contact: None,
             promised: None,
-            refused_entries: None,
+            failed_entries: FailedEntries::default(),
         }
     }
 
-    /// Whether heartbeats reach it and entries have not for a long time. One failure may be of a connection: a large transaction that is
-    /// sent again takes its time.
-    fn takes_no_entries(&self, own_lease: Duration) -> bool {
-        self.refused_entries
-            .is_some_and(|(first, times)| times >= FAILURES && first.elapsed() >= own_lease * 4)
+    /// For how long its answers have not counted, because heartbeats reach it and entries do not. A single failure may be one of a
+    /// connection: a large transaction that is sent again takes its time.
+    fn without_entries(&self, own_lease: Duration) -> Duration {
+        let since = self.failed_entries.since;
+        since.map_or(Duration::ZERO, |since| {
+            since.elapsed().saturating_sub(own_lease * 3)
+        })
     }
 
     fn lease_in(&self, term: Term) -> Option<Duration> {
@@ -547,26 +557,28 @@ mod tests {
         let contacts = Contacts::default();
         let (ring, own) = (sets(&[&[1, 2]]), Incarnation::default());
         promise(&contacts, 2, TERM, LEASE);
-        ask(&contacts, MemberId(2), Duration::ZERO, true).await;
-        let counts = || age_of(&contacts, TERM, &ring).is_some();
+        let age = async || {
+            ask(&contacts, MemberId(2), Duration::ZERO, true).await;
+            age_of(&contacts, TERM, &ring).expect("a contact")
+        };
         let fails = || contacts.entries(MemberId(2), own, false);
         fails();
-        tokio::time::sleep(LEASE * 4).await;
-        assert!(counts(), "entries may be on their way again");
+        tokio::time::sleep(LEASE * 5).await;
+        assert_eq!(age().await, Duration::ZERO, "entries may be under way");
         fails();
-        assert!(!counts());
-        ask(&contacts, MemberId(2), Duration::ZERO, true).await;
-        assert!(!counts());
+        tokio::time::sleep(LEASE * 3).await;
+        assert_eq!(age().await, Duration::ZERO);
+        tokio::time::sleep(LEASE).await;
+        assert_eq!(age().await, LEASE);
         // It has taken an entry.
         ask(&contacts, MemberId(2), Duration::ZERO, false).await;
-        assert!(counts());
+        assert_eq!(age().await, Duration::ZERO);
         for _ in 0..2 {
             fails();
-            tokio::time::sleep(LEASE * 2).await;
             contacts.heartbeat_failed(MemberId(2));
         }
-        fails();
-        assert!(counts(), "it was not reached at all");
+        tokio::time::sleep(LEASE * 5).await;
+        assert_eq!(age().await, Duration::ZERO, "it was not reached at all");
     }
 
     #[tokio::test]

@@ -136,6 +136,7 @@ mod tests {
 
     use super::*;
     use crate::calls::Question;
+    use crate::repair::plan::TERM_LEAP;
 
     fn run(term: u64, first: u64, last: u64) -> TermRun {
         TermRun { term, first, last }
@@ -189,20 +190,21 @@ mod tests {
 
     #[test]
     fn only_a_contradiction_of_committed_entries_cuts() {
+        const LEAPT: u64 = 1 + TERM_LEAP;
         let own = Recollection {
             runs: vec![run(1, 0, 200)],
             committed: Some(OpId::new(1, 190)),
         };
         let repaired = Agreement {
             common: Some(OpId::new(1, 180)),
-            last: Some(OpId::new(1002, 250)),
-            committed: Some(OpId::new(1002, 240)),
+            last: Some(OpId::new(LEAPT, 250)),
+            committed: Some(OpId::new(LEAPT, 240)),
             purged: None,
             remembered: None,
         };
         let cut = Rejoin::CutBack {
             to: Some(OpId::new(1, 180)),
-            ring_last: OpId::new(1002, 250),
+            ring_last: OpId::new(LEAPT, 250),
         };
         assert_eq!(judge(&own, [repaired.clone()]), cut);
         // The survivor was started again, and does not know that its repair is committed.
@@ -241,7 +243,7 @@ mod tests {
             // It has purged what could be compared.
             Agreement {
                 common: None,
-                purged: Some(OpId::new(1002, 230)),
+                purged: Some(OpId::new(LEAPT, 230)),
                 ..repaired.clone()
             },
         ];

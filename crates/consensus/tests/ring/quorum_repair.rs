@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use consensus::quorum::QuorumPolicy;
 use consensus::{
-    Answer, Fault, MemberCalls, MemberEvidence, Question, Recollection, RepairPlan, RepairRefusal,
-    accept_repair, plan_repair,
+    Answer, Fault, MemberCalls, MemberEvidence, PauseRequest, Question, Recollection, RepairPlan,
+    RepairRefusal, accept_repair, plan_repair,
 };
 use openraft::raft::VoteRequest;
-use raft_types::{MemberId, OpId, TermRun, Vote};
+use raft_types::{MemberId, OpId, Region, TermRun, Vote};
 
 use crate::support::ring::{Ring, TIMERS, leadership_is, within};
 
@@ -302,4 +302,48 @@ async fn who_heard_of_a_repair_elects_nobody_without_it() {
     assert_eq!(restarted.evidence().await.elects_from, needed);
     let answer = restarted.inbound().vote(asked).await.unwrap();
     assert!(!answer.vote_granted, "{answer:?}");
+}
+
+/// The limit of decision 130: openraft takes no second membership entry while one is not committed, so that a lost region is not
+/// exchanged for another one. A repair ends that, and loses nothing.
+#[tokio::test]
+async fn a_region_that_is_lost_under_an_uncommitted_membership_takes_a_repair() {
+    let named = ["a", "b", "c"].map(|name| Region(name.to_owned()));
+    let policy = QuorumPolicy::SomeRegions {
+        required: 2,
+        regions: named.into(),
+    };
+    let mut ring = Ring::over("a: 1d 2w 3w | b: 4d 5w 6w | c: 7d 8w 9w", policy).await;
+    let acknowledged = ring.commit("acknowledged").await;
+    ring.committed_everywhere(acknowledged).await;
+    let (leader, term) = ring.serving().await;
+    let sets = ring.member(leader).status().ring_view.voter_sets;
+    let lost = sets.into_iter().find(|set| !set.contains(&leader)).unwrap();
+    for id in lost {
+        ring.crash(id).await;
+    }
+    let request = PauseRequest {
+        by: "anna".to_owned(),
+        reason: String::new(),
+        for_seconds: None,
+    };
+    let paused = ring.member(leader).pause(&request).await.unwrap_err();
+    println!("{paused}");
+    within("the end of the leadership", async {
+        while ring.member(leader).leadership().borrow().serving_term() == Some(term) {
+            tokio::time::sleep(TIMERS.heartbeat).await;
+        }
+    })
+    .await;
+    let plan = plan(&ring).await;
+    let survivor = ring.member(plan.survivor);
+    let accepted = plan.loss.as_ref().and_then(|loss| loss.after);
+    let repaired = survivor
+        .repair_quorum(&plan, accepted, SystemTime::now(), "anna")
+        .await;
+    repaired.unwrap();
+    let last = ring.commit("after the repair").await;
+    ring.committed_everywhere(last).await;
+    let log = ring.disks[&plan.survivor].transactions();
+    assert_eq!(log.len(), 2);
 }

@@ -181,8 +181,7 @@ impl Switchboard {
             if !asked.request.entries.is_empty() {
                 *self.lines().requests.entry(link).or_default() += 1;
             }
-            let lost =
-                self.far_end(link).is_none() || self.lines().without_entries.contains(&link);
+            let lost = self.far_end(link).is_none() || self.lines().without_entries.contains(&link);
             let at = Instant::now() + self.distance(link);
             async move {
                 sleep_until(at).await;
@@ -277,7 +276,11 @@ impl Carrier for Switchboard {
                 reached(way_back, deadline).await.map_err(unreachable)
             }
         });
-        let answers = answers.buffered(PIPELINE).take_until(Box::pin(without_entries));
-        Ok(answers.chain(stalled.filter_map(std::future::ready)).boxed())
+        let answers = answers
+            .buffered(PIPELINE)
+            .take_until(Box::pin(without_entries));
+        Ok(answers
+            .chain(stalled.filter_map(std::future::ready))
+            .boxed())
     }
 }

@@ -293,7 +293,11 @@ impl Work {
                 let noted = acknowledge_exposure(&self.member.state, &ring()?.member, by).await;
                 noted.map_err(|error| {
                     let what = format!("the history cannot be written: {error}");
-                    Refusal::new(RefusalKind::Failed, what, "check the disk of the data directory")
+                    Refusal::new(
+                        RefusalKind::Failed,
+                        what,
+                        "check the disk of the data directory",
+                    )
                 })?;
                 CommandResult::ExposureAcknowledged
             }

@@ -67,7 +67,7 @@ pub(crate) fn requirements(
         manage_settings: settings.manage_settings,
         accept_unproven: settings.accept_unproven,
         may_install_plugin: settings.manage_settings,
-        persists_start: settings.manage_settings && settings.mode == MysqlMode::Attach,
+        starts_elsewhere: settings.mode == MysqlMode::Attach,
         binlog: binlog_of_an_external(settings),
         native: settings.native,
         ..Requirements::new(server_id, uuid)

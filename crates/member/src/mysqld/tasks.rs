@@ -633,7 +633,10 @@ impl Parts {
             errant: role
                 .as_ref()
                 .and_then(|role| not_the_rings(&role.not_the_rings)),
-            started_open: report.server.as_ref().and_then(|server| server.started_open),
+            started_open: report
+                .server
+                .as_ref()
+                .and_then(|server| server.started_open),
             exposed: None,
             not_in_ring_total: figures.not_in_ring_total,
             oldest_unacked_seconds: figures.oldest_unacknowledged.map(|age| age.as_secs_f64()),

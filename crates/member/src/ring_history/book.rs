@@ -242,7 +242,8 @@ mod tests {
         let of = || HistoryBook::new(folder.path(), member());
         let book = of();
         assert_eq!(book.exposed(), None);
-        book.add(&[exposed(1, 7), exposed(2, 0), exposed(3, 2)]).unwrap();
+        book.add(&[exposed(1, 7), exposed(2, 0), exposed(3, 2)])
+            .unwrap();
         assert_eq!(book.exposed(), Some(9));
         let restarted = of();
         restarted.read().unwrap();

@@ -115,7 +115,10 @@ impl Interruptions {
         self.told_open = mysql.started_open;
         self.not_in_ring = mysql.not_in_ring_total;
         let member = named(view);
-        Some(HistoryEvent::Exposed { member, transactions })
+        Some(HistoryEvent::Exposed {
+            member,
+            transactions,
+        })
     }
 
     fn quorum(&mut self, now_ms: u64, view: &MemberView) -> Option<At> {

@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use crate::provision::other_engines::other_engines;
 use crate::settings::{
-    Check, Depth, Observed, Requirements, Severity, binlog_filters, filters_of_channel,
-    filters_of_server, lenience, observe, preflight,
+    Check, Depth, Observed, Requirements, SemiSyncNames, Severity, binlog_filters,
+    filters_of_channel, filters_of_server, lenience, not_persisted, observe, preflight,
 };
 
 /// A channel through which a server replicates by itself.
@@ -126,6 +126,7 @@ pub async fn look(
     let others = other_engines(&mut connection).await?;
     let (replicates_from, of_channels) = replicates_from(&mut connection).await?;
     let leaves_out = leaves_out(&mut connection, of_channels).await?;
+    let open_start = open_start(&mut connection, &observed, requirements).await?;
     let acknowledges = acknowledges(&mut connection).await?;
     let tls = takes_tls(&mut connection).await?;
     let gtids = connection
@@ -139,6 +140,7 @@ pub async fn look(
     };
     let ackers = observed.semi_sync_replicas.iter().flatten();
     let mut judged = judged(&observed, requirements);
+    judged.obstacles.extend(open_start);
     judged.obstacles.extend(of_tables_in_memory(&in_memory));
     judged.obstacles.extend(of_other_engines(&others));
     Ok(ServerLook {
@@ -162,6 +164,27 @@ pub async fn look(
         to_be_set: judged.to_be_set,
         to_be_reset: judged.to_be_reset,
     })
+}
+
+/// Why the next start of a server that no member starts or sets up would be open for writes.
+async fn open_start(
+    connection: &mut Connection,
+    observed: &Observed,
+    requirements: &Requirements,
+) -> Result<Option<String>, LinkError> {
+    if !requirements.starts_elsewhere || requirements.manage_settings {
+        return Ok(None);
+    }
+    let names = observed.semi_sync();
+    let names = names.unwrap_or_else(|| SemiSyncNames::of_version(observed.version));
+    let lacking = not_persisted(connection, names).await?;
+    Ok((!lacking.is_empty()).then(|| {
+        format!(
+            "its next start may be open for writes that do not wait for the ring, because mysql.mode is attach and mysql.manage_settings \
+             is off; run: {}",
+            lacking.join("; ")
+        )
+    }))
 }
 
 /// Some of the tables of the engine MEMORY that the account can see. They are not used by this.

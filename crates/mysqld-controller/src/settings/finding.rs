@@ -168,8 +168,8 @@ pub struct Requirements {
     pub accept_unproven: bool,
     /// Whether a missing semi-sync plugin may be installed, which needs `super_read_only` off for a moment.
     pub may_install_plugin: bool,
-    /// Whether the settings of its next start are persisted in the server, because something else starts it (`mysql.mode = "attach"`).
-    pub persists_start: bool,
+    /// Whether something else starts the server (`mysql.mode = "attach"`): what its next start begins with is persisted in it.
+    pub starts_elsewhere: bool,
     /// Where the member looks for the server's binlog after a crash; `None` where that is not its configuration's to say.
     pub binlog: Option<BinlogPlace>,
     /// Whether mysqld's own replica threads follow the ring, for which the account needs no more than [`NATIVE_RIGHTS`].
@@ -189,7 +189,7 @@ impl Requirements {
             manage_settings: true,
             accept_unproven: false,
             may_install_plugin: true,
-            persists_start: false,
+            starts_elsewhere: false,
             binlog: None,
             native: false,
         }

@@ -24,8 +24,8 @@ pub use crate::settings::observed::{Depth, Observed, SemiSyncNames, SemiSyncRepl
 pub(crate) use crate::settings::old_sessions::end_statement_logging;
 pub use crate::settings::own_account::{Account, Login, OwnAccount, log_in};
 pub(crate) use crate::settings::persisted::{
-    PersistedValues, WHY, contradicting, contradicts, persist_start, reset, reset_start,
-    reset_statement,
+    PersistedValues, WHY, contradicting, contradicts, not_persisted, persist_start, reset,
+    reset_start, reset_statement,
 };
 pub(crate) use crate::settings::plan::FORCE_REDO_LOG;
 pub use crate::settings::plan::{Phase, Plan, Statement};

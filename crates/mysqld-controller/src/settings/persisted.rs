@@ -102,6 +102,22 @@ pub(crate) async fn persist_start(
     Ok(done)
 }
 
+/// The statements that persist what the next start of a server has to begin with, but for what is persisted already.
+///
+/// # Errors
+/// The connection fails.
+pub(crate) async fn not_persisted(
+    connection: &mut Connection,
+    names: SemiSyncNames,
+) -> Result<Vec<String>, LinkError> {
+    let known = persisted(connection).await?.unwrap_or_default();
+    let values = begins_with(names).into_iter();
+    let lacking = values.filter(|(name, value)| known.get(name) != Some(value));
+    let statement =
+        |(name, value): (String, String)| format!("SET PERSIST_ONLY {name} = {}", quoted(&value));
+    Ok(lacking.map(statement).collect())
+}
+
 /// Takes out what [`persist_start`] has persisted, of a server that leaves the ring.
 ///
 /// # Errors

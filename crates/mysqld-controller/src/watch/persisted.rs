@@ -30,7 +30,8 @@ impl PersistedWatch {
         requirements: &Requirements,
         semi_sync: Option<SemiSyncNames>,
     ) -> Result<(), LinkError> {
-        if let Some(names) = semi_sync.filter(|_| requirements.persists_start) {
+        let persists = requirements.starts_elsewhere && requirements.manage_settings;
+        if let Some(names) = semi_sync.filter(|_| persists) {
             self.persist_start(connection, names).await?;
         }
         let found = contradicting(connection).await?.unwrap_or_default();

@@ -727,7 +727,7 @@ async fn the_next_start_of_a_mysqld_is_persisted_to_be_closed_until_it_leaves_th
     let member = Member::start(
         &server,
         Requirements {
-            persists_start: true,
+            starts_elsewhere: true,
             ..requirements()
         },
     );
@@ -745,9 +745,58 @@ async fn the_next_start_of_a_mysqld_is_persisted_to_be_closed_until_it_leaves_th
     eventually("its start is persisted", || Ok(persisted()? == expected)).await?;
     ensure!(server.client().variable("super_read_only")? == "0");
     member.stop().await?;
+    let obstacles = async || {
+        let requirements = Requirements {
+            starts_elsewhere: true,
+            manage_settings: false,
+            ..requirements()
+        };
+        let look = conversion::look(&connect(&server.socket()), &requirements).await?;
+        anyhow::Ok(look.obstacles.join("\n"))
+    };
+    let of_start = "SET PERSIST_ONLY super_read_only = 'ON'";
+    let persisted_still = obstacles().await?;
+    ensure!(!persisted_still.contains(of_start), "{persisted_still}");
     conversion::steps::release_primary(&connect(&server.socket())).await?;
     ensure!(persisted()?.is_empty(), "{}", persisted()?);
+    // A member that sets nothing is not given a primary whose next start would be open.
+    let refused = obstacles().await?;
+    ensure!(refused.contains(of_start), "{refused}");
     Ok(())
+}
+
+/// In mode `attach`, without persisted settings: clients commit before the member closes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_was_open_for_writes_is_told_with_what_the_ring_lacked() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let script = folder.path().join("at-start.sql");
+    std::fs::write(&script, "SELECT 1;\n")?;
+    let mut server = launch(&[&format!("--init-file={}", script.display())])?;
+    let member = Member::start(&server, requirements());
+    member.ring.set_leadership(Leadership::Serving(TERM));
+    member.opens().await?;
+    let started_open = || {
+        let report = member.reports.borrow();
+        report
+            .server
+            .as_ref()
+            .and_then(|server| server.started_open)
+    };
+    ensure!(started_open().is_none(), "it was open before the member");
+    let lacked = || {
+        member
+            .ingest
+            .figures
+            .view(tokio::time::Instant::now())
+            .not_in_ring_total
+    };
+    let before = lacked();
+    std::fs::write(&script, "INSERT INTO d.t VALUES (41, 'a client');\n")?;
+    server.restart()?;
+    member.opens().await?;
+    eventually("the open start is told", || Ok(started_open() == Some(2))).await?;
+    assert_eq!(lacked() - before, 1);
+    member.stop().await
 }
 
 /// As behind `witness enable-raft` while a statement runs: it holds up the closing, and meanwhile all becomes right.

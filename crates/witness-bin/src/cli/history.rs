@@ -45,7 +45,9 @@ pub(crate) fn run(args: &HistoryArgs, format: Format) -> Result<(), Failure> {
         let (report, directory) = session.ring().await?;
         // Each member has the ring's log, and what it saw itself.
         let answering = report.members.iter().filter(|member| member.view.is_some());
-        let places = answering.clone().filter_map(|member| directory.get(member.id));
+        let places = answering
+            .clone()
+            .filter_map(|member| directory.get(member.id));
         let (command, until) = (OperatorCommand::History, args.patience.until());
         let exposed = answering.clone().filter(|member| {
             let mysql = member.view.as_ref().and_then(|view| view.mysql.as_ref());

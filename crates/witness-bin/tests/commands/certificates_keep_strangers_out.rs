@@ -130,8 +130,8 @@ impl TlsRing {
         }
         let resumed = self.run_as(&both, "resume");
         assert_eq!(resumed.code, 0, "{resumed}");
-        let leader = self.cluster.status(0).expect("a status");
-        assert_eq!(leader["pause"], serde_json::Value::Null, "{leader:#}");
+        let report = self.run("status --output json").json();
+        assert_eq!(report["pause"], serde_json::Value::Null, "{report:#}");
     }
 
     fn wait(&self, what: &str, so: impl Fn() -> bool) {
@@ -201,8 +201,8 @@ fn members_with_certificates_are_a_ring_and_strangers_are_not_in_it() {
         .args(flags(&ring.directory("tls"), "operator-ana"))
         .run();
     assert_eq!(paused.code, 0, "{paused}");
-    let leader = ring.cluster.status(0).expect("a status");
-    assert_eq!(leader["pause"]["by"], "ana", "{leader:#}");
+    let report = ring.run("status --output json").json();
+    assert_eq!(report["pause"]["by"], "ana", "{report:#}");
     let history = ring.run("history --output json");
     assert!(
         !history.stdout.contains("mallory") && history.stdout.contains("\"ana\""),

@@ -202,12 +202,14 @@ fn a_ring_of_which_nobody_answers_is_one_of_which_nothing_is_known() {
         "{run}"
     );
     assert!(
-        run.stdout
-            .contains("To fix it: start the members, or check their addresses and the TLS settings\n"),
+        run.stdout.contains(
+            "To fix it: start the members, or check their addresses and the TLS settings\n"
+        ),
         "{run}"
     );
     assert!(
-        run.stdout.contains("\na: no answer: connection refused. See the runbook lost-member\n"),
+        run.stdout
+            .contains("\na: no answer: connection refused. See the runbook lost-member\n"),
         "{run}"
     );
     let run = witness(&scratch).args(["status", "--output", "json"]).run();
