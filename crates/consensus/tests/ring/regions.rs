@@ -113,7 +113,7 @@ async fn a_leader_that_loses_one_region_lets_the_others_elect_another_leader() {
 /// Pins a bug: a path that loses large packets carries heartbeats, so that its leader stayed, and nothing was committed.
 #[tokio::test]
 async fn a_leader_whose_entries_reach_nobody_lets_the_others_elect_another_leader() {
-    let ring = Ring::over("a: 1d 2w 3w", QuorumPolicy::Majority).await;
+    let ring = Ring::over("a: 1d 2d 3w", QuorumPolicy::Majority).await;
     settled(&ring, 1, &[&[1, 2, 3]]).await;
     let last = ring.commit("before").await;
     ring.committed_everywhere(last).await;

@@ -754,7 +754,7 @@ async fn the_next_start_of_a_mysqld_is_persisted_to_be_closed_until_it_leaves_th
         let look = conversion::look(&connect(&server.socket()), &requirements).await?;
         anyhow::Ok(look.obstacles.join("\n"))
     };
-    let of_start = "SET PERSIST_ONLY super_read_only = 'ON'";
+    let of_start = "SET PERSIST_ONLY super_read_only = ON";
     let persisted_still = obstacles().await?;
     ensure!(!persisted_still.contains(of_start), "{persisted_still}");
     conversion::steps::release_primary(&connect(&server.socket())).await?;
