@@ -20,7 +20,7 @@ pub struct UnusableFile {
     pub why: String,
 }
 
-/// Reads each secret and certificate as the running member does, and returns all that cannot be used. It looks at no expiry.
+/// Reads each secret and certificate as the running member does, and returns all that cannot be used. It does not check when they expire.
 #[must_use]
 pub fn unusable_files(settings: &Settings) -> Vec<UnusableFile> {
     let mut unusable = Vec::new();

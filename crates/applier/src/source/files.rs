@@ -220,7 +220,7 @@ impl EventFile {
             let path = path.display();
             SourceError::Refused(format!("the binlog file {path} cannot be read: {error}"))
         };
-        // Opening and reading a pipe could wait for ever, and it can be read only once.
+        // Opening and reading a pipe could wait indefinitely, and it can be read only once.
         let metadata = tokio::fs::metadata(path).await;
         if !metadata.map_err(|error| broken(&error))?.is_file() {
             return Err(SourceError::Refused(format!(

@@ -353,7 +353,7 @@ async fn a_repaired_log_is_archived_before_it_is_as_long_as_what_was_given_up() 
 }
 
 /// The archive was pruned, or was begun late, and the repair goes back before its first entry: the new history begins with the first file
-/// that the log has, and goes on without a gap.
+/// that the log has, and continues without a gap.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repair_that_goes_back_before_the_archive_is_archived_without_a_gap() {
     let mut missed = Ring::new();

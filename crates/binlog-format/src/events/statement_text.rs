@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// What a text ends with that is shown up to a secret.
+/// Ends a text that is shown up to a secret.
 const NOT_SHOWN: &str = " … (not shown: it may hold a password)";
 /// How MySQL's error messages quote the part of a statement that they do not understand, and what follows it.
 const FRAGMENT: (&str, &str) = (" near '", "' at line");

@@ -37,7 +37,7 @@ pub(crate) enum Ended {
     Stopping,
 }
 
-/// Of the login, which says in words why a client is not let in.
+/// Of the login, which has the reason why a client is refused.
 impl From<String> for Ended {
     fn from(why: String) -> Self {
         Self::Login(why)

@@ -374,10 +374,10 @@ mod tests {
         let without_tls = from(
             r#"{"host": "h", "port": 1, "tls": false, "user": "replication", "password": "p"}"#,
         );
-        let nobody = from(r#"{"host": "h", "port": 1, "tls": true, "user": null}"#);
+        let without_user = from(r#"{"host": "h", "port": 1, "tls": true, "user": null}"#);
         for (from, words) in [
             (&by_file, "names no replication account"),
-            (&nobody, "names no replication account"),
+            (&without_user, "names no replication account"),
             (&of_the_member, "own account"),
             (&without_tls, "offers no TLS"),
         ] {

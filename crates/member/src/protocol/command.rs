@@ -276,7 +276,7 @@ impl fmt::Display for OperatorCommand {
     }
 }
 
-// What `witness enable-raft` and `witness disable-raft` have a member do to the mysqld beside it, and what it answers. Orders name no
+// What `witness enable-raft` and `witness disable-raft` have a member do to its mysqld, and what it answers. Orders name no
 // files of the member's host: its mysqld would send the first line of any file that the member can read to a server of the caller's choice.
 
 /// An order to one member. Each may be given again: what is done already is left as it is.

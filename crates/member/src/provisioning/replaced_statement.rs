@@ -17,7 +17,7 @@ const STOPS: Duration = Duration::from_secs(20);
 const NOTHING: &str = "nothing was executed; check with `witness status` where it is stopped";
 
 impl Provisioner {
-    /// Executes the statement under this GTID, and lets the applier go on. Whether it follows then.
+    /// Executes the statement under this GTID, and starts the applier again. Returns whether it follows.
     ///
     /// # Errors
     /// When the applier is not stopped at exactly this transaction, or mysqld refuses the statement; nothing is executed then.

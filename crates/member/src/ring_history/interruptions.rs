@@ -31,7 +31,7 @@ pub(super) struct Interruptions {
     /// Since when this member leads.
     leads_since: Option<u64>,
     lost: BTreeSet<MemberId>,
-    /// Transactions that the ring lacked at the attachments so far, and the last start that began open for writes and was told.
+    /// Transactions that the ring lacked at the attachments so far, and the last start that began open for writes and has an entry.
     not_in_ring: u64,
     told_open: Option<u64>,
 }

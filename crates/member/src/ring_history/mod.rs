@@ -48,10 +48,10 @@ pub(crate) fn note_promotion(member: &Member, promoted: &Promoted, by: &str, why
     }
 }
 
-/// How often it is looked whether transactions were cut off.
+/// How often the number of transactions that were cut off is read.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Notes what is cut off the binlog of the mysqld beside this member, for as long as it is polled.
+/// Notes what is cut off the binlog of this member's mysqld, for as long as it is polled.
 pub(crate) async fn watch_trims(state: Arc<MemberState>, member: Member) {
     let mut known = 0;
     loop {

@@ -197,7 +197,7 @@ enum Threads {
 }
 
 /// Sessions that are kept while the threads apply. mysqld lets one session of an administrator in beyond `max_connections`, and a member
-/// that is promoted needs more at once: for its two dumps, for the look at its new primary, and to open it. Where clients have taken
+/// that is promoted needs more of them: for its two dumps, to inspect its new primary, and to open it. Where clients have taken
 /// all others, these make room.
 #[derive(Debug, Default)]
 struct KeptSessions([Option<Connection>; 3]);

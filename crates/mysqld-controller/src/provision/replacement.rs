@@ -1,5 +1,5 @@
 //! Executes a statement of an operator in the place of a transaction of the ring's log that no server can execute, under its GTID.
-//! Nothing else applies to the server meanwhile.
+//! Nothing else applies to the server during that.
 
 use binlog_format::gtid::Gtid;
 use mysql_link::{ConnectOptions, Connection, LinkError};
