@@ -60,6 +60,20 @@ struct FailedEntries {
     times: u32,
     /// When they were [`FAILURES`].
     since: Option<Instant>,
+    reported: bool,
+}
+
+/// A member that is stopped answers heartbeats for a moment.
+const REPORTED_AFTER: Duration = Duration::from_secs(5);
+
+impl FailedEntries {
+    /// True once.
+    fn is_to_be_reported(&mut self) -> bool {
+        let lasts = self
+            .since
+            .is_some_and(|since| since.elapsed() >= REPORTED_AFTER);
+        lasts && !std::mem::replace(&mut self.reported, true)
+    }
 }
 
 /// The answer on which a leader's lease rests: the last one that makes a majority of each voter set.
@@ -117,6 +131,12 @@ impl Contacts {
         if of_member.incarnation == incarnation && of_member.contact.is_none_or(later) {
             of_member.contact = Some(contact);
         }
+        if of_member.failed_entries.is_to_be_reported() {
+            warn!(
+                "member {member} answers heartbeats, and entries do not reach it: it does not count for the leader's lease. Large \
+                 packets may be lost on the way (MTU)"
+            );
+        }
         if of_member.lease_in(contact.term).is_none() {
             self.unpromised.notify_one();
         }
@@ -139,10 +159,6 @@ impl Contacts {
         failed.times = failed.times.saturating_add(1);
         if failed.times == FAILURES {
             failed.since = Some(Instant::now());
-            warn!(
-                "member {member} answers heartbeats, and entries do not reach it: soon it will not count for the leader's lease. Large \
-                 packets may be lost on the way (MTU)"
-            );
         }
     }
 
