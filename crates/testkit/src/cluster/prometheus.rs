@@ -19,7 +19,7 @@ use crate::mysql_tree::find_on_path;
 use crate::ports::free_address;
 use crate::wait::try_eventually;
 
-const CHECK_LIMIT: Duration = Duration::from_secs(60);
+const CHECK_LIMIT: Duration = Duration::from_secs(300);
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// Where the two programs are.
