@@ -84,9 +84,12 @@ mod tests {
         for source in sources {
             let source = source.replace("\\\n", "");
             let calls = source.split("see(").skip(1);
-            // A call may begin with a sentence.
+            // The name is the last argument, behind a sentence, or a variable.
             let is_name = |text: &&str| text.chars().all(|c| c.is_ascii_lowercase() || c == '-');
-            let calls = calls.filter_map(|call| call.split('"').skip(1).step_by(2).find(is_name));
+            let calls = calls.filter_map(|call| {
+                let arguments = arguments_of(call);
+                arguments.split('"').skip(1).step_by(2).find(is_name)
+            });
             let words = source.split("the runbook ").skip(1);
             let words = words.filter_map(|rest| {
                 rest.split(|c: char| !c.is_ascii_lowercase() && c != '-')
@@ -99,5 +102,19 @@ mod tests {
             }
         }
         assert!(named > 10, "{named}");
+    }
+
+    /// What follows the parenthesis that begins a call, up to the one that ends it.
+    fn arguments_of(call: &str) -> &str {
+        let mut open = 1;
+        let end = call.find(|c| {
+            open += match c {
+                '(' => 1,
+                ')' => -1,
+                _ => 0,
+            };
+            open == 0
+        });
+        &call[..end.unwrap_or(call.len())]
     }
 }
