@@ -113,8 +113,10 @@ impl TlsRing {
         ] {
             let flags = flags(&tls, name);
             for read in ["status --explain", "history", "quorum show"] {
+                // No mysqld runs, which is what the exit code says of the ring's state.
+                let expected = i32::from(read.starts_with("status"));
                 let read = self.run_as(&flags, read);
-                assert_eq!(read.code, 0, "{name}: {read}");
+                assert_eq!(read.code, expected, "{name}: {read}");
             }
             let refused = self.run_as(&flags, "resume");
             assert_eq!(refused.code, 6, "{name}: {refused}");
