@@ -319,10 +319,16 @@ impl RepairPlan {
 /// # Errors
 /// [`RepairRefusal`] when there is nothing to repair, or nobody to do it with.
 pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefusal> {
-    if let Some((leader, witness)) = evidence
-        .iter()
-        .find_map(|one| Some((one.leader?, one.member)))
-    {
+    // One that answers, and does not say that it leads, has no quorum in the terms up to its own, whatever others have heard of it.
+    let does_not_lead = |leader: MemberId, reporter: &MemberEvidence| {
+        let of_itself = evidence.iter().find(|one| one.member == leader);
+        of_itself.is_some_and(|one| one.leader != Some(leader) && one.term >= reporter.term)
+    };
+    let led = evidence.iter().find_map(|one| {
+        let leader = one.leader?;
+        (!does_not_lead(leader, one)).then_some((leader, one.member))
+    });
+    if let Some((leader, witness)) = led {
         return Err(RepairRefusal::Led { leader, witness });
     }
     // The longest log: by Raft's own order, which no log with everything committed can lose.
@@ -917,8 +923,20 @@ mod tests {
         led.leader = Some(MemberId(1));
         let (leader, witness) = (MemberId(1), MemberId(3));
         assert_eq!(
-            plan_repair(&[led]),
+            plan_repair(std::slice::from_ref(&led)),
             Err(RepairRefusal::Led { leader, witness })
         );
+        // It answers itself, and has no quorum.
+        let mut alone = [led, member(1, (2, 100), A)];
+        assert!(!matches!(
+            plan_repair(&alone),
+            Err(RepairRefusal::Led { .. })
+        ));
+        // Unless it has been elected since it answered.
+        alone[0].term = Term(9);
+        assert!(matches!(
+            plan_repair(&alone),
+            Err(RepairRefusal::Led { .. })
+        ));
     }
 }
