@@ -95,7 +95,6 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
     files.use_certificates("old");
     files.believe(&["old"]);
     files.write("token", TOKEN);
-    files.write("password", "");
     let path = |name: &str| format!("{:?}", scratch.path().join(name));
     let mut set = replicaset_with(2, |options| {
         options
@@ -110,7 +109,6 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
             .with("logging", "level = \"trace\"")
             .with("http", "tls = false")
             .with("http", format!("token_file = {}", path("token")))
-            .with("mysql", format!("password_file = {}", path("password")))
     })
     .unwrap();
 
@@ -134,6 +132,10 @@ fn nothing_waits_and_nobody_else_leads_while_certificates_and_passwords_change()
     files.write("password", format!("{}\n", PASSWORDS[0]));
     for database in set.databases() {
         set.stop(database).unwrap();
+        let config = std::fs::read_to_string(set.config(database)).unwrap();
+        let mysql = format!("[mysql]\npassword_file = {}", path("password"));
+        let config = config.replacen("[mysql]", &mysql, 1);
+        std::fs::write(set.config(database), config).unwrap();
         set.start_with(database, &["--mysql-user=witness"]).unwrap();
         set.primary(SOON).unwrap();
     }
