@@ -249,7 +249,7 @@ pub(crate) fn notes(member: &MemberReport) -> Vec<String> {
     notes
 }
 
-/// A note with the runbook that says what to do; the page makes a link of that.
+/// A note and its runbook, which says what to do; the page makes a link of that.
 fn see(note: &str, runbook: &str) -> String {
     let note = note.trim_end_matches('.');
     format!("{note}. See the runbook {runbook}")
