@@ -24,7 +24,7 @@ const BROKEN: [(&str, u64, &str); 28] = [
     ("broken vote", 1, "vote-without-the-log-check"),
     ("broken proxy", 229, "proxy-ignores-the-term"),
     ("broken bytes", 1, "reword-memberships"),
-    ("broken term", 38, "repair-without-a-clock"),
+    ("broken term", 479, "repair-without-a-clock"),
     ("broken proof", 6, "believe-any-set"),
     ("broken admission", 21, "trust-a-wiped-disk"),
     ("broken numbers", 7, "forget-used-numbers"),
