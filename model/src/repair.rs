@@ -23,7 +23,7 @@ use crate::rules::Rules;
 use crate::scope::Broken;
 
 /// How far the clocks go on from one repair to the next, in microseconds: further than the least term of a repair leaps.
-const CLOCK: u64 = 10_000;
+const CLOCK: u64 = 1 << 25;
 
 /// The clock when so many repairs were planned before.
 fn clock(before: u8) -> SystemTime {

@@ -273,8 +273,8 @@ fn may_have_more(
 }
 
 /// How far the term of a repair lies beyond the latest that was seen: members that did not answer may have seen later ones. Elections
-/// come to no such term: with one every 100 ms, that would take 13 years without an entry.
-pub(crate) const TERM_LEAP: u64 = 1 << 32;
+/// come to no such term: with one every 100 ms, that would take 19 days without an entry.
+pub(crate) const TERM_LEAP: u64 = 1 << 24;
 
 /// The least term that only a repair can come to in a ring in which a log ends like this.
 pub(crate) fn leap_from(log_end: Option<OpId>) -> u64 {

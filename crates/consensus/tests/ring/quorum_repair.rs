@@ -270,7 +270,7 @@ async fn who_heard_of_a_repair_elects_nobody_without_it() {
     assert_eq!(given_up.evidence().await.elects_from, None);
     let inbound = given_up.inbound();
     // The survivor campaigns in a term to which only a repair leaps; its log is shorter than this one, so it gets no vote here.
-    let leap = last.term + (1 << 32);
+    let leap = last.term + (1 << 24);
     let heard = VoteRequest::new(Vote::new(leap, MemberId(4)), None);
     let answer = inbound.vote(heard).await.unwrap();
     assert!(!answer.vote_granted, "{answer:?}");
