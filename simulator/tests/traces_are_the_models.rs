@@ -105,7 +105,7 @@ fn what_is_broken_is_refused() {
             "of the leader of term 2 it would be",
         ),
         ("proxy-ignores-the-term", 1531, "of the leader of term"),
-        ("repair-without-a-clock", 759, "lead term 100"),
+        ("repair-without-a-clock", 479, "lead term 1677"),
         ("believe-any-set", 2, "had said not to be lost"),
         ("forget-the-lease", 209, "entries had been acknowledged"),
         ("refuse-for-the-living", 1, "entries had been acknowledged"),
