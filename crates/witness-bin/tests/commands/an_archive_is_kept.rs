@@ -280,7 +280,7 @@ fn an_encrypted_archive_is_read_by_whoever_has_an_identity_and_pruned_by_whoever
     // What is older than what is kept, but for the last two files.
     let young = archive.run("prune --keep 1h --output json").json();
     assert_eq!(young["expired"]["objects"], 0, "{young}");
-    std::thread::sleep(Duration::from_millis(2_100));
+    std::thread::sleep(Duration::from_millis(4_100));
     let dry = archive.run("prune --keep 1s --dry-run");
     assert!(
         dry.stdout
