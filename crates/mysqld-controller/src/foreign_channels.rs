@@ -34,7 +34,7 @@ impl ForeignChannel {
         format!("FOR CHANNEL {}", literal(&self.name))
     }
 
-    /// What an operator has to know of it. Pure.
+    /// The advice for an operator. Pure.
     pub(crate) fn advice(&self, follows: bool) -> String {
         let clause = self.clause();
         match (follows, self.runs) {
@@ -88,7 +88,7 @@ pub(crate) async fn foreign_channels(
     }
 }
 
-/// Stops those that run, and returns them. What a channel has in hand is finished first.
+/// Stops those that run, and returns them. A channel finishes its present transaction first.
 ///
 /// # Errors
 /// When one cannot be stopped, or not in time.

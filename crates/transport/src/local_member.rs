@@ -30,7 +30,7 @@ pub trait CommandSource: Send + Sync + 'static {
     fn right(&self, json: &[u8]) -> Right;
 
     /// Begins a command, and tells what happens, as JSON documents; the channel ends with the command.
-    /// The command goes on when nobody receives any more.
+    /// The command continues when its events are no longer received.
     fn command(&self, caller: CommandCaller, json: Bytes) -> mpsc::Receiver<Bytes>;
 }
 

@@ -103,7 +103,9 @@ impl Interruptions {
     fn exposed(&mut self, view: &MemberView) -> Option<HistoryEvent> {
         let mysql = view.mysql.as_ref()?;
         let more = mysql.not_in_ring_total.saturating_sub(self.not_in_ring);
-        if mysql.started_open == self.told_open {
+        // None: its starts are counted anew, as after `witness disable-raft`.
+        if mysql.started_open.is_none() || mysql.started_open == self.told_open {
+            self.told_open = mysql.started_open;
             self.not_in_ring = mysql.not_in_ring_total;
             return None;
         }
@@ -265,6 +267,9 @@ mod tests {
         assert_eq!(exposed(looked(Some(2), true, 407)), Some(7));
         assert_eq!(exposed(looked(Some(2), true, 407)), None);
         assert_eq!(exposed(looked(Some(3), true, 407)), Some(0));
+        // A member that stopped and resumed to manage it counts anew.
+        assert_eq!(exposed(looked(None, true, 407)), None);
+        assert_eq!(exposed(looked(Some(3), true, 408)), Some(1));
     }
 
     #[test]

@@ -148,8 +148,7 @@ pub struct Watcher {
     locked_out: Option<Instant>,
     /// The last foreign semi-sync replica: its dump was ended.
     foreign_replica: Option<String>,
-    /// The start of mysqld that the last look saw, and the last one that began open for writes.
-    start: Option<u64>,
+    /// The last start of mysqld that began open for writes.
     started_open: Option<u64>,
 }
 
@@ -199,7 +198,6 @@ impl Watcher {
             ending: Ending::default(),
             locked_out: None,
             foreign_replica: None,
-            start: None,
             started_open: None,
         };
         (watcher, receiver)
@@ -236,7 +234,7 @@ impl Watcher {
         }
     }
 
-    /// Between two looks: whether more semi-sync replicas are attached than the member's. Nothing else lets a commit go on without
+    /// Between two looks: whether more semi-sync replicas are attached than the member's. Nothing else releases a commit without
     /// the ring from one moment to the next without anybody's changing a setting.
     async fn somebody_else_acknowledges(&mut self) -> bool {
         let Some(connection) = &mut self.connection else {
@@ -302,12 +300,11 @@ impl Watcher {
         self.seen = Some(observed.clone());
         let sighting = sight(&mut connection, &observed, began).await?;
         let start = self.starts.see(sighting);
-        if self.start.is_some_and(|before| before != start)
+        if self.looked_whole.is_some_and(|before| before != start)
             && started_open(&mut connection).await?.is_some()
         {
             self.started_open = Some(start);
         }
-        self.start = Some(start);
         observed.binlog_filters = self.filters(&observed, start).await;
         let follows = *self.readiness.borrow() == Readiness::Applying;
         if !follows && waits_for_the_member(&observed) {
