@@ -5,6 +5,7 @@ mod ack_ledger;
 mod acking;
 mod attachment;
 mod awaited;
+mod awaited_acks;
 mod error;
 mod ingest_task;
 mod options;

@@ -6,17 +6,22 @@ use std::time::Duration;
 
 use binlog_format::checksum::ChecksumAlgorithm;
 use mysql_link::{ConnectOptions, Connection, LinkError, Timeouts};
-use tracing::info;
+use tokio::time::Instant;
+use tracing::{debug, info};
 
+use crate::ingest::awaited_acks::AwaitedAcks;
 use crate::ingest::error::IngestError;
 use crate::ingest::session::DUMPS;
+use crate::ring::Ring;
 use crate::session_limit::within_the_limit;
-use crate::settings::{ApplyError, SemiSyncNames};
+use crate::settings::{ApplyError, SemiSyncNames, await_acks};
 
 /// From one sign of life to the next; well below any sensible `wait_timeout`.
 const ALIVE_EVERY: Duration = Duration::from_secs(3);
 /// From an attachment to the first session.
 const BEHIND_THE_OPENING: Duration = Duration::from_millis(500);
+/// From a number of ACKs that could not be set to the next attempt.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// How long an ordinary attachment may take where a reserve waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -27,6 +32,8 @@ pub(super) struct Reserve {
     sessions: Vec<Connection>,
     /// What the semi-sync plugin of that mysqld is called.
     names: Option<SemiSyncNames>,
+    /// Whether `SET GLOBAL` goes on there while a statement about accounts waits.
+    sets_at_any_time: bool,
 }
 
 /// What has to be known before a dump begins, asked for without a lock that a statement about accounts holds.
@@ -39,35 +46,70 @@ pub(super) struct Quick {
 
 impl Reserve {
     /// Notes what the server is like that was attached to.
-    pub(super) fn attached(&mut self, names: Option<SemiSyncNames>) {
-        self.names = names;
+    pub(super) fn attached(&mut self, names: SemiSyncNames, sets_at_any_time: bool) {
+        self.names = Some(names);
+        self.sets_at_any_time = sets_at_any_time;
     }
 
-    /// Keeps a session open: opens one where there is none, and another one behind one that the server ended.
-    pub(super) async fn keep(&mut self, connect: &ConnectOptions) -> Infallible {
+    /// Keeps sessions open: opens one where there is none, and another one behind one that the server ended. By one of them it
+    /// sets the number of ACKs for which commits wait.
+    pub(super) async fn keep<R: Ring>(
+        &mut self,
+        connect: &ConnectOptions,
+        mut acks: AwaitedAcks<'_, R>,
+    ) -> Infallible {
         let connect = ConnectOptions {
             program_name: "witness-reserve".to_owned(),
             ..connect.clone()
         };
         // Behind the attachment, the opening of the primary comes first.
-        tokio::time::sleep(BEHIND_THE_OPENING).await;
+        let mut next = Instant::now() + BEHIND_THE_OPENING;
         loop {
-            let mut place = 0;
-            while let Some(session) = self.sessions.get_mut(place) {
-                match session.ping().await {
-                    Ok(_) => place += 1,
-                    Err(_) => drop(self.sessions.swap_remove(place)),
+            tokio::select! {
+                () = tokio::time::sleep_until(next) => {
+                    self.refill(&connect).await;
+                    next = Instant::now() + ALIVE_EVERY;
+                }
+                acks_wanted = acks.due(self.sets_at_any_time) => {
+                    match self.await_acks(&connect, acks_wanted).await {
+                        Ok(()) => acks.set(acks_wanted),
+                        Err(error) => {
+                            debug!("the number of ACKs was not set to {acks_wanted}: {error}");
+                            self.sessions.retain(Connection::is_usable);
+                            tokio::time::sleep(AGAIN_AFTER).await;
+                        }
+                    }
                 }
             }
-            while self.sessions.len() < DUMPS {
-                // That there is none costs nothing before it is needed, and then the dump is begun in the ordinary way.
-                match within_the_limit(&connect).await {
-                    Ok(Some(session)) => self.sessions.push(session),
-                    Ok(None) | Err(_) => break,
-                }
-            }
-            tokio::time::sleep(ALIVE_EVERY).await;
         }
+    }
+
+    async fn refill(&mut self, connect: &ConnectOptions) {
+        let mut place = 0;
+        while let Some(session) = self.sessions.get_mut(place) {
+            match session.ping().await {
+                Ok(_) => place += 1,
+                Err(_) => drop(self.sessions.swap_remove(place)),
+            }
+        }
+        while self.sessions.len() < DUMPS {
+            // That there is none costs nothing before it is needed, and then the dump is begun in the ordinary way.
+            match within_the_limit(connect).await {
+                Ok(Some(session)) => self.sessions.push(session),
+                Ok(None) | Err(_) => break,
+            }
+        }
+    }
+
+    async fn await_acks(&mut self, connect: &ConnectOptions, acks: u32) -> Result<(), LinkError> {
+        let names = self.names.unwrap_or(SemiSyncNames::Source);
+        if let Some(session) = self.sessions.first_mut() {
+            return await_acks(session, names, acks).await;
+        }
+        let mut session = Connection::open(connect).await?;
+        await_acks(&mut session, names, acks).await?;
+        session.close().await;
+        Ok(())
     }
 
     /// How long the ordinary way may take at each step.

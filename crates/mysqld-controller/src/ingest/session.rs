@@ -11,13 +11,14 @@ use mysql_link::{
     ConnectOptions, Connection, DumpOptions, LinkError, ReplicationStream, server_code,
 };
 use raft_types::{MAX_TRANSACTION_BYTES, ProposalSequence};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::ingest::ack_ledger::AckLedger;
 use crate::ingest::acking::Waiting;
 use crate::ingest::attachment::{Attachment, EarlierLooks, PrimaryGtids};
+use crate::ingest::awaited_acks::AwaitedAcks;
 use crate::ingest::error::IngestError;
 use crate::ingest::options::IngestOptions;
 use crate::ingest::reading::{Reading, Received, Shared};
@@ -25,8 +26,8 @@ use crate::ingest::reserve::{Reserve, checksum, quick_look};
 use crate::ingest::status::IngestFigures;
 use crate::ring::{LeaderTerm, Ring, RingLog};
 use crate::settings::{
-    Check, Depth, MEMBER_ACKS, Observed, Phase, Plan, SemiSyncNames, Severity, UNREACHABLE_ACKS,
-    apply, await_acks, observe, preflight,
+    Check, Depth, Grants, MEMBER_ACKS, Observed, Phase, Plan, SemiSyncNames, Severity,
+    UNREACHABLE_ACKS, apply, await_acks, observe, preflight,
 };
 
 /// mysqld counts one ACK for each server id, and each dump has one.
@@ -150,6 +151,9 @@ impl Session {
         set_up(&mut connection, &observed, options).await?;
         let [second, control] = further_sessions(&mut connection, &connect).await?;
         let names = observed.semi_sync();
+        let grants = observed.grants.as_ref();
+        let sets_at_any_time = grants.is_some_and(Grants::sets_variables_at_any_time);
+        let version = observed.version;
         let waits_already = names.is_some_and(|names| observed.is_on(&names.enabled()));
         let checksum = checksum(observed.variable("binlog_checksum"));
         let dumps = dump_options(options);
@@ -159,7 +163,8 @@ impl Session {
         session.control = Some(control);
         // A plugin that was installed since is not in what was seen.
         session.seen = names.map(|_| (observed, looked_at));
-        reserve.attached(names);
+        let names = names.unwrap_or_else(|| SemiSyncNames::of_version(version));
+        reserve.attached(names, sets_at_any_time);
         Ok(session)
     }
 
@@ -246,8 +251,13 @@ impl Session {
             entries,
             shared: &shared,
         };
+        let (told, made_to_wait) = oneshot::channel();
+        let acks = AwaitedAcks::new(ring, term, figures, made_to_wait);
         let catching_up = tell_when_commits_wait(
-            shared.caught_up.notified(),
+            async {
+                shared.caught_up.notified().await;
+                ring.serves().await;
+            },
             async {
                 match make_commits_wait(options, seen, control).await {
                     // It takes a connection, and clients may have taken all that are left.
@@ -255,12 +265,15 @@ impl Session {
                         warn!(
                             "the primary could not be looked at again, which is left to the watch: {error}"
                         );
-                        Ok(())
+                        Ok(UNREACHABLE_ACKS)
                     }
-                    made => made,
+                    made => made.map(|()| MEMBER_ACKS),
                 }
             },
-            caught_up,
+            |acks| {
+                let _ = told.send(acks);
+                caught_up();
+            },
         );
         // One task for all: a commit wakes it, and the ACK goes out without another hop.
         let end = tokio::select! {
@@ -270,23 +283,22 @@ impl Session {
             Err(error) = reading.run() => error,
             Err(error) = catching_up => error,
             error = discarded.discard() => error.into(),
-            never = reserve.keep(&options.connect) => match never {},
+            never = reserve.keep(&options.connect, acks) => match never {},
         };
         figures.detached();
         (end, waiting.into_tickets())
     }
 }
 
-/// Tells that the ring has caught up once commits wait for it. Where they cannot be made to, the attachment ends and is tried
-/// again: what has been told opens the primary.
+/// Tells that the ring has caught up once commits wait for it, and for how many ACKs. Where they cannot be made to, the attachment
+/// ends and is tried again: what has been told opens the primary.
 async fn tell_when_commits_wait(
     caught_up: impl Future<Output = ()>,
-    make_commits_wait: impl Future<Output = Result<(), IngestError>>,
-    tell: impl Fn(),
+    make_commits_wait: impl Future<Output = Result<u32, IngestError>>,
+    tell: impl FnOnce(u32),
 ) -> Result<Infallible, IngestError> {
     caught_up.await;
-    make_commits_wait.await?;
-    tell();
+    tell(make_commits_wait.await?);
     std::future::pending().await
 }
 
@@ -475,12 +487,12 @@ mod tests {
     #[test]
     fn nobody_is_told_where_commits_cannot_be_made_to_wait() {
         let told = Cell::new(false);
-        let tell = || told.set(true);
+        let tell = |_| told.set(true);
         let refused = async { Err(IngestError::LeadershipOver) };
         let ended = tell_when_commits_wait(std::future::ready(()), refused, tell).now_or_never();
         assert!(matches!(ended, Some(Err(IngestError::LeadershipOver))));
         assert!(!told.get());
-        let done = async { Ok(()) };
+        let done = async { Ok(MEMBER_ACKS) };
         let goes_on = tell_when_commits_wait(std::future::ready(()), done, tell).now_or_never();
         assert!(goes_on.is_none() && told.get());
     }

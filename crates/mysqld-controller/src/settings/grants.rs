@@ -228,6 +228,14 @@ impl Grants {
                 .any(|name| held.contains(&(schema.to_owned(), (*name).to_owned())))
         })
     }
+
+    /// Whether `SET GLOBAL` goes on while a statement about accounts waits for its ACK: for SUPER mysqld does not look into
+    /// the list of dynamic privileges, which that statement has locked (8.0.40: `check_priv` in `sql/set_var.cc`).
+    pub fn sets_variables_at_any_time(&self) -> bool {
+        ["SUPER", "ALL PRIVILEGES", "ALL"]
+            .iter()
+            .any(|name| self.held.contains(&("*".to_owned(), (*name).to_owned())))
+    }
 }
 
 #[cfg(test)]

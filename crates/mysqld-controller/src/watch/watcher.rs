@@ -380,9 +380,9 @@ impl Watcher {
             mended = true;
         }
         let names = observed.semi_sync().filter(|_| !follows && attached);
-        let acks = MEMBER_ACKS.to_string();
         if let Some(names) = names
-            && observed.variable(&names.replica_count()) != Some(acks.as_str())
+            && let Some(acks) = observed.variable(&names.replica_count())
+            && !keeps_replicas_from_releasing(acks)
         {
             await_acks(&mut connection, names, MEMBER_ACKS).await?;
         }

@@ -7,6 +7,7 @@ use binlog_format::gtid::GtidSet;
 use mysql_link::{Connection, DumpOptions, ReplicationStream};
 use mysqld_controller::LeaderTerm;
 use mysqld_controller::ingest::IngestState;
+use mysqld_controller::settings::native_grants;
 use raft_types::{AppEntry, MAX_TRANSACTION_BYTES};
 use testkit::mysqld::Mysqld;
 use tokio::task::JoinHandle;
@@ -107,9 +108,10 @@ async fn acknowledge_all(mut dump: ReplicationStream) -> Result<()> {
     }
 }
 
+const ACKS: &str = "rpl_semi_sync_source_wait_for_replica_count";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn other_semi_sync_replicas_of_mysqld_release_no_commit() -> Result<()> {
-    const ACKS: &str = "rpl_semi_sync_source_wait_for_replica_count";
     let server = launch(&[])?;
     let ring = MemoryRing::new();
     ring.set_leadership(Leadership::Serving(TERM));
@@ -142,6 +144,67 @@ async fn other_semi_sync_replicas_of_mysqld_release_no_commit() -> Result<()> {
     ring.set_leadership(Leadership::Serving(LeaderTerm(3)));
     ingest.attached().await?;
     finish(waiting).await?;
+    ensure!(server.client().variable(ACKS)? == "2");
+    ingest.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_no_quorum_answers_no_replicas_of_mysqld_release_a_commit() -> Result<()> {
+    let server = launch(&[])?;
+    let ring = MemoryRing::new();
+    ring.set_leadership(Leadership::Serving(TERM));
+    let mut ingest = Running::start(&ring, ingest_options(&server));
+    ingest.attached().await?;
+    let acks_are =
+        async |acks| eventually(acks, || Ok(server.client().variable(ACKS)? == acks)).await;
+    acks_are("2").await?;
+    ring.set_commits_at_once(false);
+    ring.set_leadership(Leadership::Silent(TERM));
+    acks_are("1000").await?;
+    let mut waiting = server
+        .client()
+        .start_sql("INSERT INTO d.t VALUES (1, '')")?;
+    for server_id in 4002..4005 {
+        other_replica(&server, server_id).await?;
+    }
+    still_waits(&mut waiting).await?;
+    ensure!(!visible(&server, 1)?);
+    // Nobody can log in from here on, and the number is lowered nevertheless.
+    let mut account = server.client().start_sql("CREATE USER somebody")?;
+    still_waits(&mut account).await?;
+
+    ring.set_leadership(Leadership::Serving(TERM));
+    still_waits(&mut account).await?;
+    ring.set_commits_at_once(true);
+    finish(waiting).await?;
+    finish(account).await?;
+    acks_are("2").await?;
+    ensure!(ring.gtids() == server.client().gtid_executed()?);
+    ingest.stop().await
+}
+
+/// A number that is raised can be lowered only when that statement has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_super_a_mysqld_goes_on_behind_a_statement_about_accounts() -> Result<()> {
+    let server = launch(&[])?;
+    let account = format!(
+        "CREATE USER member@localhost; {}",
+        native_grants("member@localhost").join("; ")
+    );
+    server.client().sql(&account)?;
+    let ring = MemoryRing::new();
+    ring.set_leadership(Leadership::Serving(TERM));
+    let mut options = ingest_options(&server);
+    options.connect.user = "member".to_owned();
+    let mut ingest = Running::start(&ring, options);
+    ingest.attached().await?;
+    ring.set_commits_at_once(false);
+    ring.set_leadership(Leadership::Silent(TERM));
+    let mut account = server.client().start_sql("CREATE USER somebody")?;
+    still_waits(&mut account).await?;
+    ring.set_leadership(Leadership::Serving(TERM));
+    ring.set_commits_at_once(true);
+    finish(account).await?;
     ensure!(server.client().variable(ACKS)? == "2");
     ingest.stop().await
 }

@@ -211,8 +211,8 @@ async fn a_silent_quorum_keeps_mysqld_waiting() -> Result<()> {
         "it stays attached, so that commits go on at once"
     );
     ring.set_commits_at_once(true);
-    finish(waiting).await?;
     ring.set_leadership(Leadership::Serving(TERM));
+    finish(waiting).await?;
     ingest.attached().await?;
     ingest.stop().await
 }
