@@ -350,6 +350,8 @@ impl Supervisor {
         let old = data_dir.clone();
         match long_work::on_disk(move || command_line::set_aside(&old)).await {
             Ok(kept) => {
+                // The starts that failed were those of other data: a copy ends with a restart, which would wait for as long.
+                self.backoff = Backoff::new(self.options.retry.0, self.options.retry.1);
                 warn!(
                     data_dir = %data_dir.display(),
                     kept = %kept.display(),
