@@ -4,7 +4,9 @@ use tokio::time::Instant;
 
 use crate::leading::Leading;
 use crate::plan::facts::{Applier, ApplyAction as Action, Facts, Incarnation, Kill, Writers};
-use crate::plan::kill::{is_locked_out, is_stuck, waits_for_prepared, waits_though_closed};
+use crate::plan::kill::{
+    is_locked_out, is_stuck, waits_for_ack, waits_for_prepared, waits_though_closed,
+};
 use crate::ring::LeaderTerm;
 use crate::status::Readiness;
 use crate::watch::ReadOnly;
@@ -87,9 +89,8 @@ fn hold(facts: &Facts) -> Action {
 }
 
 fn lead(facts: &Facts, server: Incarnation, term: LeaderTerm, now: Instant) -> Action {
-    let waits = facts
-        .compare_not_before
-        .is_some_and(|(failed_in, at)| failed_in == term && now < at);
+    let failed_in = |term| facts.compare_not_before.is_some_and(|(of, _)| of == term);
+    let waits = failed_in(term) && facts.compare_not_before.is_some_and(|(_, at)| now < at);
     match facts.applier {
         Applier::Applying(_) if waits => return Action::Stay,
         Applier::Applying(_) => return Action::Finish(term),
@@ -109,6 +110,8 @@ fn lead(facts: &Facts, server: Incarnation, term: LeaderTerm, now: Instant) -> A
         // The same once an applier has given up because of them, and behind a start of the member. Where clients cannot write
         // anyhow, it is somebody's backup or a long statement that is waited for.
         _ if facts.followed && is_open(facts) && is_stuck(facts) => Action::Kill(Kill::Stuck),
+        // Where clients cannot write, administrators and XA can: their commits keep the comparison from closing it to them as well.
+        _ if facts.followed && waits_for_ack(facts) && failed_in(term) => Action::Kill(Kill::Stuck),
         // What it lacks may be what waits there: taken over by the ring, and not acknowledged before this member ended. No
         // ACK comes from a ring whose leader does not take it for the primary, and nothing is applied while commits wait. Its
         // recovery commits what the ring has.
@@ -314,6 +317,32 @@ mod tests {
         // Nobody says what is committed.
         let nobody = Leading::No(LONG);
         assert_eq!(decided(nobody, failed, true, true), Action::Stay);
+    }
+
+    /// The ring had another leader in between, and the server began to follow: no ACK comes before it is compared, and it cannot be
+    /// compared before it is closed.
+    #[test]
+    fn commits_that_keep_a_comparison_from_closing_the_server_are_ended() {
+        let now = Instant::now();
+        let decided = |followed, sessions_wait, can_restart, failed_in: LeaderTerm| {
+            let facts = Facts {
+                followed,
+                sessions_wait,
+                can_restart,
+                readiness: Readiness::Unknown,
+                compare_not_before: Some((failed_in, now)),
+                ..facts(Leading::Serving(TERM), Writers::None, Some(1))
+            };
+            decide(&facts, now)
+        };
+        let compare = Action::Compare(TERM);
+        assert_eq!(decided(true, true, true, TERM), Action::Kill(Kill::Stuck));
+        // A backup or a long statement ends by itself.
+        assert_eq!(decided(true, false, true, TERM), compare);
+        // It is attached to without being closed.
+        assert_eq!(decided(false, true, true, TERM), compare);
+        assert_eq!(decided(true, true, false, TERM), compare);
+        assert_eq!(decided(true, true, true, LeaderTerm(2)), compare);
     }
 
     /// What is applied waits, and so does a promotion; without a leader nobody says what the next start may cut.

@@ -24,12 +24,17 @@ pub(super) fn is_stuck(facts: &Facts) -> bool {
     facts.can_restart && Writers::of(&facts.write_fence, facts.seen()) == Writers::Stuck
 }
 
+/// Whether commits wait for an ACK in it, and a start ends them.
+pub(super) fn waits_for_ack(facts: &Facts) -> bool {
+    facts.can_restart && facts.sessions_wait
+}
+
 /// Whether commits wait in it although it is closed for writes, and no applier can begin before they have ended, which they do not
 /// by themselves. `super_read_only` stops no `XA COMMIT`, so that one may begin behind the close of a planned switchover.
 pub(super) fn waits_though_closed(facts: &Facts) -> bool {
     let closed = Writers::of(&facts.write_fence, facts.seen()) == Writers::None;
     let failed = matches!(facts.applier, Applier::Failed(_));
-    facts.can_restart && facts.sessions_wait && closed && failed
+    waits_for_ack(facts) && closed && failed
 }
 
 /// A server that cannot be seen is left alone, but for one that lets nobody log in. In 9.7.4 that is what a statement about
