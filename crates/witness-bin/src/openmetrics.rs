@@ -16,22 +16,6 @@ use prometheus_client::registry::{Registry, Unit};
 /// What Prometheus asks for and reads.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Metrics that were renamed in version 0.1, which are written under both names until 0.2: the name of today, the former one.
-const FORMER: [(&str, &str); 4] = [
-    ("disk_full", "disk_refuses"),
-    ("proxied_payload", "spared_payload"),
-    ("rolled_back_for_earlier", "step_backs"),
-    ("scrub_pass", "scrub_turn"),
-];
-
-/// The names under which a metric is written, each with its help.
-fn names<'a>(name: &'a str, help: &'a str) -> impl Iterator<Item = (&'a str, String)> {
-    let former = FORMER.iter().filter(move |(now, _)| *now == name);
-    let former =
-        former.map(move |(now, former)| (*former, format!("Former name of {now}: {help}")));
-    std::iter::once((name, help.to_owned())).chain(former)
-}
-
 /// The answer to a scrape.
 pub(crate) fn page(registry: &Registry) -> Response {
     let mut text = String::new();
@@ -106,12 +90,9 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         help: &str,
         value: f64,
     ) -> Result<(), Error> {
-        for (name, help) in names(name, help) {
-            self.0
-                .encode_descriptor(name, &help, unit, MetricType::Gauge)?
-                .encode_gauge(&value)?;
-        }
-        Ok(())
+        self.0
+            .encode_descriptor(name, help, unit, MetricType::Gauge)?
+            .encode_gauge(&value)
     }
 
     /// Writes a gauge that is 1 for `true` and 0 for `false`.
@@ -126,12 +107,9 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         help: &str,
         value: u64,
     ) -> Result<(), Error> {
-        for (name, help) in names(name, help) {
-            self.0
-                .encode_descriptor(name, &help, unit, MetricType::Counter)?
-                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
-        }
-        Ok(())
+        self.0
+            .encode_descriptor(name, help, unit, MetricType::Counter)?
+            .encode_counter::<NoLabelSet, _, u64>(&value, None)
     }
 
     /// Says what something is, in labels.
@@ -179,15 +157,13 @@ impl<'a, 'e> MetricWriter<'a, 'e> {
         if values.is_empty() {
             return Ok(());
         }
-        for (name, help) in names(name, help) {
-            let mut metric = self
-                .0
-                .encode_descriptor(name, &help, unit, MetricType::Counter)?;
-            for (labels, value) in &values {
-                metric
-                    .encode_family(labels)?
-                    .encode_counter::<NoLabelSet, _, u64>(value, None)?;
-            }
+        let mut metric = self
+            .0
+            .encode_descriptor(name, help, unit, MetricType::Counter)?;
+        for (labels, value) in &values {
+            metric
+                .encode_family(labels)?
+                .encode_counter::<NoLabelSet, _, u64>(value, None)?;
         }
         Ok(())
     }

@@ -26,70 +26,17 @@ pub enum RefusalKind {
 
 /// Why a command was not carried out, as the member tells the operator's program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "RefusalDocument", into = "RefusalDocument")]
 pub struct Refusal {
     /// What kind of refusal it is: exit codes and HTTP codes are made of it.
     pub kind: RefusalKind,
     /// What happened, in one sentence.
     pub what: String,
     /// What to do; empty when the sentence says it.
+    #[serde(default)]
     pub advice: String,
     /// Who leads, when the member that was asked does not and the command is for the leader.
+    #[serde(default)]
     pub leader: Option<MemberId>,
-}
-
-/// A refusal on the wire. Version 0.1 began with an exit code of the command line, by its name, and `busy` beside it; both are
-/// written and read until 0.2, so that members and commands of either kind understand each other.
-#[derive(Serialize, Deserialize)]
-struct RefusalDocument {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    kind: Option<RefusalKind>,
-    what: String,
-    #[serde(default)]
-    advice: String,
-    #[serde(default)]
-    leader: Option<MemberId>,
-    #[serde(default)]
-    exit: String,
-    #[serde(default)]
-    busy: bool,
-}
-
-impl From<RefusalDocument> for Refusal {
-    fn from(document: RefusalDocument) -> Self {
-        let former = || match document.exit.as_str() {
-            "no_quorum" => RefusalKind::NoQuorum,
-            "refused" if document.busy => RefusalKind::Busy,
-            "refused" => RefusalKind::Refused,
-            "unknown" => RefusalKind::Unknown,
-            _ => RefusalKind::Failed,
-        };
-        Self {
-            kind: document.kind.unwrap_or_else(former),
-            what: document.what,
-            advice: document.advice,
-            leader: document.leader,
-        }
-    }
-}
-
-impl From<Refusal> for RefusalDocument {
-    fn from(refusal: Refusal) -> Self {
-        let exit = match refusal.kind {
-            RefusalKind::NoQuorum => "no_quorum",
-            RefusalKind::Refused | RefusalKind::Busy => "refused",
-            RefusalKind::Unknown => "unknown",
-            RefusalKind::Failed => "error",
-        };
-        Self {
-            kind: Some(refusal.kind),
-            what: refusal.what,
-            advice: refusal.advice,
-            leader: refusal.leader,
-            exit: exit.to_owned(),
-            busy: refusal.kind == RefusalKind::Busy,
-        }
-    }
 }
 
 impl Refusal {
@@ -237,63 +184,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_version_before_said_is_understood() {
-        let table = [
-            (
-                r#"{"exit":"no_quorum","what":"w","advice":"a","leader":2,"busy":false}"#,
-                RefusalKind::NoQuorum,
-                Some(MemberId(2)),
-            ),
-            (
-                r#"{"exit":"refused","what":"w","advice":"a","leader":null,"busy":true}"#,
-                RefusalKind::Busy,
-                None,
-            ),
-            (
-                r#"{"exit":"refused","what":"w","advice":"a"}"#,
-                RefusalKind::Refused,
-                None,
-            ),
-            (
-                r#"{"exit":"unknown","what":"w","advice":"a","leader":null,"busy":false}"#,
-                RefusalKind::Unknown,
-                None,
-            ),
-            (
-                r#"{"exit":"error","what":"w","advice":"a","leader":null,"busy":false}"#,
-                RefusalKind::Failed,
-                None,
-            ),
-        ];
-        for (json, kind, leader) in table {
-            let expected = Refusal {
-                leader,
-                ..Refusal::new(kind, "w", "a")
-            };
-            assert_eq!(
-                serde_json::from_str::<Refusal>(json).unwrap(),
-                expected,
-                "{json}"
-            );
-        }
-    }
-
-    #[test]
-    fn what_is_said_is_understood_by_the_version_before() {
-        let refusal = Refusal::not_leader(Some(MemberId(2)));
-        let expected = r#"{"kind":"no_quorum","what":"this member does not lead; member 2 does","advice":"ask that one","leader":2,"exit":"no_quorum","busy":false}"#;
-        assert_eq!(serde_json::to_string(&refusal).unwrap(), expected);
-        let busy = Refusal::from(PauseError::Busy);
-        let json = serde_json::to_value(&busy).unwrap();
-        assert_eq!(
-            (&json["kind"], &json["exit"], &json["busy"]),
-            (&"busy".into(), &"refused".into(), &true.into())
-        );
-    }
-
-    #[test]
     fn a_kind_of_a_later_version_is_a_failure() {
-        let json = r#"{"kind":"asleep","what":"w","exit":"refused"}"#;
+        let json = r#"{"kind":"asleep","what":"w"}"#;
         let refusal: Refusal = serde_json::from_str(json).unwrap();
         assert_eq!(refusal, Refusal::new(RefusalKind::Failed, "w", ""));
     }

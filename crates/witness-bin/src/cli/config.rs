@@ -22,29 +22,6 @@ pub(crate) enum ConfigCommand {
     Reference,
 }
 
-/// Arguments of `witness check`, as this command was called before version 0.2.
-#[derive(Debug, clap::Args)]
-pub(crate) struct CheckArgs {
-    /// Print a commented configuration to begin with, and nothing else
-    #[arg(long, conflicts_with = "reference")]
-    example: bool,
-    /// Print the reference of every key, as Markdown
-    #[arg(long)]
-    reference: bool,
-    #[command(flatten)]
-    config: ConfigArgs,
-}
-
-impl From<CheckArgs> for ConfigCommand {
-    fn from(args: CheckArgs) -> Self {
-        match (args.example, args.reference) {
-            (true, _) => Self::Init,
-            (false, true) => Self::Reference,
-            (false, false) => Self::Check(args.config),
-        }
-    }
-}
-
 /// What `witness config check --output json` prints.
 #[derive(Debug, Serialize)]
 struct Report<'a> {

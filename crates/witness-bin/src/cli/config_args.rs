@@ -8,7 +8,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use member::settings::{Settings, TlsSettings};
 
 use crate::config::key::flag_of;
-use crate::config::keys::{KEYS, MEMBERS, former_of};
+use crate::config::keys::{KEYS, MEMBERS};
 use crate::config::{
     Config, Problems, Sources, read, read_for_command, read_tls, read_without_files,
 };
@@ -39,7 +39,6 @@ impl Args for ConfigArgs {
         let flag = |path: &'static str, meaning: &'static str| {
             Arg::new(path)
                 .long(flag_of(path))
-                .aliases(former_of(path).map(flag_of))
                 .value_name("VALUE")
                 .allow_hyphen_values(true)
                 .help(meaning)

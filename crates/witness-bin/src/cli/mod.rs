@@ -71,10 +71,9 @@ enum Command {
     #[command(subcommand)]
     Members(members::MembersCommand),
     /// Switchover: make another member the leader, and its mysqld the primary
-    #[command(alias = "promote")]
     Switchover(switchover::SwitchoverArgs),
     /// Reprovision: replace a mysqld's data with a clone of another member's
-    #[command(alias = "rejoin", visible_alias = "reinit")]
+    #[command(visible_alias = "reinit")]
     Reprovision(reprovision::ReprovisionArgs),
     /// Execute another statement where a follower is stopped at one that no server can execute
     ReplaceStatement(replace_statement::ReplaceStatementArgs),
@@ -92,7 +91,6 @@ enum Command {
     /// Take a running primary and its replicas into a ring; run beside the primary
     EnableRaft(Box<conversion::EnableArgs>),
     /// Turn a ring back into plain MySQL replication; run beside the primary
-    #[command(alias = "detach")]
     DisableRaft(Box<conversion::DisableArgs>),
     /// Look at a log on disk, whether or not its member runs
     #[command(subcommand)]
@@ -111,9 +109,6 @@ enum Command {
     /// Write a configuration to begin with, check one, show every key
     #[command(subcommand)]
     Config(config::ConfigCommand),
-    /// `witness config` as it was called before version 0.2
-    #[command(hide = true)]
-    Check(config::CheckArgs),
     /// Print the version of this program
     Version,
 }
@@ -164,7 +159,6 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "demo")]
         Command::Demo(args) => demo::run(&args, format),
         Command::Config(command) => config::run(&command, format),
-        Command::Check(args) => config::run(&args.into(), format),
         Command::Version => version(format),
     };
     match outcome {

@@ -21,7 +21,7 @@ pub(crate) struct ReprovisionArgs {
     /// Name or number of the member whose mysqld is reprovisioned; without it, the member of this configuration
     member: Option<String>,
     /// Name or number of the member whose data are copied; without a name the follower that is least behind
-    #[arg(long, alias = "clone-from", value_name = "DONOR", num_args = 0..=1, required = true)]
+    #[arg(long, value_name = "DONOR", num_args = 0..=1, required = true)]
     from: Option<Option<String>>,
     /// Only say what would be lost
     #[arg(long)]

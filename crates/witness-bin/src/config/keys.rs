@@ -30,16 +30,6 @@ const fn key(
 /// The name under which the list of members stands in the file.
 pub const MEMBERS: &str = "members";
 
-/// Keys that were renamed: the former name and the one of today. A former name works, with a warning, until version 0.2; the
-/// reference and the example do not show it.
-pub const FORMER: &[(&str, &str)] = &[("mysql.give_way_after", "mysql.demote_after")];
-
-/// The former name of a key, if it has one.
-pub fn former_of(path: &str) -> Option<&'static str> {
-    let found = FORMER.iter().find(|(_, now)| *now == path);
-    found.map(|(former, _)| *former)
-}
-
 /// The keys that stand once.
 pub const KEYS: &[Key] = &[
     key(
@@ -1015,8 +1005,6 @@ pub fn find(path: &str) -> Option<&'static Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::key::flag_of;
-    use crate::config::key::variable_of;
 
     #[test]
     fn every_key_stands_in_a_known_section_and_no_name_is_taken_twice() {
@@ -1029,15 +1017,6 @@ mod tests {
             );
             assert!(seen.insert(key.variable()), "{} twice", key.variable());
             assert!(seen.insert(key.flag()), "{} twice", key.flag());
-        }
-        for (former, now) in FORMER {
-            assert!(find(now).is_some(), "{now}");
-            assert_eq!(
-                former.split_once('.').map(|(section, _)| section),
-                now.split_once('.').map(|(section, _)| section)
-            );
-            assert!(seen.insert(variable_of(former)), "{former} twice");
-            assert!(seen.insert(flag_of(former)), "{former} twice");
         }
     }
 }

@@ -5,7 +5,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::config::key::{Fallback, Key, Kind, flag_of, variable_of};
-use crate::config::keys::{FORMER, KEYS, MEMBER_KEYS, MEMBERS};
+use crate::config::keys::{KEYS, MEMBER_KEYS, MEMBERS};
 use crate::config::problem::{Place, Problems, listed, nearest};
 
 /// Environment variables that speak of the program and not of a key.
@@ -100,8 +100,7 @@ pub(crate) fn lay(sources: &Sources, problems: &mut Problems) -> Layers {
     }
     for (variable, text) in &sources.environment {
         if variable.starts_with("WITNESS_") && !OTHER_VARIABLES.contains(&variable.as_str()) {
-            let given = |name: &str| sources.environment.iter().any(|(given, _)| given == name);
-            lay_variable(&mut layers, variable, text, given, problems);
+            lay_variable(&mut layers, variable, text, problems);
         }
     }
     for (path, text) in &sources.flags {
@@ -145,23 +144,9 @@ fn lay_section(layers: &mut Layers, field: Field, problems: &mut Problems) {
         );
         return;
     };
-    let names: Vec<_> = fields.iter().map(|field| field.name.clone()).collect();
     for inner in fields {
         let path = format!("{section}.{}", inner.name);
         let found = KEYS.iter().find(|key| key.path == path);
-        let found = found.or_else(|| {
-            let key = renamed(|former| former == path)?;
-            let both = names.iter().any(|name| name == key.name());
-            by_former_name(
-                &inner.node.place,
-                key,
-                &inner.name,
-                key.name(),
-                both,
-                problems,
-            );
-            Some(key)
-        });
         match found {
             Some(key) => layers.values.push((key, inner.node)),
             None => {
@@ -207,25 +192,13 @@ fn lay_members(layers: &mut Layers, node: Node, problems: &mut Problems) {
     }
 }
 
-fn lay_variable(
-    layers: &mut Layers,
-    variable: &str,
-    text: &str,
-    given: impl Fn(&str) -> bool,
-    problems: &mut Problems,
-) {
+fn lay_variable(layers: &mut Layers, variable: &str, text: &str, problems: &mut Problems) {
     let place = Place::Environment {
         variable: variable.to_owned(),
     };
     let paths = KEYS.iter().map(|key| key.path).chain([MEMBERS]);
     if let Some(path) = paths.clone().find(|path| variable_of(path) == variable) {
         lay_text(layers, path, &place, text, problems);
-        return;
-    }
-    if let Some(key) = renamed(|former| variable_of(former) == variable) {
-        let now = key.variable();
-        by_former_name(&place, key, variable, &now, given(&now), problems);
-        lay_text(layers, key.path, &place, text, problems);
         return;
     }
     // A scheduler may set variables of its own beginning with the service's name, so an unknown
@@ -265,31 +238,6 @@ fn lay_text(layers: &mut Layers, path: &str, place: &Place, text: &str, problems
             value: Raw::Text(text.to_owned()),
         });
         layers.values.push((key, node));
-    }
-}
-
-/// The key whose former name is this.
-fn renamed(is: impl Fn(&str) -> bool) -> Option<&'static Key> {
-    let (_, now) = FORMER.iter().find(|(former, _)| is(former))?;
-    KEYS.iter().find(|key| key.path == *now)
-}
-
-/// Says that a source calls a key by its former name; with `both`, that it has the name of today as well.
-fn by_former_name(
-    place: &Place,
-    key: &Key,
-    former: &str,
-    now: &str,
-    both: bool,
-    problems: &mut Problems,
-) {
-    if both {
-        let message = format!("`{former}` is the former name of `{now}`, and both are given");
-        problems.error(place, key.path, message, format!("delete `{former}`"));
-    } else {
-        let message = format!("`{former}` is called `{now}` now");
-        let advice = "rename it; version 0.2 does not know the former name";
-        problems.warning(place, key.path, message, advice);
     }
 }
 

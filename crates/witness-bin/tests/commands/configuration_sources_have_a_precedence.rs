@@ -48,54 +48,6 @@ fn the_higher_source_wins_key_by_key() {
 }
 
 #[test]
-fn a_renamed_key_works_by_its_former_name_and_says_so() {
-    let database = FILE.replace("\"witness\"", "\"database\"");
-    let read_with = |mysql: &str, environment: &[(&str, &str)]| {
-        let mut sources = sources(environment, &[]);
-        let text = format!("{database}\n[mysql]\ndatadir = \"d\"\n{mysql}\n");
-        sources.file = Some(("witness.toml".into(), text));
-        read(&sources)
-    };
-    let new = r#"demote_after = "7s""#;
-    let old = r#"give_way_after = "7s""#;
-    let variable = [("WITNESS_MYSQL_GIVE_WAY_AFTER", "7s")];
-    for (mysql, environment, warning) in [
-        (new, &[][..], None),
-        (
-            old,
-            &[],
-            Some("witness.toml:9:18: warning: `give_way_after` is called `demote_after` now"),
-        ),
-        (
-            "",
-            &variable,
-            Some(
-                "WITNESS_MYSQL_GIVE_WAY_AFTER: warning: `WITNESS_MYSQL_GIVE_WAY_AFTER` is called `WITNESS_MYSQL_DEMOTE_AFTER` now",
-            ),
-        ),
-    ] {
-        let (config, problems) = read_with(mysql, environment);
-        let config = config.unwrap_or_else(|| panic!("{problems}")).member;
-        let after = config.mysql.expect("a database member").demote_after;
-        assert_eq!(after, Some(std::time::Duration::from_secs(7)), "{mysql}");
-        let text = problems.to_string();
-        let warns = text.contains("is called");
-        assert_eq!(warns, warning.is_some(), "{text}");
-        assert!(text.contains(warning.unwrap_or_default()), "{text}");
-    }
-    let both = format!("{new}\n{old}");
-    let (config, problems) = read_with(&both, &[]);
-    assert!(config.is_none());
-    let said = problems.to_string();
-    assert!(
-        said.contains("error: `give_way_after` is the former name of `demote_after`, and both are given; delete"),
-        "{said}"
-    );
-    let both = [variable[0], ("WITNESS_MYSQL_DEMOTE_AFTER", "8s")];
-    assert!(read_with("", &both).0.is_none());
-}
-
-#[test]
 fn lists_and_members_come_from_the_environment_too() {
     let members =
         r#"[{ id = 7, name = "x", region = "r", kind = "database", address = "localhost:1" }]"#;

@@ -68,7 +68,7 @@ pub(crate) struct ApplyArgs {
     #[arg(long)]
     target_binlog: bool,
     /// Commit each transaction by itself, and not many as one, with the table witness_applier.checkpoint on the target (slower)
-    #[arg(long, aliases = ["no-commit-turns", "no-turns"])]
+    #[arg(long)]
     no_batches: bool,
     /// How long to retry a source or target that cannot be reached
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration_of)]

@@ -285,15 +285,7 @@ mod tests {
         let page = page(leader);
         assert!(page.contains("of_region=\"north\"} 40"), "{page}");
         assert!(page.contains("region=\"north\"} 0.25"), "{page}");
-        // Former names have a table of their own above.
-        let is_former = |name: &str| {
-            page.contains(&format!(
-                "# HELP witness_{} Former name",
-                name.trim_end_matches("_total")
-            ))
-        };
         let mut made = names(&page);
-        made.retain(|name| !is_former(name));
         let mut documented = documented;
         made.sort();
         documented.sort();
@@ -348,33 +340,6 @@ mod tests {
             names.sort_unstable();
             names.dedup();
             assert_eq!(names.len(), all, "{line}");
-        }
-    }
-
-    #[test]
-    fn a_renamed_metric_has_its_former_name_as_well() {
-        let mut view = database_leader();
-        view.log.disk_full = true;
-        view.log.scrub.turn_bytes = 5;
-        let page = page(view);
-        for (now, former, value) in [
-            ("disk_full", "disk_refuses", "1.0"),
-            ("scrub_pass_bytes", "scrub_turn_bytes", "5.0"),
-            (
-                "proxied_payload_bytes_total",
-                "spared_payload_bytes_total",
-                "200",
-            ),
-        ] {
-            for name in [now, former] {
-                let line = page
-                    .lines()
-                    .find(|line| line.starts_with(&format!("witness_{name}{{")));
-                assert!(
-                    line.is_some_and(|line| line.ends_with(&format!(" {value}"))),
-                    "{name}: {page}"
-                );
-            }
         }
     }
 }
