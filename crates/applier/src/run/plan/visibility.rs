@@ -169,7 +169,7 @@ impl PrefixPoints {
 // ```
 //
 // The database lets k+1 have its turn when k is committed in its memory, and refuses it when k failed
-// (`docs/decisions/0032-the-turn-to-commit-is-a-row.md`). So k+1 is only asked when the turn of k is known to be taken.
+// (`docs/decisions/0032-pass-the-commit-turn-through-one-innodb-row.md`). So k+1 is only asked when the turn of k is known to be taken.
 
 /// Up to which batch the database was given commits whose turn comes there.
 #[derive(Debug, Default)]
