@@ -11,7 +11,6 @@ mod debian;
 mod dist;
 mod docker;
 mod fuzz;
-mod kept_seeds;
 mod mysql;
 mod nemesis;
 mod nightly;

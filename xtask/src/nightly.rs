@@ -19,7 +19,6 @@ use testkit::cluster::{Profile, nemesis_binary, witness_binary};
 use testkit::figures::target_folder;
 use testkit::stop_on_interrupt;
 
-use crate::kept_seeds::{self, MIXED};
 use crate::nemesis;
 use crate::sim::{self, Build, SCENARIOS, Seeds};
 
@@ -79,6 +78,8 @@ pub(crate) struct Options {
 }
 
 /// How long the simulator plays one thing at a time.
+/// What a seed plays that draws everything by itself.
+const MIXED: &str = "mixed";
 const TURN: Duration = Duration::from_secs(120);
 /// How long the nemesis works on one ring. Bringing it up and comparing everything at the end come on top.
 const NEMESIS_MINUTES: f64 = 5.0;
@@ -249,7 +250,6 @@ fn seeds(simulator: &Path, scenario: Option<&str>, until: Instant, jobs: usize) 
             &format!("{played}-{}.txt", failure.seed),
             &failure.last_events,
         )?;
-        kept_seeds::keep(&failure.kept(&seeds))?;
         failures.push(Found {
             words: failure.words,
             replay: sim::replay(failure.seed, &seeds),

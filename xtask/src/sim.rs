@@ -19,8 +19,6 @@ use testkit::bounded_run;
 use testkit::cluster::Profile;
 use testkit::statistics::nearest_rank;
 
-use crate::kept_seeds::{self, KeptSeed};
-
 #[derive(Args)]
 pub(crate) struct Options {
     /// How many seeds
@@ -192,32 +190,20 @@ pub(crate) fn run_seeds(simulator: &Path, seeds: &Seeds) -> Result<()> {
     }
 }
 
-/// Runs seeds that nobody has seen: one that fails is kept.
-pub(crate) fn run_and_keep(simulator: &Path, seeds: &Seeds) -> Result<()> {
+/// Runs new seeds.
+pub(crate) fn run_fresh(simulator: &Path, seeds: &Seeds) -> Result<()> {
     let (sum, failure) = run_all(simulator, seeds)?;
     let Some(failure) = failure else {
         println!("{} seeds without a violation", sum.runs);
         return Ok(());
     };
     eprint!("{}", failure.last_events);
-    let kept = failure.kept(seeds);
-    kept_seeds::keep(&kept)?;
     bail!(
-        "a fresh seed fails: {kept}\nreplay it: {}\nit was added to simulator/kept-seeds.txt, or has to be where this checkout is thrown away",
+        "new seed {} fails: {}; replay it with {}",
+        failure.seed,
+        failure.words,
         replay(failure.seed, seeds)
     );
-}
-
-impl Failure {
-    /// The line that keeps it.
-    pub(crate) fn kept(&self, seeds: &Seeds) -> KeptSeed {
-        KeptSeed {
-            date: kept_seeds::today(),
-            scenario: seeds.scenario.clone(),
-            seed: self.seed,
-            words: self.words.clone(),
-        }
-    }
 }
 
 fn healing(mut healed_ms: Vec<u64>) -> String {

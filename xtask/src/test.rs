@@ -22,7 +22,7 @@ use crate::second_chance::Failure;
 use crate::sim::{Build, Seeds};
 pub(crate) use crate::test::checking_compiler::as_rustc;
 use crate::test::steps::{Action, Plan, Step};
-use crate::{containers, kept_seeds, mysql, nemesis, packages, sim};
+use crate::{containers, mysql, nemesis, packages, sim};
 
 /// How many that nobody has seen before, and in which each of the scenarios is played.
 const FRESH: u64 = 30;
@@ -225,7 +225,6 @@ fn perform(action: &Action, again: bool) -> Result<Vec<Failure>> {
             &sim::program(Build::Dev, "simulator"),
             &built_seeds(seeds.clone(), *scenario, *mutation),
         )?,
-        Action::KeptSeeds => run_kept_seeds()?,
         Action::FreshSeeds => run_fresh_seeds()?,
         Action::Nemesis => nemesis::run_short()?,
         Action::Packages => packages::run_short(&sim::program(Build::Dev, "witness"))?,
@@ -251,27 +250,6 @@ fn built_seeds(range: Range<u64>, scenario: Option<&str>, mutation: Option<&str>
     }
 }
 
-/// Two at once. Their numbers do not follow each other, so each is a run of its own.
-fn run_kept_seeds() -> Result<()> {
-    let simulator = sim::program(Build::Dev, "simulator");
-    let left = Mutex::new(kept_seeds::all()?.into_iter());
-    let play = || -> Result<()> {
-        loop {
-            let Some(kept) = locked(&left).next() else {
-                return Ok(());
-            };
-            let seeds = built_seeds(kept.seed..kept.seed + 1, kept.scenario.as_deref(), None);
-            sim::run_seeds(&simulator, &seeds)
-                .with_context(|| format!("a seed that failed once: {kept}"))?;
-        }
-    };
-    thread::scope(|scope| {
-        let beside = scope.spawn(play);
-        let here = play();
-        here.and(beside.join().map_err(|_| anyhow!("a step panicked"))?)
-    })
-}
-
 /// Other ones each time: what the fixed seeds do not find, one of them may.
 fn run_fresh_seeds() -> Result<()> {
     let simulator = sim::program(Build::Dev, "simulator");
@@ -284,7 +262,7 @@ fn run_fresh_seeds() -> Result<()> {
     for (scenario, count) in [(None, FRESH)].into_iter().chain(scenarios) {
         println!("{}, from seed {first}", scenario.unwrap_or("mixed"));
         let seeds = built_seeds(first..first + count, scenario, None);
-        sim::run_and_keep(&simulator, &seeds)?;
+        sim::run_fresh(&simulator, &seeds)?;
     }
     Ok(())
 }

@@ -78,9 +78,7 @@ pub(super) enum Action {
         scenario: Option<&'static str>,
         mutation: Option<&'static str>,
     },
-    /// Runs the seeds of the simulator that failed once.
-    KeptSeeds,
-    /// Runs seeds that nobody has seen, and keeps one that fails.
+    /// Runs new seeds, which are printed.
     FreshSeeds,
     /// Does a few faults to a ring with real mysqlds, all of whose programs are built.
     Nemesis,
@@ -233,12 +231,7 @@ fn simulated() -> Vec<Step> {
         let seeds = 1..1 + played;
         steps.push(simulate(scenario, seeds, Some(scenario), None));
     }
-    for (name, action) in [
-        ("kept seeds", Action::KeptSeeds),
-        ("fresh seeds", Action::FreshSeeds),
-    ] {
-        steps.push(Step::new(name, action));
-    }
+    steps.push(Step::new("fresh seeds", Action::FreshSeeds));
     for (name, first, mutation) in BROKEN {
         let seeds = first..first + FOUND_WITHIN;
         steps.push(simulate(name, seeds, None, Some(mutation)));
@@ -287,7 +280,6 @@ mod tests {
                 "slow-disk",
                 "transport",
                 "upgrades",
-                "kept seeds",
                 "fresh seeds",
                 "broken barrier",
                 "broken majority",
@@ -363,9 +355,9 @@ mod tests {
         let plan = from("containers").unwrap();
         assert_eq!(names(&plan.waiting), ["containers"]);
         assert!(!plan.has("packages"));
-        let plan = from("kept seeds").unwrap();
+        let plan = from("fresh seeds").unwrap();
         assert_eq!(names(&plan.waiting)[0], "tests alone");
-        assert_eq!(names(&plan.computing)[0], "kept seeds");
+        assert_eq!(names(&plan.computing)[0], "fresh seeds");
         assert!(!plan.has("programs") && !plan.has("tests"));
         let all = from("nothing").err().unwrap();
         assert_eq!(all, Plan::new(false).names());
