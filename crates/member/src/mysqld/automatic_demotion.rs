@@ -54,6 +54,8 @@ struct AutomaticDemotion {
     patience: Duration,
     /// Since when nothing has got better, in which leadership, and how far behind mysqld was at best.
     stuck: Option<(Term, Instant, u64)>,
+    /// Since when this member has not served.
+    silent: Option<Instant>,
     /// Since when mysqld has been fit without a break, in which leadership.
     sound: Option<(Term, Instant)>,
     given_away: Option<GivenAway>,
@@ -87,15 +89,18 @@ impl AutomaticDemotion {
         Self {
             patience,
             stuck: None,
+            silent: None,
             sound: None,
             given_away: None,
             not_before: None,
         }
     }
 
-    /// Forgets how mysqld was in a leadership that has ended; what was given away, and when, is remembered.
-    fn leads_no_more(&mut self) {
-        (self.stuck, self.sound) = (None, None);
+    /// No quorum answers, or the leadership has ended. How long mysqld has been stuck is kept for the term, without that time: on a
+    /// busy machine a quorum is silent for a moment again and again.
+    fn does_not_serve(&mut self, now: Instant) {
+        self.sound = None;
+        self.silent.get_or_insert(now);
     }
 
     fn decide(&mut self, seen: &Seen, now: Instant) -> Verdict {
@@ -116,7 +121,14 @@ impl AutomaticDemotion {
             (Some(term), PrimaryHealth::Fit, _) => Some((term, now)),
             _ => None,
         };
-        let (Some(term), Some(why), false) = (seen.leads, why, seen.paused) else {
+        let Some(term) = seen.leads else {
+            self.does_not_serve(now);
+            return Verdict::Stay;
+        };
+        if let (Some(silent), Some((_, since, _))) = (self.silent.take(), &mut self.stuck) {
+            *since += now.saturating_duration_since(silent);
+        }
+        let Some(why) = why.filter(|_| !seen.paused) else {
             self.stuck = None;
             return Verdict::Stay;
         };
@@ -186,7 +198,7 @@ impl DemotionTask {
         loop {
             let leads = primacy.borrow_and_update().leadership.serving_term();
             if leads.is_none() {
-                demotion.leads_no_more();
+                demotion.does_not_serve(Instant::now());
                 self.tell(None);
                 if primacy.changed().await.is_err() {
                     return;
@@ -315,6 +327,25 @@ mod tests {
         let left_alone = || seen(3, PrimaryHealth::left_alone());
         let seconds = [(0, left_alone()), (29, left_alone()), (30, left_alone())];
         assert_eq!(verdicts(&mut demotion, Instant::now(), &seconds), "ww!");
+    }
+
+    #[test]
+    fn a_silence_of_the_quorum_does_not_begin_the_patience_again() {
+        let mut demotion = AutomaticDemotion::new(PATIENCE);
+        let silent = Seen {
+            leads: None,
+            ..seen(3, unable())
+        };
+        let stuck = || seen(3, unable());
+        let seconds = [
+            (0, stuck()),
+            (20, silent),
+            (29, stuck()),
+            (38, stuck()),
+            (39, stuck()),
+            (40, seen(4, unable())),
+        ];
+        assert_eq!(verdicts(&mut demotion, Instant::now(), &seconds), "w.ww!w");
     }
 
     #[test]
