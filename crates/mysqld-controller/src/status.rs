@@ -33,6 +33,11 @@ impl Readiness {
             Self::Unknown | Self::Lacks | Self::Applying => false,
         }
     }
+
+    /// Whether it may in the latest leadership of this member, whichever that is.
+    pub(crate) fn is_of_a_primary(self) -> bool {
+        matches!(self, Self::Always | Self::In(_))
+    }
 }
 
 /// What a mysqld is in its ring at the moment.

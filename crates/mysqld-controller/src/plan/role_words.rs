@@ -16,7 +16,7 @@ pub(crate) fn role_state(facts: &Facts, hold: Option<Hold>, before: &RoleState) 
         (Applier::Asking { .. }, _, _) => waiting(RING_SAYS),
         (_, Some(hold), _) => hold.into(),
         (_, None, Leading::Serving(term)) if facts.readiness.allows(term) => RoleState::Primary,
-        (_, None, Leading::Silent(_)) => RoleState::Primary,
+        (_, None, Leading::Silent(_)) if facts.readiness.is_of_a_primary() => RoleState::Primary,
         _ => match before {
             RoleState::Stopped { .. } => before.clone(),
             // What an attempt met, until the next one; what is seen here is looked at anew.
@@ -136,7 +136,7 @@ mod tests {
             ),
             // Whoever comes next finds it as it is.
             (silent, Off, ready, Open, Some(1), Primary, Primary),
-            (silent, Off, lacks, Closed, Some(1), stopped(), Primary),
+            (silent, Off, lacks, Closed, Some(1), stopped(), stopped()),
             // Why it is not, until it is.
             (serving, Off, lacks, Closed, Some(1), stopped(), stopped()),
             (
