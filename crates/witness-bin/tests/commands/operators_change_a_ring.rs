@@ -114,12 +114,12 @@ fn refusals(ring: &Ring) {
         ring,
         &[
             (
-                "promote s-2 --yes",
+                "switchover s-2 --yes",
                 4,
                 "member 5 `s-2` is a witness, which cannot be the primary; choose a database member",
             ),
             (
-                "promote n-1 --yes",
+                "switchover n-1 --yes",
                 4,
                 "member 1 `n-1` leads already\n  there is nothing to do",
             ),
@@ -135,17 +135,17 @@ fn refusals(ring: &Ring) {
                 "member 1 `n-1` leads; promote another member first",
             ),
             (
-                "promote s1 --yes",
+                "switchover s1 --yes",
                 4,
                 "the ring has no member `s1`\n  the members are `n-1` (1), `n-2` (2), `n-3` (3), `s-1` (4), `s-2` (5), `s-3` (6)",
             ),
             (
-                "promote s-1",
+                "switchover s-1",
                 4,
                 "nothing was done: there is no terminal to ask on: Make `s-1` in region south the primary?",
             ),
             (
-                "promote s-1 --timeout 5",
+                "switchover s-1 --timeout 5",
                 2,
                 "`5` is not a duration; write a number and a unit",
             ),
@@ -192,7 +192,7 @@ fn promotion(ring: &Ring) {
         (&true.into(), &4.into()),
         "{mock}"
     );
-    let promoted = ring.run("promote 4 --yes --force");
+    let promoted = ring.run("switchover 4 --yes --force");
     assert_eq!(promoted.code, 0, "{promoted}");
     assert!(
         promoted.stdout.starts_with("`s-1` leads in term "),
@@ -235,7 +235,7 @@ fn promotion(ring: &Ring) {
             "`{line}` is not in {explained}"
         );
     }
-    let back = ring.json("promote n-1 --yes --force");
+    let back = ring.json("switchover n-1 --yes --force");
     assert_eq!(back["name"], "n-1", "{back}");
     let phases = back["phases"].as_array().expect("a list");
     assert_eq!(phases.len(), 7, "{back}");
@@ -397,7 +397,7 @@ fn a_member_without_a_vote_only_receives_the_log() {
         "{list}"
     );
     let refused_because = "member 4 `n-4` is not a voter, so it cannot lead; choose a voter";
-    refused(&ring, &[("promote n-4 --yes", 4, refused_because)]);
+    refused(&ring, &[("switchover n-4 --yes", 4, refused_because)]);
     let explained = ring.run("status --explain");
     let because = "`n-4` cannot be elected: it only receives the log: it does not vote";
     assert!(explained.stdout.contains(because), "{explained}");

@@ -260,7 +260,7 @@ const LOOK: &str = "check with `witness status` how it ended";
 #[test]
 fn a_command_follows_the_leadership() {
     let stage = Stage::set([Play::Sends(2), Play::Obeys]);
-    let run = stage.run("promote db-2 --yes");
+    let run = stage.run("switchover db-2 --yes");
     assert_eq!(run.code, 0, "{run}");
     assert!(run.stdout.starts_with("`db-2` leads in term 4"), "{run}");
     let asked: Vec<_> = run
@@ -279,7 +279,7 @@ fn a_command_follows_the_leadership() {
 #[test]
 fn a_leadership_that_does_not_rest_is_told() {
     let stage = Stage::set([Play::Sends(2), Play::Sends(1)]);
-    let run = stage.run("promote db-2 --yes");
+    let run = stage.run("switchover db-2 --yes");
     assert_eq!(run.code, 3, "{run}");
     assert!(
         run.stderr.contains(
@@ -287,7 +287,7 @@ fn a_leadership_that_does_not_rest_is_told() {
         ),
         "{run}"
     );
-    let gone = Stage::set([Play::Sends(7), Play::Obeys]).run("promote db-2 --yes");
+    let gone = Stage::set([Play::Sends(7), Play::Obeys]).run("switchover db-2 --yes");
     assert_eq!(gone.code, 3, "{gone}");
     assert!(
         gone.stderr
@@ -302,17 +302,17 @@ fn an_end_that_is_not_known_is_told_as_that() {
     for (play, line, why) in [
         (
             Play::Begins,
-            "promote db-2 --yes --timeout 300ms",
+            "switchover db-2 --yes --timeout 300ms",
             "it did not end in time",
         ),
         (
             Play::Falls,
-            "promote db-2 --yes",
+            "switchover db-2 --yes",
             "`db-1` ended before it had an answer",
         ),
         (
             Play::Babbles,
-            "promote db-2 --yes",
+            "switchover db-2 --yes",
             "`db-1` gave an answer that cannot be read",
         ),
     ] {
@@ -326,7 +326,7 @@ fn an_end_that_is_not_known_is_told_as_that() {
 #[test]
 fn an_interruption_says_that_the_command_goes_on() {
     let stage = Stage::set([Play::Begins, Play::Obeys]);
-    let command = stage.spawn("promote db-2 --yes --output json");
+    let command = stage.spawn("switchover db-2 --yes --output json");
     // It listens for the signal from the moment in which it asks; before that, the signal would end it as usual.
     std::thread::sleep(Duration::from_secs(1));
     kill_process(Pid::from_child(&command), Signal::INT).expect("a signal");

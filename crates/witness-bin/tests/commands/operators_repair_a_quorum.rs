@@ -21,7 +21,7 @@ fn a_shattered_quorum_is_repaired_when_the_loss_is_accepted() {
             .contains("1 of 3 voters answer and 2 are needed. Commits wait."),
         "{shown}"
     );
-    let led = ring.run("promote a-2 --yes");
+    let led = ring.run("switchover a-2 --yes");
     assert_eq!(led.code, 3, "{led}");
     assert!(
         led.stderr
@@ -124,7 +124,7 @@ fn members_that_come_back_after_a_repair_cut_their_logs_and_are_members_again() 
     // Two elections inside of region a commit entries that region b never hears of.
     region_b.clone().for_each(|at| ring.freeze(at));
     for to in ["a-2", "a-1"] {
-        let run = ring.run(&format!("promote {to} --yes --force"));
+        let run = ring.run(&format!("switchover {to} --yes --force"));
         assert_eq!(run.code, 0, "{run}");
     }
     region_a.clone().for_each(|at| ring.kill(at));
