@@ -385,9 +385,13 @@ fn the_mysqld_of_the_primary_dies_and_another_one_takes_over_at_once() {
     set.follows(3, SOON).unwrap();
     let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(100, SOON).unwrap();
-    set.server(0).kill().unwrap();
-    clients.wait_for_more(100, SOON).unwrap();
-    assert_eq!(set.primary(SOON).unwrap(), 3);
+    // On a busy machine, mysqld can be back before the transfer: then its member keeps the leadership.
+    let moved = (0..3).any(|_| {
+        set.server(0).kill().unwrap();
+        clients.wait_for_more(100, SOON).unwrap();
+        set.primary(SOON).unwrap() == 3
+    });
+    assert!(moved, "{}", set.words());
     // It comes back by itself, without what the ring does not have, and was not waited for.
     set.follows(0, SOON).unwrap();
     let said = set.output(0);

@@ -98,13 +98,9 @@ impl Contacts {
         self.met.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds back all that this member would send as the leader, or lets it go again.
-    pub(crate) fn keep_quiet(&self, quiet: bool) {
-        self.quiet.send_if_modified(|now| {
-            let changed = *now != quiet;
-            *now = quiet;
-            changed
-        });
+    /// Holds back all that this member would send as the leader, or lets it go again; says whether it was held back.
+    pub(crate) fn keep_quiet(&self, quiet: bool) -> bool {
+        self.quiet.send_replace(quiet)
     }
 
     /// Waits until nothing is held back.

@@ -233,12 +233,17 @@ impl MemberCore {
             .quorum(self.id, role.term, role.voter_sets(), self.timers.lease)
     }
 
-    /// Lets others elect a leader where this one has lost its quorum; `leads` says whether this member leads others at all.
+    /// Lets others elect a leader where this one has lost its quorum; `leads` says whether this member leads others at all. While
+    /// they vote, it does not campaign: its log may be the longest, and its entries may still reach nobody.
     pub(crate) fn keep_quiet_without_a_quorum(&self, role: &RoleSnapshot, leads: bool) {
         let led_for = || self.leading.led_for(role.term, Instant::now());
         let silent = leads.then(|| self.quorum(role).map_or_else(led_for, |quorum| quorum.age));
         let quiet = silent.is_some_and(|silent| is_quiet(silent, self.timers.lease));
-        self.contacts.keep_quiet(quiet);
+        let was_quiet = self.contacts.keep_quiet(quiet);
+        if was_quiet && !leads {
+            let pause = self.timers.longest_election() * 2;
+            self.campaigning.give_way(&self.raft, pause);
+        }
     }
 
     /// When this leader's lease ends if no more heartbeats are answered; none without a lease.

@@ -17,7 +17,7 @@ use crate::ring_history::note_promotion;
 /// How often the state of mysqld is looked at.
 const TICK: Duration = Duration::from_millis(50);
 /// From an attempt that came to nothing to the next one.
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_secs(1);
 /// From a leadership that was given away to the next one that may be, at most.
 const AGAIN_AFTER: Duration = Duration::from_secs(300);
 

@@ -651,22 +651,30 @@ pub(crate) fn words(status: &Status) -> String {
     }
 }
 
-/// Whether the other end answered with something that is not the protocol of a call: the system says nothing of the connection.
+/// Whether the other end does not speak the protocol of a call: its answer makes no sense, or it closed the connection during the call.
+/// Which of the two a caller sees depends on whether it still writes when the other end closes.
 pub(crate) fn is_another_protocol(status: &Status) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
+    let closed = |error: &io::Error| matches!(error.kind(), BrokenPipe | ConnectionReset);
     status
         .source()
-        .is_some_and(|source| said_of_the_connection(source).is_none())
+        .is_some_and(|source| connection_error(source).is_none_or(closed))
 }
 
 /// The innermost cause that is of the connection: of one that the system gave its kind ("connection refused"), of another one (a name
 /// that is not known, a certificate) what it says.
 fn said_of_the_connection(error: &(dyn Error + 'static)) -> Option<String> {
-    let causes = iter::successors(Some(error), |error| (*error).source());
-    let errors = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
-    errors.last().map(|error| match error.raw_os_error() {
+    connection_error(error).map(|error| match error.raw_os_error() {
         Some(_) => error.kind().to_string(),
         None => error.to_string(),
     })
+}
+
+fn connection_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
+    let causes = iter::successors(Some(error), |error| (*error).source());
+    causes
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .last()
 }
 
 fn chain(error: &dyn Error) -> String {
