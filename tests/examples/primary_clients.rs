@@ -2,7 +2,7 @@
 //! for it after every error. They insert numbered rows at an even pace, and write down each that was acknowledged, in the
 //! account of the server that answered. SIGTERM ends them behind the commits that are under way.
 //!
-//! `cargo xtask compare failover --mysql` uses it.
+//! `cargo lab compare failover --mysql` uses it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

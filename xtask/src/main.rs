@@ -1,24 +1,17 @@
 //! `cargo xtask`: the tasks of the workspace that cargo has no word for.
 //!
-//! `mysql` gets a mysqld, `test` runs everything, `sim` runs seeds of the simulator, `nemesis` injects faults into a ring with real
-//! mysqlds, `nightly` does both for a night, `fuzz` runs libFuzzer over the parsers, `compare` measures against stock MySQL, `dist`
-//! builds packages, `packages` and `containers` use them. Code that tests share with these tasks is in `testkit`.
+//! `mysql` gets a mysqld, `test` runs everything, `dist` builds packages, `packages`, `containers` and `consumers` use them. Longer tests
+//! and measurements are `cargo lab`. Code that tests share with these tasks is in `testkit`.
 
-mod compare;
 mod consumers;
 mod containers;
 mod debian;
 mod dist;
 mod docker;
-mod fuzz;
 mod mysql;
-mod nemesis;
-mod nightly;
 mod packages;
-mod previous_build;
 mod screenshots;
 mod second_chance;
-mod sim;
 mod test;
 
 use std::process::ExitCode;
@@ -38,14 +31,6 @@ enum Task {
     Mysql(mysql::Options),
     /// Run everything: format, lints and documentation, all tests with a real mysqld, the simulator, packages and containers
     Test(test::Options),
-    /// Run seeds of the simulated ring
-    Sim(sim::Options),
-    /// Faults at random against a ring with real mysqlds
-    Nemesis(nemesis::Options),
-    /// Run new seeds of the simulator and new faults of the nemesis for a given time, and print the counts
-    Nightly(nightly::Options),
-    /// Inputs that nobody has seen for everything that reads from a socket or a file, by libFuzzer
-    Fuzz(fuzz::Options),
     /// Build the tarball and the Debian packages that users install
     Dist(dist::Options),
     /// Install, use and remove the packages in a clean Debian, in a container
@@ -59,9 +44,6 @@ enum Task {
     Delay(containers::DelayOptions),
     /// Pictures of the page at `/` during a failover, by a headless Chromium
     Screenshots(screenshots::Options),
-    /// Measure this project beside stock MySQL
-    #[command(subcommand)]
-    Compare(compare::Comparison),
 }
 
 fn main() -> ExitCode {
@@ -72,16 +54,11 @@ fn main() -> ExitCode {
         Task::Mysql(options) => mysql::run(&options),
         Task::Test(options) => test::run(&options),
         Task::Consumers(options) => consumers::run(&options),
-        Task::Sim(options) => sim::run(&options),
-        Task::Nemesis(options) => nemesis::run(&options),
-        Task::Nightly(options) => nightly::run(&options),
-        Task::Fuzz(options) => fuzz::run(&options),
         Task::Dist(options) => dist::run(&options),
         Task::Packages(options) => packages::run(&options),
         Task::Containers(options) => containers::run(&options),
         Task::Delay(options) => containers::delay(&options),
         Task::Screenshots(options) => screenshots::run(&options),
-        Task::Compare(comparison) => compare::run(&comparison),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

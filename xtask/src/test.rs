@@ -8,7 +8,6 @@ mod programs;
 mod scratch_folder;
 mod steps;
 
-use std::ops::Range;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -17,24 +16,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
+use testkit::cluster::{BUILT_VARIABLE, Profile, program};
 
 use crate::second_chance::Failure;
-use crate::sim::{Build, Seeds};
 pub(crate) use crate::test::checking_compiler::as_rustc;
 use crate::test::steps::{Action, Plan, Step};
-use crate::{containers, mysql, nemesis, packages, sim};
-
-/// How many that nobody has seen before, and in which each of the scenarios is played.
-const FRESH: u64 = 30;
-const FRESH_PLAYED: u64 = 4;
-/// Scenarios that are played with the fixed seeds alone: one of which a seed has failed whose cause is not proven (see
-/// docs/testing.md), and such that are young.
-const NOT_FRESH: [&str; 4] = [
-    "mysqlds",
-    "mysqld-operations",
-    "provisioning",
-    "conversions",
-];
+use crate::{containers, mysql, packages};
 
 /// What yields to everything else.
 const LEAST_URGENT: i32 = 19;
@@ -217,18 +204,9 @@ fn perform(action: &Action, again: bool) -> Result<Vec<Failure>> {
                 Err(error) => eprintln!("warning: {error:#}"),
             }
         }
-        Action::Simulate {
-            seeds,
-            scenario,
-            mutation,
-        } => sim::run_seeds(
-            &sim::program(Build::Dev, "simulator"),
-            &built_seeds(seeds.clone(), *scenario, *mutation),
-        )?,
-        Action::FreshSeeds => run_fresh_seeds()?,
-        Action::Nemesis => nemesis::run_short()?,
-        Action::Packages => packages::run_short(&sim::program(Build::Dev, "witness"))?,
-        Action::Containers => containers::run_short(&sim::program(Build::Dev, "witness"))?,
+        Action::Lab(arguments) => run_lab(arguments)?,
+        Action::Packages => packages::run_short(&program(Profile::Dev, "witness"))?,
+        Action::Containers => containers::run_short(&program(Profile::Dev, "witness"))?,
         Action::Format => {
             let status = cargo(&["fmt", "--all", "--check"]).status();
             let status = status.context("cannot run cargo")?;
@@ -238,32 +216,12 @@ fn perform(action: &Action, again: bool) -> Result<Vec<Failure>> {
     Ok(Vec::new())
 }
 
-/// Seeds of the simulator that the tests have built.
-fn built_seeds(range: Range<u64>, scenario: Option<&str>, mutation: Option<&str>) -> Seeds {
-    Seeds {
-        range,
-        until: None,
-        jobs: 2,
-        build: Build::Dev,
-        scenario: scenario.map(str::to_owned),
-        mutation: mutation.map(str::to_owned),
-    }
-}
-
-/// Other ones each time: what the fixed seeds do not find, one of them may.
-fn run_fresh_seeds() -> Result<()> {
-    let simulator = sim::program(Build::Dev, "simulator");
-    let first = sim::fresh_seed();
-    // Where the cause of a failure is not proven, fresh seeds might fail for it again.
-    let scenarios = sim::SCENARIOS
-        .into_iter()
-        .filter(|one| !NOT_FRESH.contains(one))
-        .map(|one| (Some(one), FRESH_PLAYED));
-    for (scenario, count) in [(None, FRESH)].into_iter().chain(scenarios) {
-        println!("{}, from seed {first}", scenario.unwrap_or("mixed"));
-        let seeds = built_seeds(first..first + count, scenario, None);
-        sim::run_fresh(&simulator, &seeds)?;
-    }
+/// Runs a task of the laboratory, of programs that are built.
+fn run_lab(arguments: &[String]) -> Result<()> {
+    let mut lab = Command::new(program(Profile::Dev, "lab"));
+    lab.args(arguments).env(BUILT_VARIABLE, "1");
+    let status = lab.status().context("cannot run the laboratory")?;
+    ensure!(status.success(), "`lab {}` failed", arguments.join(" "));
     Ok(())
 }
 

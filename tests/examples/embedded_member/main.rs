@@ -3,7 +3,7 @@
 //! even pace and writes down each that the ring has acknowledged.
 //!
 //! `run` takes a member's configuration file. SIGUSR1 ends the writing, SIGTERM the member. `lost` holds what was acknowledged
-//! against the members' logs. `cargo xtask compare failover` uses both.
+//! against the members' logs. `cargo lab compare failover` uses both.
 
 mod account;
 mod lost;

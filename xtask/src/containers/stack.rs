@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use testkit::bounded_run;
 use testkit::bounded_run::Finished;
-use testkit::cluster::http_get;
+use testkit::cluster::{Profile, http_get, program};
 use testkit::documentation::shell_blocks;
 use testkit::ports::free_addresses;
 use testkit::wait::{Patience, eventually, try_eventually};
@@ -19,7 +19,6 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::containers::say;
 use crate::docker::Engine;
-use crate::sim::{self, Build};
 
 const PROJECT: &str = "witness-containers";
 const OVERRIDES: &str = "overrides.yaml";
@@ -455,7 +454,7 @@ fn network(member: Member) -> String {
 /// Lets the router delay packets by this program where the kernel has no netem.
 fn delay_without_netem() -> Result<String> {
     // Not the running one, whose file is gone where the tests have compiled it anew since.
-    let program = sim::program(Build::Dev, "xtask");
+    let program = program(Profile::Dev, "xtask");
     ensure!(
         program.is_file(),
         "`{}` is not there: run this by `cargo xtask`",

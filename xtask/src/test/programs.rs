@@ -39,7 +39,7 @@ const WITH_MYSQLD: [&str; 2] = ["mysql_target", "tail_trim"];
 pub(super) fn build() -> Result<()> {
     let all = ["--tests", "--benches", "--examples"];
     // Programs that no test starts.
-    let programs = ["--bin", "nemesis", "--bin", "xtask"];
+    let programs = ["--bin", "lab", "--bin", "nemesis", "--bin", "xtask"];
     let mut command = cargo(&[&["build", "--workspace"][..], &all, &programs].concat());
     CheckingCompiler::find()?.used_by(&mut command);
     let status = command.status().context("cannot run cargo")?;
@@ -207,6 +207,7 @@ mod tests {
     fn every_file_of_tests_is_in_a_program() {
         let checkout = testkit::checkout();
         let mut packages: Vec<PathBuf> = entries(&checkout.join("crates"));
+        packages.extend(entries(&checkout.join("lab")));
         packages.extend(entries(&checkout));
         let mut modules = 0;
         for package in packages {

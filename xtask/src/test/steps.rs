@@ -1,7 +1,5 @@
 //! What a change has to pass, and what may run beside what; pure.
 
-use std::ops::Range;
-
 /// How many seeds of the simulator a change has to pass.
 const SEEDS: u64 = 60;
 /// Within how many something broken has to be found.
@@ -72,16 +70,8 @@ pub(super) enum Action {
     TestsAlone,
     /// Finds or unpacks a mysqld.
     Mysql,
-    /// Runs these seeds of the simulator that the tests have built; with something broken on purpose, one of them has to fail.
-    Simulate {
-        seeds: Range<u64>,
-        scenario: Option<&'static str>,
-        mutation: Option<&'static str>,
-    },
-    /// Runs new seeds, which are printed.
-    FreshSeeds,
-    /// Does a few faults to a ring with real mysqlds, all of whose programs are built.
-    Nemesis,
+    /// Runs `cargo lab` with these arguments, of programs that the tests have built.
+    Lab(Vec<String>),
     /// Installs, uses and removes packages of the programs that are built, in a container.
     Packages,
     /// Does faults to a ring in three regions of containers with the programs that are built.
@@ -117,7 +107,7 @@ impl Plan {
                 programs,
                 Step::new("tests", Action::Tests),
                 Step::new("tests alone", Action::TestsAlone),
-                Step::new("nemesis", Action::Nemesis),
+                Step::new("nemesis", lab("nemesis --short")),
                 // Two engines would have one folder.
                 Step::new("containers", Action::Containers).behind("packages"),
             ];
@@ -190,24 +180,19 @@ impl Step {
     }
 }
 
-/// What the simulator plays.
+fn lab(arguments: &str) -> Action {
+    Action::Lab(arguments.split(' ').map(str::to_owned).collect())
+}
+
+/// The steps of the simulator.
 fn simulated() -> Vec<Step> {
-    let simulate = |name, seeds, scenario, mutation| {
-        let action = Action::Simulate {
-            seeds,
-            scenario,
-            mutation,
-        };
+    let seeds = |name, count, scenario: &str| {
+        let action = lab(&format!("sim --seeds {count} --scenario {scenario}"));
         Step::new(name, action)
     };
     let mut steps = vec![
-        simulate("simulator", 1..1 + SEEDS, None, None),
-        simulate(
-            "lost quorum",
-            1..1 + LOST_QUORUMS,
-            Some("lost-quorum"),
-            None,
-        ),
+        Step::new("simulator", lab(&format!("sim --seeds {SEEDS}"))),
+        seeds("lost quorum", LOST_QUORUMS, "lost-quorum"),
     ];
     for scenario in [
         "removals",
@@ -228,13 +213,12 @@ fn simulated() -> Vec<Step> {
             | "upgrades" => PLAYED_SLOWLY,
             _ => PLAYED,
         };
-        let seeds = 1..1 + played;
-        steps.push(simulate(scenario, seeds, Some(scenario), None));
+        steps.push(seeds(scenario, played, scenario));
     }
-    steps.push(Step::new("fresh seeds", Action::FreshSeeds));
+    steps.push(Step::new("fresh seeds", lab("sim --fresh")));
     for (name, first, mutation) in BROKEN {
-        let seeds = first..first + FOUND_WITHIN;
-        steps.push(simulate(name, seeds, None, Some(mutation)));
+        let arguments = format!("sim --from {first} --seeds {FOUND_WITHIN} --mutate {mutation}");
+        steps.push(Step::new(name, lab(&arguments)));
     }
     steps
 }

@@ -37,7 +37,8 @@ pub use crate::cluster::options::{
     BINLOG_PASSWORD, BINLOG_USER, Beside, ClusterOptions, MemberOptions,
 };
 pub use crate::cluster::programs::{
-    BUILT_VARIABLE, Profile, embedded_member, nemesis_binary, primary_clients, witness_binary,
+    BUILT_VARIABLE, Profile, embedded_member, nemesis_binary, primary_clients, program,
+    simulator_binary, witness_binary,
 };
 use crate::distance::{DistanceNetwork, Links, Place};
 use crate::mysqld::MysqlClient;

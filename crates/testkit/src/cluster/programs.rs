@@ -84,6 +84,18 @@ pub fn primary_clients(profile: Profile) -> Result<PathBuf> {
     )
 }
 
+/// Builds the simulator if it is not up to date, and says where it is. See [`BUILT_VARIABLE`].
+///
+/// # Errors
+/// When it does not compile.
+pub fn simulator_binary(profile: Profile) -> Result<PathBuf> {
+    build(
+        &["--package", "simulator", "--bin", "simulator"],
+        "simulator",
+        profile,
+    )
+}
+
 /// Builds the program that does faults to a ring if it is not up to date, and says where it is. See [`BUILT_VARIABLE`].
 ///
 /// # Errors
@@ -96,9 +108,15 @@ pub fn nemesis_binary(profile: Profile) -> Result<PathBuf> {
     )
 }
 
+/// Where cargo puts a program of the workspace.
+#[must_use]
+pub fn program(profile: Profile, file: &str) -> PathBuf {
+    figures::target_folder().join(profile.folder()).join(file)
+}
+
 /// `file` is where cargo puts it, below the profile's folder.
 fn build(target: &[&str], file: &str, profile: Profile) -> Result<PathBuf> {
-    let built = figures::target_folder().join(profile.folder()).join(file);
+    let built = program(profile, file);
     if std::env::var_os(BUILT_VARIABLE).is_some() && built.is_file() {
         return Ok(built);
     }

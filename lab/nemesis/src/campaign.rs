@@ -1,0 +1,456 @@
+//! One run: the ring comes up, faults come one after the other while clients write and readers look, and everything is
+//! checked every few faults and at the end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+use testkit::distance::check_needs;
+use testkit::figures::{Figures, target_folder};
+use testkit::stop_on_interrupt;
+
+use crate::arguments::Arguments;
+use crate::audit::audit;
+use crate::clients::Clients;
+use crate::fault::{Fault, Kind, NEED_LOOP_DEVICES, Script};
+use crate::guide::Guide;
+use crate::ledger::Ledger;
+use crate::lists::History;
+use crate::readers::Readers;
+use crate::soak::{BETWEEN_LOOKS, CALMS_DOWN, Footprints};
+use crate::stage::Stage;
+use crate::strike::{cure, last, strike};
+use crate::summary::{Cycle, CycleLog, Findings, Summary, name};
+
+const READY_LIMIT: Duration = Duration::from_secs(120);
+/// Within which somebody has to take writes, while a quorum is there.
+const WRITES_LIMIT: Duration = Duration::from_secs(60);
+/// Within which everybody has to have recovered.
+const SETTLE_LIMIT: Duration = Duration::from_secs(180);
+/// What is missing is told so often while that takes long.
+const LONG: Duration = Duration::from_secs(10);
+/// Within which an event that is to run each second runs at the primary.
+const EVENT_LIMIT: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(25);
+/// Faults between two checks of everything.
+const CYCLES_PER_AUDIT: usize = 10;
+/// When nothing else was asked for.
+const MINUTES: f64 = 10.0;
+
+/// Everybody who takes part.
+struct Campaign {
+    // In the order in which they have to end.
+    readers: Readers,
+    clients: Clients,
+    guide: Guide,
+    stage: Stage,
+    ledger: Ledger,
+    history: History,
+    findings: Findings,
+    stop: Arc<AtomicBool>,
+    log: CycleLog,
+    /// Whether everybody had recovered, and nothing happened since.
+    calm: bool,
+    cycles: Vec<Cycle>,
+    /// What members take of their machines, where that is looked at.
+    footprints: Footprints,
+    began: Instant,
+}
+
+/// Runs it, prints the table and writes the figures.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    check_needs()?;
+    let seed = match arguments.seed {
+        0 => fastrand::u64(1..1 << 32),
+        seed => seed,
+    };
+    let stop = stop_on_interrupt()?;
+    let mut figures = Figures::new(
+        &arguments.figures,
+        &format!("cargo lab nemesis --seed {seed}"),
+    )?;
+    let mut home = tempfile::Builder::new()
+        .prefix("nemesis-")
+        .tempdir()
+        .context("cannot make a folder for the ring")?;
+    let bar = bar(arguments)?;
+    let mut log = CycleLog::create(&target_folder().join("nemesis"), seed, bar.clone())?;
+    log.line(&format!(
+        "seed {seed}: nine members and three mysqlds in {}",
+        home.path().display()
+    ))?;
+    let stage = Stage::set(arguments, home.path())?;
+    let log_path = log.path().to_owned();
+    let done = Campaign::open(stage, stop, log).and_then(|mut campaign| {
+        let done = campaign.go_through(arguments, seed, &bar);
+        campaign.close(done)
+    });
+    bar.finish_and_clear();
+    match done {
+        Ok(summary) => {
+            println!("{}", summary.table());
+            summary.put_into(&mut figures)?;
+            figures.set("seed", seed)?;
+            figures.set("inside_one_way_ms", arguments.inside_ms)?;
+            figures.set("across_one_way_ms", arguments.across_ms)?;
+            println!("seed {seed}: nothing lost, nothing doubled, nothing diverged");
+            println!("log: {}", log_path.display());
+            println!("figures: {}", figures.write()?.display());
+            Ok(())
+        }
+        // Nothing went wrong that somebody would want to look at.
+        Err(error) if error.is::<Interrupted>() => Err(error),
+        Err(error) => {
+            home.disable_cleanup(true);
+            Err(error.context(format!(
+                "seed {seed}; the faults are in {}, all files in {}",
+                log_path.display(),
+                home.path().display()
+            )))
+        }
+    }
+}
+
+impl Campaign {
+    /// Brings the ring up, until clients are acknowledged.
+    fn open(mut stage: Stage, stop: Arc<AtomicBool>, log: CycleLog) -> Result<Self> {
+        stage.ring.bootstrap()?;
+        let findings = Findings::default();
+        let guide = Guide::start(stage.places(), &findings);
+        let direction = guide.direction();
+        let deadline = Instant::now() + READY_LIMIT;
+        // Everybody, and not the first primary: on a busy machine its mysqld may have been so slow to start that it gives the
+        // leadership away.
+        let primary = loop {
+            ensure_goes_on(&stop)?;
+            stage
+                .ring
+                .look_after()
+                .with_context(|| stage.ring.words())?;
+            match stage.standing() {
+                Ok(primary) if direction.primary_index().is_some() => break primary,
+                Err(why) if Instant::now() > deadline => bail!(
+                    "the ring is not complete after {READY_LIMIT:?}: {why:#}\n{}",
+                    stage.ring.words()
+                ),
+                _ => thread::sleep(LOOK),
+            }
+        };
+        stage.furnish(primary)?;
+        let (ledger, history) = (Ledger::default(), History::default());
+        let mut campaign = Self {
+            readers: Readers::start(stage.places(), &direction, &ledger, &history, &findings)?,
+            clients: Clients::start(direction, ledger.clone(), history.clone(), findings.clone())?,
+            guide,
+            stage,
+            ledger,
+            history,
+            findings,
+            stop,
+            log,
+            calm: false,
+            cycles: Vec::new(),
+            footprints: Footprints::default(),
+            began: Instant::now(),
+        };
+        campaign.settle()?;
+        Ok(campaign)
+    }
+
+    /// All faults, with a check after every few of them and at the end.
+    fn go_through(&mut self, arguments: &Arguments, seed: u64, bar: &ProgressBar) -> Result<()> {
+        let minutes = match (arguments.minutes, arguments.cycles) {
+            (None, None) => Some(MINUTES),
+            (minutes, _) => minutes,
+        };
+        let until = minutes.map(|minutes| Instant::now() + Duration::from_secs_f64(minutes * 60.0));
+        let over = |number: usize| {
+            until.is_some_and(|until| Instant::now() >= until)
+                || arguments.cycles.is_some_and(|most| number >= most as usize)
+        };
+        let kinds = self.kinds(&arguments.only)?;
+        let longest_stop = Duration::from_secs_f64(arguments.longest_stop);
+        for (number, fault) in Script::new(seed, kinds, longest_stop).enumerate() {
+            if over(number) {
+                break;
+            }
+            let next = arguments
+                .every
+                .map(|every| Instant::now() + Duration::from_secs_f64(every));
+            self.cycle(number + 1, &fault)?;
+            if let Some(next) = next {
+                self.rest_until(next)?;
+            }
+            if let (Some(until), None) = (until, arguments.cycles) {
+                let left = until.saturating_duration_since(Instant::now());
+                bar.set_position(bar.length().unwrap_or(0).saturating_sub(left.as_secs()));
+            } else {
+                bar.inc(1);
+            }
+            if (number + 1).is_multiple_of(CYCLES_PER_AUDIT) {
+                self.audit()?;
+            }
+        }
+        self.audit()?;
+        self.judge_footprints()
+    }
+
+    /// The kinds that were asked for, or all; without those that cannot be had on this machine, which is said.
+    fn kinds(&mut self, only: &[Kind]) -> Result<Vec<Kind>> {
+        let mut kinds = match only {
+            [] => Kind::value_variants().to_vec(),
+            only => only.to_vec(),
+        };
+        if !self.stage.has_two_versions() {
+            ensure!(
+                !only.contains(&Kind::ChangeVersion),
+                "change-version needs another build of the members' program: --previous"
+            );
+            kinds.retain(|kind| *kind != Kind::ChangeVersion);
+        }
+        if let Some(why) = self.stage.without_loops() {
+            let out = NEED_LOOP_DEVICES.map(name).join(", ");
+            self.log
+                .line(&format!("LEFT OUT on this machine: {out}: {why}"))?;
+            kinds.retain(|kind| !NEED_LOOP_DEVICES.contains(kind));
+        }
+        ensure!(!kinds.is_empty(), "no fault is left that could be done");
+        Ok(kinds)
+    }
+
+    fn cycle(&mut self, number: usize, fault: &Fault) -> Result<()> {
+        let doing = format!("cycle {number}: {}", name(fault.kind));
+        self.log.show(&doing);
+        self.ledger.forget_times();
+        let primary = self.guide.direction().primary_index();
+        let primary = primary.and_then(|index| self.stage.ring.databases().get(index).copied());
+        let mut struck =
+            strike(&mut self.stage, fault, primary, self.calm).with_context(|| doing.clone())?;
+        let (calm, words) = (std::mem::take(&mut self.calm), struck.words.clone());
+        let began = struck.began;
+        let met = match struck.primary {
+            true => ", the primary",
+            false => "",
+        };
+        self.log.line(&format!(
+            "{doing} {words}{met}{}",
+            if calm { "" } else { " (unsettled)" }
+        ))?;
+        // Before, its member or its mysqld may have been on the way to something else.
+        let databases = self.stage.ring.databases();
+        let place_of = |member: usize| databases.iter().position(|index| *index == member);
+        if let Some(place) = struck.cut_off.filter(|_| calm).and_then(place_of) {
+            self.readers.cut_off(place);
+        }
+        let mut recovery = None;
+        if struck.quorum_stays {
+            recovery = Some(
+                self.writes_after(began)
+                    .with_context(|| format!("{doing} {words}: while it lasted"))?,
+            );
+        }
+        last(began, fault, || ensure_goes_on(&self.stop))?;
+        self.readers.mended();
+        if let Some(place) = struck.goes_back.and_then(place_of) {
+            self.readers.goes_back(place);
+        }
+        cure(&mut self.stage, &mut struck).with_context(|| format!("{doing} {words}"))?;
+        let cured = Instant::now();
+        let after = self
+            .writes_after(cured)
+            .with_context(|| format!("{doing} {words}: after it was over"))?;
+        let recovery = recovery.unwrap_or(after);
+        let pause = self.ledger.longest_pause(began, Instant::now());
+        if fault.settle {
+            self.settle().with_context(|| format!("{doing} {words}"))?;
+        }
+        let settled = match fault.settle {
+            true => format!(
+                ", recovered {} ms after it was over",
+                cured.elapsed().as_millis()
+            ),
+            false => String::new(),
+        };
+        self.log.line(&format!(
+            "  first commit {} ms, longest pause {} ms{settled}",
+            recovery.as_millis(),
+            pause.as_millis()
+        ))?;
+        self.cycles.push(Cycle {
+            kind: fault.kind,
+            primary: struck.primary,
+            recovery,
+            pause,
+        });
+        self.objections()
+    }
+
+    /// Waits until a transaction is acknowledged that was begun after `moment`, and says how long after.
+    fn writes_after(&self, moment: Instant) -> Result<Duration> {
+        loop {
+            ensure_goes_on(&self.stop)?;
+            self.clients.look_after()?;
+            if let Some(first) = self.ledger.first_begun_after(moment) {
+                return Ok(first.duration_since(moment));
+            }
+            ensure!(
+                moment.elapsed() < WRITES_LIMIT,
+                "nobody takes writes after {WRITES_LIMIT:?}\n{}",
+                self.stage.ring.words()
+            );
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits until everybody has recovered; who is the primary then.
+    fn settle(&mut self) -> Result<usize> {
+        let began = Instant::now();
+        let mut told = None;
+        loop {
+            ensure_goes_on(&self.stop)?;
+            self.stage
+                .ring
+                .look_after()
+                .with_context(|| self.stage.ring.words())?;
+            let why = match self.stage.standing() {
+                Ok(primary) => {
+                    self.calm = true;
+                    return Ok(primary);
+                }
+                Err(why) => why,
+            };
+            if told.unwrap_or(began).elapsed() > LONG {
+                self.log
+                    .line(&format!("  not everybody has recovered yet: {why:#}"))?;
+                told = Some(Instant::now());
+            }
+            ensure!(
+                began.elapsed() < SETTLE_LIMIT,
+                "not everybody has recovered after {SETTLE_LIMIT:?}: {why:#}\n{}",
+                self.stage.ring.words()
+            );
+            thread::sleep(LOOK * 8);
+        }
+    }
+
+    /// Nothing happens until then, but for the load: who leads stays, and what members take of their machines is looked at.
+    fn rest_until(&mut self, next: Instant) -> Result<()> {
+        let primary = self.settle()?;
+        let calm_from = Instant::now() + CALMS_DOWN;
+        let mut led = None;
+        while Instant::now() < next {
+            ensure_goes_on(&self.stop)?;
+            let ring = &mut self.stage.ring;
+            ring.look_after()?;
+            self.footprints.look(ring, self.began.elapsed())?;
+            if Instant::now() >= calm_from {
+                let now = (ring.primary_now(), ring.term(primary)?);
+                let before = *led.get_or_insert(now);
+                ensure!(
+                    before == now,
+                    "the leadership moved although nothing had happened: primary and term were {before:?} and are {now:?}"
+                );
+            }
+            let left = next.saturating_duration_since(Instant::now());
+            thread::sleep(BETWEEN_LOOKS.min(left));
+        }
+        Ok(())
+    }
+
+    /// What members took of their machines has not grown.
+    fn judge_footprints(&mut self) -> Result<()> {
+        for (index, taken) in self.footprints.judged() {
+            let name = self.stage.ring.name(index);
+            self.log.line(&format!("{name} took {taken:?}"))?;
+            if let Some(words) = taken.grew() {
+                bail!("{name}: {words}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks everything while the clients rest.
+    fn audit(&mut self) -> Result<()> {
+        self.log.show("everything is compared");
+        let primary = self.settle()?;
+        self.clients.rest()?;
+        let began = Instant::now();
+        self.stage
+            .event_runs(primary, EVENT_LIMIT)
+            .with_context(|| self.stage.ring.words())?;
+        // It would go on writing.
+        self.let_event_run(false)?;
+        audit(&mut self.stage, &self.ledger, &self.history)?;
+        self.let_event_run(true)?;
+        self.clients.go_on();
+        self.objections()?;
+        let count = self.ledger.count();
+        self.log.line(&format!(
+            "everything agrees: {count:?}, {} transactions over lists and looks at them have an order, compared in {} ms",
+            self.history.len(),
+            began.elapsed().as_millis()
+        ))
+    }
+
+    /// At whoever is the primary: what was done to the last one may move the leadership a moment after everybody has recovered.
+    fn let_event_run(&mut self, runs: bool) -> Result<()> {
+        let mut tried = 0;
+        loop {
+            let primary = self.settle()?;
+            let done = self.stage.let_event_run(primary, runs);
+            tried += 1;
+            if done.is_ok() || tried == 3 {
+                return done;
+            }
+        }
+    }
+
+    fn objections(&self) -> Result<()> {
+        match self.findings.words() {
+            Some(words) => Err(anyhow!(words)),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends everything; what is to be looked at later stays.
+    fn close(mut self, done: Result<()>) -> Result<Summary> {
+        let summary = Summary::of(
+            &self.cycles,
+            self.ledger.count(),
+            self.readers.looks(),
+            self.readers.fresh(),
+            self.readers.kept_off(),
+        );
+        if let Err(error) = &done {
+            // Written down even when the log cannot be: the error is what counts.
+            let _ = self.log.line(&format!("FAILED {error:#}"));
+            self.stage.keep_disks();
+        }
+        done.map(|()| summary)
+    }
+}
+
+/// The user has had enough.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("interrupted")]
+struct Interrupted;
+
+fn ensure_goes_on(stop: &AtomicBool) -> Result<()> {
+    match stop.load(Ordering::Relaxed) {
+        true => Err(Interrupted.into()),
+        false => Ok(()),
+    }
+}
+
+fn bar(arguments: &Arguments) -> Result<ProgressBar> {
+    let length = match (arguments.cycles, arguments.minutes) {
+        (Some(cycles), _) => u64::from(cycles),
+        (None, minutes) => (minutes.unwrap_or(MINUTES) * 60.0) as u64,
+    };
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed}  {wide_msg}")?;
+    Ok(ProgressBar::new(length).with_style(style))
+}

@@ -1,0 +1,35 @@
+//! A ring of real members and real mysqlds in three regions, clients that follow its primary, and faults at random from a
+//! seed; at the end, and now and then, what the clients were told is held against what every server has.
+//!
+//! `cargo lab nemesis` builds the members and runs it.
+
+mod arguments;
+mod audit;
+mod campaign;
+mod clients;
+mod fault;
+mod guide;
+mod intruder;
+mod ledger;
+mod lists;
+mod readers;
+mod soak;
+mod stage;
+mod strike;
+mod summary;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::arguments::Arguments;
+
+fn main() -> ExitCode {
+    match campaign::run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

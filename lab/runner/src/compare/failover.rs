@@ -1,0 +1,127 @@
+//! `cargo lab compare failover`: how long commits stay away when the leader dies, and when another one is promoted, in a ring
+//! of nine processes, in three regions with distance between them and in one, beside Table 2 of MyRaft.
+//!
+//! Three members have a database, which is a writer or a mysqld with clients; the others are witnesses, of the released binary.
+
+mod crash;
+mod databases;
+mod events;
+mod group_replication;
+mod options;
+mod promotion;
+mod scene;
+mod summary;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use indicatif::{ProgressBar, ProgressStyle};
+use testkit::cluster::{Profile, embedded_member, primary_clients, witness_binary};
+use testkit::distance::check_needs;
+use testkit::figures::Figures;
+use testkit::stop_on_interrupt;
+
+pub(crate) use crate::compare::failover::options::Options;
+use crate::compare::failover::options::{Place, Programs};
+use crate::compare::failover::scene::Scene;
+use crate::compare::failover::summary::{Measured, Summary};
+
+const FIGURES: &str = "failover";
+const FIGURES_WITH_MYSQL: &str = "failover-mysql";
+
+/// Runs the comparison, prints the tables and writes the figures.
+pub(super) fn run(options: &Options) -> Result<()> {
+    ensure!(
+        options.inside_ms >= 0.0 && options.across_ms >= options.inside_ms,
+        "--across-ms must be at least --inside-ms"
+    );
+    check_needs()?;
+    let stop = stop_on_interrupt()?;
+    eprintln!("compare: building the release binaries");
+    let programs = Programs {
+        witness: witness_binary(Profile::Release)?,
+        database: match options.mysql {
+            true => primary_clients(Profile::Release)?,
+            false => embedded_member(Profile::Release)?,
+        },
+    };
+    let name = match options.mysql {
+        true => FIGURES_WITH_MYSQL,
+        false => FIGURES,
+    };
+    let mut figures = Figures::new(name, &crate::compare::setup::command_line())?;
+    let bar = bar(options)?;
+    let mut measured = Vec::new();
+    for &place in &options.places {
+        for &heartbeat_ms in &options.timers {
+            let (stop, bar) = (stop.clone(), bar.clone());
+            let scene = Scene::set(options, &programs, place, heartbeat_ms, stop, bar)?;
+            let done = measure(options, place, heartbeat_ms, scene);
+            let what = || format!("{place:?}, with a heartbeat of {heartbeat_ms} ms");
+            measured.push(done.with_context(what)?);
+        }
+    }
+    let peers = match options.mysql {
+        true => group_replication::measure(options.group_kills, &stop)?,
+        false => BTreeMap::new(),
+    };
+    bar.finish_and_clear();
+    let summary = Summary::of(&measured, &peers);
+    println!("{}", summary.table());
+    summary.put_into(&mut figures)?;
+    figures.set("inside_one_way_ms", options.inside_ms)?;
+    figures.set("across_one_way_ms", options.across_ms)?;
+    figures.set("commits_per_second", options.commits_per_second)?;
+    figures.set("members", options.members)?;
+    figures.set("loss_percent", options.loss_percent)?;
+    figures.set("soak_minutes", options.soak_minutes)?;
+    println!("figures: {}", figures.write()?.display());
+    for one in &measured {
+        one.verdict.ensure_nothing_is_lost()?;
+    }
+    Ok(())
+}
+
+fn measure(
+    options: &Options,
+    place: Place,
+    heartbeat_ms: u64,
+    mut scene: Scene,
+) -> Result<Measured> {
+    let (mut crashes, mut promotions) = (Vec::new(), Vec::new());
+    for number in 0..options.crashes.max(options.promotions) {
+        if number < options.crashes {
+            for &death in &options.deaths {
+                crashes.push((death, crash::measure(&mut scene, death)?));
+                scene.done();
+            }
+        }
+        if number < options.promotions {
+            promotions.push(promotion::measure(&mut scene, number)?);
+            scene.done();
+        }
+    }
+    let soak = Duration::from_secs(60 * u64::from(options.soak_minutes));
+    let elected_in_soak = match soak.is_zero() {
+        true => None,
+        false => Some(scene.soak(soak)?),
+    };
+    Ok(Measured {
+        place,
+        heartbeat_ms,
+        elected_in_soak,
+        crashes,
+        promotions,
+        verdict: scene.end()?,
+    })
+}
+
+fn bar(options: &Options) -> Result<ProgressBar> {
+    let deaths = options.crashes * u32::try_from(options.deaths.len())?;
+    let settings = options.timers.len() * options.places.len();
+    let steps = u64::from(deaths + options.promotions) * settings as u64;
+    let style =
+        ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed} of about {duration}  {msg}")?;
+    Ok(ProgressBar::new(steps).with_style(style))
+}

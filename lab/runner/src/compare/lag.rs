@@ -1,0 +1,152 @@
+//! `cargo lab compare lag`: how far a follower is behind a primary that is written to at a rate, and up to which rate it keeps up,
+//! for MySQL's own replica and for this applier.
+//!
+//! Each follows a primary of its own over MySQL's protocol, with the same data, settings and load, on the same machine as its
+//! primary. First the primary takes all that it can; where the follower does not keep up with that, the highest rate with which it
+//! does is searched for. The lag is read from a row that is written fifty times a second at the primary: the age of the youngest
+//! one that a reader of the follower sees.
+
+mod pair;
+mod picture;
+mod search;
+mod summary;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use testkit::cluster::{Profile, witness_binary};
+use testkit::figures::{Figures, target_folder};
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::workload::Workload;
+
+use crate::compare::apply::Named;
+use crate::compare::lag::pair::{Bed, Pair};
+use crate::compare::lag::search::{Rate, Search};
+use crate::compare::lag::summary::{Run, Summary};
+
+const FIGURES: &str = "lag";
+const WORKLOADS: [Workload; 4] = [
+    Workload::OltpWriteOnly,
+    Workload::HotRow,
+    Workload::Adversarial,
+    Workload::NewOrderPayment,
+];
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How long each rate is held
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(5..))]
+    seconds: u64,
+    /// Clients that write at once on the primary
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    clients: u32,
+    /// Workers of each follower
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    workers: u32,
+    /// Rates that are tried for each follower and load at most, before the one of half the highest
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
+    rates: u32,
+    /// Workloads (default: uniform writes, one hot row, C5's adversarial one, NewOrder and Payment)
+    #[arg(long, value_delimiter = ',', value_enum)]
+    workloads: Vec<Named>,
+}
+
+/// Who follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Follower {
+    /// MySQL's replica as one that may be promoted: it logs what it applies.
+    Native,
+    /// This applier beside a server with a binlog.
+    Ours,
+}
+
+impl Follower {
+    pub(super) const ALL: [Self; 2] = [Self::Native, Self::Ours];
+
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Ours => "ours",
+        }
+    }
+}
+
+/// Runs the comparison, prints the table, and writes the figures and the picture.
+pub(super) fn run(options: &Options) -> Result<()> {
+    let tree = MysqlTree::locate()?;
+    eprintln!("compare: building the release binary");
+    let witness = witness_binary(Profile::Release)?;
+    let mut figures = Figures::new(FIGURES, &crate::compare::setup::command_line())?;
+    let workloads: Vec<Workload> = match options.workloads.as_slice() {
+        [] => WORKLOADS.to_vec(),
+        chosen => chosen.iter().map(|named| named.workload()).collect(),
+    };
+    let bar = ProgressBar::no_length();
+    bar.set_style(ProgressStyle::with_template("{elapsed_precise} {msg}")?);
+    let mut runs = Vec::new();
+    for (turn, &workload) in workloads.iter().enumerate() {
+        bar.set_message(format!("{}: making the tables", workload.key()));
+        let bed = Bed::make(&tree, workload)?;
+        let mut order = Follower::ALL;
+        order.rotate_left(turn % Follower::ALL.len());
+        for follower in order {
+            let pair = bed.pair(follower, options.workers, &witness)?;
+            let run = measure(&pair, options, workload, follower, &bar);
+            let what = || format!("{} on {}", follower.key(), workload.key());
+            runs.push(run.with_context(what)?);
+        }
+    }
+    bar.finish_and_clear();
+    let summary = Summary::of(runs);
+    figures.set("seconds", options.seconds)?;
+    figures.set("clients", options.clients)?;
+    figures.set("workers", options.workers)?;
+    figures.set("highest_rate_kept", summary.highest_rates_kept())?;
+    figures.set("workloads", summary.figures())?;
+    println!("{}", summary.table());
+    println!("figures: {}", figures.write()?.display());
+    let picture = target_folder().join("figures").join("lag.svg");
+    std::fs::write(&picture, picture::draw(&summary)?)
+        .with_context(|| format!("cannot write {}", picture.display()))?;
+    println!("picture: {}", picture.display());
+    Ok(())
+}
+
+/// One follower under one load: rates until the highest that it keeps up with is known, and half of that.
+fn measure(
+    pair: &Pair<'_>,
+    options: &Options,
+    workload: Workload,
+    follower: Follower,
+    bar: &ProgressBar,
+) -> Result<Run> {
+    let mut search = Search::new(options.rates);
+    let mut seed = 0;
+    let mut point = |rate: Rate| {
+        seed += 1;
+        bar.set_message(format!("{} {}: {rate}", workload.key(), follower.key()));
+        pair.hold(
+            rate,
+            options.clients,
+            Duration::from_secs(options.seconds),
+            seed,
+        )
+    };
+    while let Some(rate) = search.next() {
+        let point = point(rate)?;
+        bar.println(format!("{} {}: {point}", workload.key(), follower.key()));
+        search.measured(point);
+    }
+    let at_half = match search.highest_kept() {
+        Some(highest) => Some(point(Rate::PerSecond(highest / 2.0))?),
+        None => None,
+    };
+    Ok(Run {
+        workload,
+        follower,
+        points: search.into_points(),
+        at_half,
+    })
+}

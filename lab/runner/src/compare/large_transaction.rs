@@ -1,0 +1,206 @@
+//! `cargo lab compare large-transaction`: how long one large transaction holds small commits up, and what it takes of
+//! the members' memory, beside stock semi-sync replicas that do not apply.
+//!
+//! The primary changes a number in each of many long rows, so that the binlog gets every row twice. Meanwhile one client commits small
+//! rows one after the other, each with the time at which it began: the longest way from one to the next is how long a commit
+//! was held up. It is MySQL that makes commits wait for the large one, in the binlog's order; how long, its acknowledgement decides.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+use serde_json::json;
+use testkit::cluster::{Profile, witness_binary};
+use testkit::figures::{Figures, load_average, private_memory, target_folder};
+use testkit::mysql_tree::MysqlTree;
+use testkit::statistics::Spread;
+
+use crate::compare::data::{LoadedData, TableSizes};
+use crate::compare::setup::{Bed, Setup, command_line};
+
+const FIGURES: &str = "large-transaction";
+/// Characters of each row.
+const ROW: u64 = 8000;
+/// Rows that one statement makes before it is measured, so that making them is no large transaction itself.
+const ROWS_AT_ONCE: u64 = 1000;
+const LIMIT: Duration = Duration::from_secs(600);
+const LOOK: Duration = Duration::from_millis(20);
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Binlog of the large transaction, in MiB
+    #[arg(long, default_value_t = 960, value_parser = clap::value_parser!(u64).range(1..1020))]
+    mib: u64,
+    /// Rounds; every round measures every setup once
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Setups to measure
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Setup::LeanSemiSync, Setup::SyncedSemiSync, Setup::RingFsync, Setup::RingApplies])]
+    setups: Vec<Setup>,
+    /// Folder on the disk to measure (default: the build's target folder)
+    #[arg(long)]
+    folder: Option<PathBuf>,
+}
+
+/// One large transaction.
+#[derive(Clone, Debug, Serialize)]
+struct Sample {
+    setup: Setup,
+    /// From the statement to its answer.
+    seconds: f64,
+    /// The longest time from one small commit to the next.
+    held_up_seconds: f64,
+    /// The most memory that each member had for itself alone, in MiB; of the primary's member first.
+    members_mib: Vec<u64>,
+}
+
+/// Runs the comparison, prints the table and writes the figures.
+pub(super) fn run(options: &Options) -> Result<()> {
+    let tree = MysqlTree::locate()?;
+    eprintln!("compare: building the release binary");
+    let witness = witness_binary(Profile::Release)?;
+    let mut figures = Figures::new(FIGURES, &command_line())?;
+    let folder = options.folder.clone().unwrap_or_else(target_folder);
+    let work = tempfile::Builder::new()
+        .prefix("compare-")
+        .tempdir_in(&folder)
+        .with_context(|| format!("cannot make a folder in {}", folder.display()))?;
+    let sizes = TableSizes { tables: 1, rows: 1 };
+    let data = LoadedData::load(&tree, work.path().join("data"), sizes)?;
+    let mut samples = Vec::new();
+    for round in 0..options.rounds as usize {
+        let mut order = options.setups.clone();
+        order.rotate_left(round % options.setups.len().max(1));
+        for setup in order {
+            let home = work.path().join(format!("bed-{}", samples.len()));
+            let bed = Bed::make(setup, &data, &home, Some(&witness))?;
+            let sample = measure(options, setup, &bed)
+                .with_context(|| format!("while measuring {}", setup.key()))?;
+            drop(bed);
+            std::fs::remove_dir_all(&home)?;
+            eprintln!(
+                "compare: {}: {:.1} s, small commits held up for {:.1} s, members {:?} MiB",
+                setup.key(),
+                sample.seconds,
+                sample.held_up_seconds,
+                sample.members_mib
+            );
+            samples.push(sample);
+        }
+    }
+    report(options, &samples, &mut figures)?;
+    println!("figures: {}", figures.write()?.display());
+    Ok(())
+}
+
+fn measure(options: &Options, setup: Setup, bed: &Bed) -> Result<Sample> {
+    let client = bed.primary().client();
+    client.sql(
+        "CREATE DATABASE large; \
+         CREATE TABLE large.many (id INT PRIMARY KEY, v INT NOT NULL, b VARCHAR(8000) CHARACTER SET latin1 NOT NULL); \
+         CREATE TABLE large.small (id INT PRIMARY KEY AUTO_INCREMENT, began DATETIME(6) NOT NULL); \
+         CREATE TABLE large.ended (id INT PRIMARY KEY)",
+    )?;
+    // In the binlog of an update each row stands twice.
+    let rows = (options.mib << 20) / (2 * ROW);
+    for first in (0..rows).step_by(ROWS_AT_ONCE as usize) {
+        let count = ROWS_AT_ONCE.min(rows - first);
+        client.sql(&format!(
+            "INSERT INTO large.many WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {count}) \
+             SELECT {first} + n, 0, REPEAT(CHAR(97 + n % 26), {ROW}) FROM n"
+        ))?;
+    }
+    bed.settle()?;
+    // What making the rows wrote is out of the way.
+    rustix::fs::sync();
+    client.sql(
+        "DELIMITER //\nCREATE PROCEDURE large.commit_small() WHILE NOT EXISTS (SELECT * FROM large.ended) DO \
+         INSERT INTO large.small (began) VALUES (SYSDATE(6)); END WHILE//\nDELIMITER ;",
+    )?;
+    let small = client.start_sql("CALL large.commit_small()")?;
+    thread::sleep(Duration::from_secs(1));
+    let ended = AtomicBool::new(false);
+    let (seconds, members_mib) = thread::scope(|scope| -> Result<_> {
+        let watching = scope.spawn(|| watch_memory(&bed.members(), &ended));
+        let began = Instant::now();
+        let done = client.sql_within("UPDATE large.many SET v = v + 1", LIMIT);
+        let seconds = began.elapsed().as_secs_f64();
+        thread::sleep(Duration::from_secs(1));
+        ended.store(true, Ordering::Relaxed);
+        let members = watching.join().expect("it only reads files");
+        done?;
+        Ok((seconds, members))
+    })?;
+    client.sql("INSERT INTO large.ended VALUES (1)")?;
+    small.finish(LIMIT)?;
+    let longest = client.value(
+        "SELECT MAX(us) / 1e6 FROM (SELECT TIMESTAMPDIFF(MICROSECOND, LAG(began) OVER (ORDER BY id), began) us FROM large.small) gaps",
+    )?;
+    Ok(Sample {
+        setup,
+        seconds,
+        held_up_seconds: longest.trim().parse()?,
+        members_mib,
+    })
+}
+
+/// The most private memory that each process has until `ended`, in MiB.
+fn watch_memory(processes: &[u32], ended: &AtomicBool) -> Vec<u64> {
+    let mut most = vec![0; processes.len()];
+    while !ended.load(Ordering::Relaxed) {
+        for (most, process) in most.iter_mut().zip(processes) {
+            // One that is gone takes nothing.
+            let now = private_memory(*process).unwrap_or(0) >> 20;
+            *most = now.max(*most);
+        }
+        thread::sleep(LOOK);
+    }
+    most
+}
+
+fn report(options: &Options, samples: &[Sample], figures: &mut Figures) -> Result<()> {
+    let of = |setup: Setup| samples.iter().filter(move |sample| sample.setup == setup);
+    let held = |setup| {
+        let held: Vec<f64> = of(setup).map(|sample| sample.held_up_seconds).collect();
+        Spread::of(&held)
+    };
+    let lean = held(Setup::LeanSemiSync);
+    println!(
+        "{:<18} {:>9} {:>12} {:>14} {:>9} {:>12}",
+        "one transaction", "statement", "held up", "[min max]", "÷ lean", "member MiB"
+    );
+    let mut by_setup = json!({});
+    for &setup in &options.setups {
+        let Some(held) = held(setup) else { continue };
+        let whole: Vec<f64> = of(setup).map(|sample| sample.seconds).collect();
+        let whole = Spread::of(&whole);
+        let member = of(setup)
+            .flat_map(|sample| sample.members_mib.iter().copied())
+            .max();
+        let ratio = lean.as_ref().map(|lean| held.median / lean.median);
+        println!(
+            "{:<18} {:>7.1} s {:>10.1} s {:>14} {:>9} {:>12}",
+            setup.key(),
+            whole.as_ref().map_or(f64::NAN, |whole| whole.median),
+            held.median,
+            format!("[{:.1} {:.1}]", held.min, held.max),
+            ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")),
+            member.map_or_else(|| "-".to_owned(), |mib| mib.to_string()),
+        );
+        by_setup[setup.key()] = json!({
+            "held_up_seconds": held, "statement_seconds": whole, "ratio_to_lean": ratio, "member_mib": member,
+        });
+    }
+    println!(
+        "binlog of the transaction: {} MiB; held up: the longest time from one small commit to the next",
+        options.mib
+    );
+    figures.set("mib", options.mib)?;
+    figures.set("load_average_1_min_at_end", load_average())?;
+    figures.set("setups", by_setup)?;
+    figures.set("rounds", samples)
+}

@@ -1,0 +1,357 @@
+//! `cargo lab compare restore`: one archive restored by `witness archive restore`, and the same log behind the same base backup
+//! applied by `mysqlbinlog | mysql`.
+//!
+//! A ring archives into a directory. A base backup of its empty tables is taken, and clients write. What is compared is the log behind
+//! that backup, on two servers with the same settings: no binlog, nothing forced, as the restore has it. `mysqlbinlog | mysql` gets
+//! the files unpacked. The tables are those of the primary afterwards.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tempfile::TempDir;
+use testkit::bounded_run;
+use testkit::cluster::{Cluster, ClusterOptions, Profile, witness_binary};
+use testkit::figures::Figures;
+use testkit::mysql_tree::MysqlTree;
+use testkit::mysqld::workload::{Load, Workload};
+use testkit::mysqld::{Mysqld, MysqldOptions, TableChecksums};
+use testkit::statistics::Spread;
+
+use crate::compare::apply::Named;
+use crate::compare::servers::{SETTINGS, count};
+use crate::compare::setup::command_line;
+
+const FIGURES: &str = "restore";
+/// Longer than anybody needs.
+const LIMIT: Duration = Duration::from_secs(1800);
+/// The member whose mysqld is the primary.
+const PRIMARY: usize = 0;
+/// What a restore starts its mysqld with, as far as it is about speed.
+const AS_IN_A_RESTORE: [&str; 3] = [
+    "--skip-log-bin",
+    "--innodb-flush-log-at-trx-commit=0",
+    "--event-scheduler=OFF",
+];
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Rounds; every round restores once in each way
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Transactions of each workload
+    #[arg(long, default_value_t = 20_000)]
+    transactions: u64,
+    /// Clients that write at once
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    clients: u32,
+    /// Workloads (default: all)
+    #[arg(long, value_delimiter = ',', value_enum)]
+    workloads: Vec<Named>,
+}
+
+/// What `witness archive restore` says of a run; it says more.
+#[derive(Debug, Deserialize)]
+struct Report {
+    restored: Restored,
+}
+
+#[derive(Debug, Deserialize)]
+struct Restored {
+    stages: Vec<Took>,
+    seconds: f64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Took {
+    stage: String,
+    seconds: f64,
+}
+
+impl Restored {
+    fn seconds_of(&self, stage: &str) -> Result<f64> {
+        let took = self.stages.iter().find(|took| took.stage == stage);
+        Ok(took.with_context(|| format!("no {stage}"))?.seconds)
+    }
+}
+
+/// One round.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Sample {
+    /// The whole of `witness archive restore`.
+    restore_seconds: f64,
+    /// What that applied the log in.
+    apply_seconds: f64,
+    /// What `mysqlbinlog | mysql` took.
+    pipe_seconds: f64,
+}
+
+impl Sample {
+    fn ratio(self) -> f64 {
+        self.pipe_seconds / self.apply_seconds
+    }
+
+    /// With everything else that a restore does counted to both.
+    fn ratio_of_the_whole(self) -> f64 {
+        (self.restore_seconds - self.apply_seconds + self.pipe_seconds) / self.restore_seconds
+    }
+}
+
+/// Runs the comparison, prints the table and writes the figures.
+pub(super) fn run(options: &Options) -> Result<()> {
+    let tree = MysqlTree::locate()?;
+    eprintln!("compare: building the release binary");
+    let witness = witness_binary(Profile::Release)?;
+    let mut figures = Figures::new(FIGURES, &command_line())?;
+    let workloads = match options.workloads.as_slice() {
+        [] => Workload::ALL.to_vec(),
+        chosen => chosen.iter().map(|named| named.workload()).collect(),
+    };
+    println!(
+        "{:<20} {:>12} {:>10} {:>16} {:>14} {:>8} {:>14} {:>10}",
+        "workload",
+        "transactions",
+        "log MiB",
+        "mysqlbinlog|mysql",
+        "restore's part",
+        "ratio",
+        "[min max]",
+        "of whole"
+    );
+    let mut by_workload = json!({});
+    for workload in workloads {
+        let load = Load {
+            transactions: options.transactions,
+            clients: options.clients,
+            seed: 1,
+        };
+        let bed = Bed::make(&tree, &witness, workload, load)
+            .with_context(|| format!("{}: the archive", workload.key()))?;
+        let mut samples = Vec::new();
+        for round in 0..options.rounds {
+            let sample = bed.measure(round % 2 == 0);
+            let sample = sample.with_context(|| workload.key())?;
+            eprintln!("compare: {}: {sample:.2?}", workload.key());
+            samples.push(sample);
+        }
+        let spread = |of: fn(Sample) -> f64| {
+            let values: Vec<f64> = samples.iter().copied().map(of).collect();
+            Spread::of(&values).context("a round")
+        };
+        let (pipe, own) = (
+            spread(|one| one.pipe_seconds)?,
+            spread(|one| one.apply_seconds)?,
+        );
+        let (ratio, whole) = (spread(Sample::ratio)?, spread(Sample::ratio_of_the_whole)?);
+        println!(
+            "{:<20} {:>12} {:>10.1} {:>15.1} s {:>12.1} s {:>8.1} {:>14} {:>10.1}",
+            workload.key(),
+            bed.transactions,
+            bed.log_bytes as f64 / f64::from(1 << 20),
+            pipe.median,
+            own.median,
+            ratio.median,
+            format!("[{:.1} {:.1}]", ratio.min, ratio.max),
+            whole.median,
+        );
+        by_workload[workload.key()] = json!({
+            "transactions": bed.transactions, "log_bytes": bed.log_bytes, "samples": samples,
+            "ratio": ratio, "ratio_of_the_whole": whole,
+        });
+    }
+    figures.set("clients", options.clients)?;
+    figures.set("workloads", by_workload)?;
+    println!("figures: {}", figures.write()?.display());
+    Ok(())
+}
+
+/// An archive, and what comes out of it.
+struct Bed {
+    tree: MysqlTree,
+    witness: PathBuf,
+    home: TempDir,
+    workload: Workload,
+    url: String,
+    /// mysqld as one program.
+    mysqld: PathBuf,
+    /// Behind the base backup.
+    transactions: u64,
+    log_files: Vec<PathBuf>,
+    log_bytes: u64,
+    checksums: TableChecksums,
+}
+
+impl Bed {
+    fn make(tree: &MysqlTree, witness: &Path, workload: Workload, load: Load) -> Result<Self> {
+        let home = TempDir::new()?;
+        let archive = home.path().join("archive");
+        let copies = home.path().join("copies");
+        fs::create_dir(&archive)?;
+        fs::create_dir(&copies)?;
+        let url = format!("file://{}", archive.display());
+        let server = Mysqld::launch_with(tree, settings(1, &[]))?;
+        let options = ClusterOptions::around(&server)
+            .with("archive", format!("url = {url:?}"))
+            .with("archive", "interval = \"1s\"");
+        let ring = Cluster::launch(witness, options)?;
+        workload.prepare(&server)?;
+        let mut bed = Self {
+            tree: tree.clone(),
+            witness: witness.to_owned(),
+            mysqld: tree.as_one_program(&tree.mysqld, home.path())?,
+            home,
+            workload,
+            url,
+            transactions: 0,
+            log_files: Vec::new(),
+            log_bytes: 0,
+            checksums: TableChecksums::default(),
+        };
+        // The member's configuration says where the archive is.
+        let mut backup = Command::new(witness);
+        backup.args(["archive", "backup", "--on-primary", "--copy-directory"]);
+        backup
+            .arg(&copies)
+            .arg("--config")
+            .arg(ring.config(PRIMARY));
+        let done = bounded_run::run("witness archive backup", backup, Vec::new(), LIMIT)?;
+        done.into_text("witness archive backup")?;
+        let client = server.client();
+        let before = client.gtid_executed()?;
+        workload.run(&server, load)?;
+        let written =
+            format!("SELECT REPLACE(GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}'), '\\n', '')");
+        bed.transactions = count(&client.value(&written)?)?;
+        bed.checksums = client.table_checksums(workload.schema())?;
+        ring.eventually("everything is archived", LIMIT, || {
+            let lag =
+                |member| Some(ring.status(member).ok()?["archive"]["lag_seconds"].as_f64()? == 0.0);
+            (0..ring.size()).all(|member| lag(member) == Some(true))
+        })?;
+        drop(ring);
+        let log = bed.home.path().join("log");
+        let mut fetch = bed.archive_verb("fetch");
+        fetch.arg("--directory").arg(&log);
+        let done = bounded_run::run("witness archive fetch", fetch, Vec::new(), LIMIT)?;
+        done.into_text("witness archive fetch")?;
+        let mut files: Vec<PathBuf> = fs::read_dir(&log)?
+            .map(|entry| Ok(entry?.path()))
+            .collect::<Result<_>>()?;
+        files.retain(|file| file.extension() != Some(OsStr::new("index")));
+        files.sort();
+        for file in &files {
+            bed.log_bytes += file.metadata()?.len();
+        }
+        bed.log_files = files;
+        // Everything that a restore does but for the log.
+        bed.restore(&bed.base(), &["--to-gtid", &before])?;
+        Ok(bed)
+    }
+
+    fn base(&self) -> PathBuf {
+        self.home.path().join("base")
+    }
+
+    fn archive_verb(&self, verb: &str) -> Command {
+        let mut command = Command::new(&self.witness);
+        command.args(["--output", "json", "archive", verb, "--url", &self.url]);
+        command
+    }
+
+    fn restore(&self, directory: &Path, to: &[&str]) -> Result<Restored> {
+        let mut command = self.archive_verb("restore");
+        command.arg("--directory").arg(directory);
+        command.arg("--mysqld").arg(&self.mysqld).args(to);
+        let as_root = rustix::process::geteuid().is_root();
+        let options = self.tree.server_options().into_iter();
+        let options = options.chain(SETTINGS.map(str::to_owned));
+        let options = options.chain(as_root.then(|| "--user=root".to_owned()));
+        command.args(options.map(|option| format!("--mysqld-option={option}")));
+        let done = bounded_run::run("witness archive restore", command, Vec::new(), LIMIT)?;
+        let text = done.into_text("witness archive restore")?;
+        let report: Report =
+            serde_json::from_str(&text).with_context(|| format!("unexpected report: {text}"))?;
+        Ok(report.restored)
+    }
+
+    /// Once in each way.
+    fn measure(&self, own_first: bool) -> Result<Sample> {
+        let (restored, pipe_seconds) = if own_first {
+            let restored = self.restored()?;
+            (restored, self.piped()?)
+        } else {
+            let piped = self.piped()?;
+            (self.restored()?, piped)
+        };
+        Ok(Sample {
+            restore_seconds: restored.seconds,
+            apply_seconds: restored.seconds_of("apply")?,
+            pipe_seconds,
+        })
+    }
+
+    fn restored(&self) -> Result<Restored> {
+        let directory = self.home.path().join("restored");
+        let restored = self.restore(&directory, &[])?;
+        let server = self.server(&directory)?;
+        self.assert_equal(&server)?;
+        drop(server);
+        fs::remove_dir_all(&directory)?;
+        Ok(restored)
+    }
+
+    /// Seconds of the log by MySQL's own programs.
+    fn piped(&self) -> Result<f64> {
+        let server = self.server(&self.base())?;
+        let tree = &self.tree;
+        let reader = tree
+            .mysqlbinlog
+            .as_ref()
+            .context("there is no mysqlbinlog")?;
+        let client = tree.mysql.as_ref().context("there is no mysql")?;
+        let reader = tree.as_one_program(reader, self.home.path())?;
+        let client = tree.as_one_program(client, self.home.path())?;
+        let mut pipe = Command::new("sh");
+        pipe.arg("-c").arg(
+            "reader=$1; client=$2; socket=$3; shift 3; \
+             \"$reader\" --no-defaults \"$@\" | \"$client\" --no-defaults --user=root --socket=\"$socket\"",
+        );
+        pipe.args([OsStr::new("sh"), reader.as_os_str(), client.as_os_str()]);
+        pipe.arg(server.socket()).args(&self.log_files);
+        let began = Instant::now();
+        let done = bounded_run::run("mysqlbinlog | mysql", pipe, Vec::new(), LIMIT)?;
+        let seconds = began.elapsed().as_secs_f64();
+        done.into_text("mysqlbinlog | mysql")?;
+        self.assert_equal(&server)?;
+        Ok(seconds)
+    }
+
+    /// A server over a copy of this, as a restore has it.
+    fn server(&self, of: &Path) -> Result<Mysqld> {
+        let options = MysqldOptions {
+            copy_of: Some(of.to_owned()),
+            ..settings(2, &AS_IN_A_RESTORE)
+        };
+        Mysqld::launch_with(&self.tree, options)
+    }
+
+    fn assert_equal(&self, server: &Mysqld) -> Result<()> {
+        let checksums = server.client().table_checksums(self.workload.schema())?;
+        ensure!(
+            checksums == self.checksums,
+            "the tables differ from the primary's"
+        );
+        Ok(())
+    }
+}
+
+fn settings(server_id: u32, further: &[&str]) -> MysqldOptions {
+    let arguments = SETTINGS.iter().chain(further).copied();
+    MysqldOptions::with_server_id(server_id).with_arguments(arguments)
+}

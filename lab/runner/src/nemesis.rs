@@ -1,0 +1,160 @@
+//! `cargo lab nemesis`: builds the members and the program of that name, which does the rest: faults at random against a
+//! ring with real mysqlds.
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use testkit::cluster::{nemesis_binary, witness_binary};
+
+use crate::previous_build;
+use crate::sim::Build;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Stop after so many minutes; 10, when --cycles is not given either
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Stop after so many faults
+    #[arg(long)]
+    cycles: Option<u32>,
+    /// The faults of this seed; another one every time without it
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// A soak: a fault every so many seconds, and in between nothing may move or grow
+    #[arg(long)]
+    every: Option<f64>,
+    /// Faults of these kinds only: `help` names them
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// The longest SIGSTOP, in seconds
+    #[arg(long, default_value_t = 60.0)]
+    longest_stop: f64,
+    /// One fault of each kind, and no stop of a minute: what `cargo xtask test` runs
+    #[arg(long, exclusive = true)]
+    short: bool,
+    /// Break something on purpose; then the run has to fail. `no-fence`: a primary that was cut off goes on answering readers
+    #[arg(long)]
+    mutate: Option<String>,
+    /// Members run the program of this revision at first, and change to this one and back: the fault `change-version`
+    #[arg(long)]
+    previous: Option<String>,
+    /// `dev` has the engine's own assertions, `checked` has them and is optimized, `release` is what is shipped
+    #[arg(long, value_enum, default_value_t = Build::Dev)]
+    build: Build,
+}
+
+/// A short run for every change: each kind of fault once, from a seed that stays, and no stop of a minute.
+const SHORT: Options = Options {
+    minutes: None,
+    cycles: Some(16),
+    seed: 1,
+    every: None,
+    only: Vec::new(),
+    longest_stop: 12.0,
+    short: true,
+    mutate: None,
+    previous: None,
+    build: Build::Dev,
+};
+
+impl Options {
+    /// A run of so many minutes; of faults of one kind only, if that is said.
+    pub(crate) fn of(seed: u64, minutes: f64, kind: Option<&str>) -> Self {
+        Self {
+            minutes: Some(minutes),
+            cycles: None,
+            seed,
+            only: kind.map(str::to_owned).into_iter().collect(),
+            longest_stop: 60.0,
+            short: false,
+            ..SHORT
+        }
+    }
+}
+
+/// Becomes the program that does it, so that Ctrl-C ends that one in good order.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let options = if options.short { &SHORT } else { options };
+    let profile = options.build.profile();
+    let (witness, nemesis) = (witness_binary(profile)?, nemesis_binary(profile)?);
+    let mut command = command(options, witness, nemesis);
+    if let Some(revision) = &options.previous {
+        let previous = previous_build::witness_binary(revision, options.build)?;
+        command.arg("--previous").arg(previous);
+    }
+    let error = command.exec();
+    Err(error).context("cannot start the nemesis")
+}
+
+/// The program with these options.
+pub(crate) fn command(options: &Options, witness: PathBuf, nemesis: PathBuf) -> Command {
+    let mut command = Command::new(nemesis);
+    command.args(arguments(options, witness));
+    command
+}
+
+fn arguments(options: &Options, witness: PathBuf) -> Vec<String> {
+    let mut arguments = vec![
+        format!("--witness={}", witness.display()),
+        format!("--seed={}", options.seed),
+        format!("--longest-stop={}", options.longest_stop),
+    ];
+    arguments.extend(
+        options
+            .minutes
+            .map(|minutes| format!("--minutes={minutes}")),
+    );
+    arguments.extend(options.cycles.map(|cycles| format!("--cycles={cycles}")));
+    arguments.extend(options.every.map(|seconds| format!("--every={seconds}")));
+    arguments.extend(options.only.iter().map(|kind| format!("--only={kind}")));
+    let mutate = options.mutate.iter();
+    arguments.extend(mutate.map(|what| format!("--mutate={what}")));
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_is_handed_on() {
+        let options = Options {
+            minutes: Some(1.5),
+            cycles: Some(3),
+            seed: 7,
+            every: Some(60.0),
+            only: vec!["restart".to_owned(), "promote".to_owned()],
+            longest_stop: 30.0,
+            short: false,
+            mutate: Some("no-fence".to_owned()),
+            previous: None,
+            build: Build::Dev,
+        };
+        assert_eq!(
+            arguments(&options, "w".into()),
+            [
+                "--witness=w",
+                "--seed=7",
+                "--longest-stop=30",
+                "--minutes=1.5",
+                "--cycles=3",
+                "--every=60",
+                "--only=restart",
+                "--only=promote",
+                "--mutate=no-fence"
+            ]
+        );
+        assert_eq!(
+            arguments(&SHORT, "w".into()),
+            [
+                "--witness=w",
+                "--seed=1",
+                "--longest-stop=12",
+                "--cycles=16"
+            ]
+        );
+    }
+}

@@ -1,0 +1,17 @@
+//! The facts of `docs/mysqld-facts.md` that the model relies on: each is a scene, played by the model and by a real mysqld.
+
+#![allow(clippy::unwrap_used, reason = "all of this is test")]
+
+mod behind_commits;
+mod commits;
+mod copies;
+mod dumps;
+mod ends;
+mod plain_replication;
+#[path = "../../../../../crates/mysqld-controller/tests/beside_a_mysqld/ring_in_memory.rs"]
+#[allow(dead_code, reason = "shared with the tests beside a mysqld")]
+mod ring_in_memory;
+mod sessions;
+mod stage;
+mod the_model_alone;
+mod the_product;
