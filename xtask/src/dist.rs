@@ -19,6 +19,8 @@ use crate::dist::debian_package::{Package, libraries};
 
 const TOOL_LIMIT: Duration = Duration::from_secs(120);
 const PROFILE: &str = "dist";
+/// The features of the program that users get.
+const FEATURES: [&str; 3] = ["--no-default-features", "--features", "cloud"];
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -89,9 +91,7 @@ pub(crate) fn build(options: &Options) -> Result<Vec<PathBuf>> {
 
 /// Builds the program as users get it; returns the folder that it is in.
 fn compile() -> Result<PathBuf> {
-    let program = ["--bin", "witness", "--no-default-features"];
-    let manual = ["--example", "manual", "--no-default-features"];
-    for what in [&program[..], &manual[..]] {
+    for what in [["--bin", "witness"], ["--example", "manual"]] {
         let mut command = bounded_run::cargo();
         command.args([
             "build",
@@ -101,7 +101,7 @@ fn compile() -> Result<PathBuf> {
             "-p",
             "witness-bin",
         ]);
-        command.args(what);
+        command.args(FEATURES).args(what);
         let status = command.status().context("cargo does not start")?;
         ensure!(status.success(), "the program cannot be built");
     }

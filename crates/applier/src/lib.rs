@@ -15,7 +15,9 @@ pub mod backend;
 pub mod batch;
 pub mod decode;
 pub mod events;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
+#[path = "../../../lab/fuzz/inside/applier.rs"]
 pub mod fuzzing;
 pub mod keys;
 pub mod log_parallelism;

@@ -10,9 +10,12 @@
 pub mod archiver;
 pub mod base_backup;
 pub mod chain;
+mod cloud;
 pub mod contents;
 pub mod encryption;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
+#[path = "../../../lab/fuzz/inside/archive.rs"]
 pub mod fuzzing;
 pub mod manifest;
 pub mod name;

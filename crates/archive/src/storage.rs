@@ -13,24 +13,16 @@ use std::time::{Duration, SystemTime};
 use bytes::{Buf, Bytes};
 use futures::TryStreamExt;
 use futures::stream::BoxStream;
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{
-    BackoffConfig, ClientOptions, MultipartUpload, ObjectStore, ObjectStoreExt, ObjectStoreScheme,
-    RetryConfig,
-};
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, ObjectStoreScheme};
 use tokio::runtime::Handle;
 use url::Url;
 
+use crate::cloud;
+
 /// Objects larger than this are stored in parts of this size, which is what an upload holds in memory. Services take 10,000.
 const PART_BYTES: usize = 8 << 20;
-/// A service that is busy is asked again for this part of the limit of a call.
-const RETRY_FOR: f64 = 0.7;
-const FIRST_BACKOFF: Duration = Duration::from_millis(100);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 
 /// Where an archive is, and how it is reached.
 #[derive(Clone, PartialEq, Eq)]
@@ -166,9 +158,6 @@ impl Storage {
     /// When the URL or an option is none of a storage that this program knows, or the directory is not there.
     pub fn open(settings: &StorageSettings) -> Result<Self, StorageError> {
         let secrets: Vec<String> = settings.options.values().cloned().collect();
-        let wrong = |error: object_store::Error| {
-            StorageError::Settings(without_secrets(&error.to_string(), &secrets))
-        };
         let elsewhere = || {
             StorageError::Settings(format!(
                 "{} is no place for an archive; it is one of s3://, gs://, az:// and file:///",
@@ -177,29 +166,13 @@ impl Storage {
         };
         let (scheme, mut folder) =
             ObjectStoreScheme::parse(&settings.url).map_err(|_| elsewhere())?;
-        let url = settings.url.to_string();
-        // The builders have the same methods, and no trait.
-        macro_rules! service {
-            ($builder:ty, $key:ty, $name:literal $(, $setting:ident($value:expr))?) => {{
-                let mut builder = <$builder>::from_env()
-                    .with_url(url)
-                    .with_client_options(client(settings))
-                    .with_retry(retry(settings))
-                    $(.$setting($value))?;
-                for (name, value) in &settings.options {
-                    let key: $key = name.parse().map_err(|_| unknown(name, $name))?;
-                    builder = builder.with_config(key, value);
-                }
-                Arc::new(builder.build().map_err(wrong)?)
-            }};
-        }
         let objects: Arc<dyn ObjectStore> = match scheme {
             ObjectStoreScheme::Local => {
                 if let Some(option) = settings.options.keys().next() {
                     return Err(unknown(option, "a directory"));
                 }
                 let directory = settings.url.to_file_path().map_err(|()| {
-                    StorageError::Settings(format!("{url} does not name a directory"))
+                    StorageError::Settings(format!("{} does not name a directory", settings.url))
                 })?;
                 folder = Path::default();
                 // Not made here: where nothing is mounted, it would fill the wrong disk.
@@ -209,25 +182,9 @@ impl Storage {
                 })?;
                 Arc::new(there.with_fsync(true).with_automatic_cleanup(true))
             }
-            ObjectStoreScheme::AmazonS3 => {
-                // Objects are deleted one by one, which whatever is compatible with S3 can do.
-                service!(
-                    AmazonS3Builder,
-                    AmazonS3ConfigKey,
-                    "Amazon S3",
-                    with_disable_bulk_delete(true)
-                )
-            }
-            ObjectStoreScheme::GoogleCloudStorage => {
-                service!(
-                    GoogleCloudStorageBuilder,
-                    GoogleConfigKey,
-                    "Google Cloud Storage"
-                )
-            }
-            ObjectStoreScheme::MicrosoftAzure => {
-                service!(MicrosoftAzureBuilder, AzureConfigKey, "Azure")
-            }
+            ObjectStoreScheme::AmazonS3
+            | ObjectStoreScheme::GoogleCloudStorage
+            | ObjectStoreScheme::MicrosoftAzure => cloud::open(&scheme, settings, &secrets)?,
             _ => return Err(elsewhere()),
         };
         Ok(Self {
@@ -383,32 +340,8 @@ impl Storage {
     }
 }
 
-fn unknown(option: &str, storage: &str) -> StorageError {
+pub(crate) fn unknown(option: &str, storage: &str) -> StorageError {
     StorageError::Settings(format!("{storage} has no option `{option}`"))
-}
-
-fn client(settings: &StorageSettings) -> ClientOptions {
-    // For the whole process; whoever was first has said the same.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    // Plain HTTP for a storage in the operator's own network is the operator's choice, by the endpoint's URL.
-    ClientOptions::new()
-        // Of a whole request with its body it would bound how large an object may be; what there is to wait for is bounded by `call`.
-        .with_timeout_disabled()
-        .with_read_timeout(settings.call_limit.mul_f64(RETRY_FOR))
-        .with_connect_timeout(settings.call_limit.mul_f64(RETRY_FOR / 4.0))
-        .with_allow_http(true)
-}
-
-fn retry(settings: &StorageSettings) -> RetryConfig {
-    RetryConfig {
-        backoff: BackoffConfig {
-            init_backoff: FIRST_BACKOFF,
-            max_backoff: LONGEST_BACKOFF,
-            base: 2.0,
-        },
-        max_retries: 10,
-        retry_timeout: settings.call_limit.mul_f64(RETRY_FOR),
-    }
 }
 
 /// An error with what it was caused by, where its own words do not say that.
@@ -427,7 +360,7 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 
 /// What a service says may quote the request: what stands behind the `?` of a URL may be a signature, and a secret is one wherever it
 /// stands.
-fn without_secrets(words: &str, secrets: &[String]) -> String {
+pub(crate) fn without_secrets(words: &str, secrets: &[String]) -> String {
     let mut shown = words.to_owned();
     for secret in secrets.iter().filter(|secret| secret.len() >= 8) {
         shown = shown.replace(secret.as_str(), "…");

@@ -10,7 +10,9 @@ pub mod event;
 mod event_type;
 pub mod events;
 pub mod framing;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
+#[path = "../../../lab/fuzz/inside/binlog_format.rs"]
 pub mod fuzzing;
 pub mod gtid;
 pub mod row_image;

@@ -9,7 +9,9 @@ mod answers;
 mod committed_files;
 mod consumers;
 mod dump;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
+#[path = "../../../lab/fuzz/inside/binlog_server.rs"]
 pub mod fuzzing;
 mod options;
 mod server;

@@ -13,7 +13,9 @@ mod file_handles;
 mod file_starts;
 mod file_system;
 mod format;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
+#[path = "../../../lab/fuzz/inside/binlog_store.rs"]
 pub mod fuzzing;
 mod handle;
 mod log;

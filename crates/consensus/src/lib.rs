@@ -10,7 +10,9 @@ pub(crate) mod calls;
 mod election;
 mod engine;
 mod formats;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
+#[path = "../../../lab/fuzz/inside/consensus.rs"]
 pub mod fuzzing;
 mod history;
 mod lacking;

@@ -22,7 +22,9 @@ pub mod conversion;
 mod credentials;
 mod data_directory;
 mod error;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
+#[path = "../../../lab/fuzz/inside/member.rs"]
 pub mod fuzzing;
 mod hooks;
 mod leaving;

@@ -6,7 +6,9 @@
 
 pub mod client;
 mod error;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
+#[path = "../../../lab/fuzz/inside/mysql_link.rs"]
 pub mod fuzzing;
 pub mod replication;
 pub mod tls;

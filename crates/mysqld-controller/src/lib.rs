@@ -18,7 +18,9 @@ pub mod durable_file;
 pub mod events;
 mod executor;
 mod foreign_channels;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
+#[path = "../../../lab/fuzz/inside/mysqld_controller.rs"]
 pub mod fuzzing;
 pub mod ingest;
 mod leading;

@@ -14,7 +14,9 @@ mod client;
 mod compression;
 mod config;
 mod envelope;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
+#[path = "../../../lab/fuzz/inside/transport.rs"]
 pub mod fuzzing;
 mod local_member;
 mod own_certificate;

@@ -5,7 +5,9 @@ pub mod cli;
 pub mod config;
 #[cfg(feature = "demo")]
 pub mod demo;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
+#[path = "../../../lab/fuzz/inside/witness_bin.rs"]
 pub mod fuzzing;
 pub mod http;
 mod openmetrics;

@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// Members run the program of this revision at first, and change to this one and back: the fault `change-version`
     #[arg(long)]
     previous: Option<String>,
-    /// `dev` has the engine's own assertions, `checked` has them and is optimized, `release` is what is shipped
+    /// `dev` has the engine's own assertions, `checked` has them and is optimized, `dist` is what is shipped
     #[arg(long, value_enum, default_value_t = Build::Dev)]
     build: Build,
 }

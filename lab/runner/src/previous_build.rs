@@ -26,7 +26,7 @@ pub(crate) fn witness_binary(revision: &str, build: Build) -> Result<PathBuf> {
     let (profile, arguments): (_, &[&str]) = match build {
         // Whether it knows `checked` is not known; `dev` has the same assertions.
         Build::Dev | Build::Checked => ("debug", &[]),
-        Build::Release => ("release", &["--release"]),
+        Build::Dist => ("dist", &["--profile", "dist"]),
     };
     let kept = folder.join(format!("witness-{id}-{profile}"));
     if kept.is_file() {

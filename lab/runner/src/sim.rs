@@ -35,7 +35,7 @@ pub(crate) struct Options {
     /// How many at once
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// `dev` has the engine's own assertions, `checked` has them and is optimized, `release` is what is shipped
+    /// `dev` has the engine's own assertions, `checked` has them and is optimized, `dist` is what is shipped
     #[arg(long, value_enum, default_value_t = Build::Dev)]
     build: Build,
     /// Play this, whatever the seeds draw
@@ -54,7 +54,7 @@ pub(crate) enum Build {
     Dev,
     /// What many seeds are played with.
     Checked,
-    Release,
+    Dist,
 }
 
 impl Build {
@@ -62,7 +62,7 @@ impl Build {
         match self {
             Self::Dev => Profile::Dev,
             Self::Checked => Profile::Checked,
-            Self::Release => Profile::Release,
+            Self::Dist => Profile::Dist,
         }
     }
 }
@@ -393,11 +393,11 @@ mod tests {
             mutation: None,
         };
         assert_eq!(replay(7, &seeds), "cargo lab sim --seed 7 --trace");
-        seeds.build = Build::Release;
+        seeds.build = Build::Dist;
         seeds.mutation = Some("commit-on-a-minority".to_owned());
         assert_eq!(
             replay(7, &seeds),
-            "cargo lab sim --seed 7 --trace --build release --mutate commit-on-a-minority"
+            "cargo lab sim --seed 7 --trace --build dist --mutate commit-on-a-minority"
         );
         seeds.scenario = Some("lost-quorum".to_owned());
         assert!(replay(7, &seeds).contains(" --scenario lost-quorum --mutate "));

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use testkit::bounded_run;
 
-use crate::dist::TOOL_LIMIT;
+use crate::dist::{FEATURES, TOOL_LIMIT};
 
 /// Between the fields of a line of `cargo tree`; in no name, version or license.
 const SEPARATOR: char = '|';
@@ -31,13 +31,14 @@ pub(super) fn of_witness(version: &str) -> Result<String> {
         "--locked",
         "-p",
         "witness-bin",
-        "--no-default-features",
         "--edges",
         "normal",
         "--prefix",
         "none",
     ]);
-    command.args(["--format", &format!("{{p}}{SEPARATOR}{{l}}")]);
+    command
+        .args(FEATURES)
+        .args(["--format", &format!("{{p}}{SEPARATOR}{{l}}")]);
     let tree =
         bounded_run::run("cargo tree", command, Vec::new(), TOOL_LIMIT)?.into_text("cargo tree")?;
     let bill = bill(&tree, version);

@@ -15,6 +15,8 @@ mod checkpoint;
 mod culprit;
 mod for_good;
 mod foreign_keys;
+#[cfg(feature = "fuzzing")]
+#[path = "../../../../lab/fuzz/inside/applier_mysql.rs"]
 pub(crate) mod fuzzing;
 mod invoker;
 mod lock_holders;

@@ -5,6 +5,8 @@
 //! proved right, nothing is cut.
 
 mod cut;
+#[cfg(feature = "fuzzing")]
+#[path = "../../../../lab/fuzz/inside/mysqld_controller_tail_trim.rs"]
 pub(crate) mod fuzzing;
 mod guard;
 mod history;

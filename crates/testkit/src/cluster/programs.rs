@@ -19,7 +19,7 @@ pub enum Profile {
     /// With the same, and optimized.
     Checked,
     /// As it is shipped.
-    Release,
+    Dist,
 }
 
 impl Profile {
@@ -29,7 +29,7 @@ impl Profile {
         match self {
             Self::Dev => "dev",
             Self::Checked => "checked",
-            Self::Release => "release",
+            Self::Dist => "dist",
         }
     }
 
@@ -38,7 +38,7 @@ impl Profile {
     pub fn folder(self) -> &'static str {
         match self {
             Self::Dev => "debug",
-            Self::Checked | Self::Release => self.name(),
+            Self::Checked | Self::Dist => self.name(),
         }
     }
 }

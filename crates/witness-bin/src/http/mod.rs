@@ -3,6 +3,8 @@
 
 mod access;
 mod cluster;
+#[cfg(feature = "fuzzing")]
+#[path = "../../../../lab/fuzz/inside/witness_bin_http.rs"]
 pub(crate) mod fuzzing;
 mod listener;
 mod metrics;

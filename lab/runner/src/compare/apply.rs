@@ -83,8 +83,8 @@ impl ValueEnum for Named {
 /// Runs the comparison, prints the table and writes the figures.
 pub(super) fn run(options: &Options) -> Result<()> {
     let tree = MysqlTree::locate()?;
-    eprintln!("compare: building the release binary");
-    let witness = witness_binary(Profile::Release)?;
+    eprintln!("compare: building the program of packages");
+    let witness = witness_binary(Profile::Dist)?;
     let mut figures = Figures::new(FIGURES, &crate::compare::setup::command_line())?;
     let contenders = options.contenders();
     let workloads = match options.workloads.as_slice() {

@@ -70,8 +70,8 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let tree = MysqlTree::locate()?;
     let setups = options.setups();
     let witness = if setups.iter().any(|setup| setup.is_ring()) {
-        eprintln!("compare: building the release binary");
-        Some(witness_binary(Profile::Release)?)
+        eprintln!("compare: building the program of packages");
+        Some(witness_binary(Profile::Dist)?)
     } else {
         None
     };

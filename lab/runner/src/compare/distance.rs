@@ -76,9 +76,9 @@ impl CaughtUp {
 /// Runs it, prints the table and writes the figures.
 pub(super) fn run(options: &Options) -> Result<()> {
     check_needs()?;
-    eprintln!("compare: building the release binaries");
-    let witness = witness_binary(Profile::Release)?;
-    let member = embedded_member(Profile::Release)?;
+    eprintln!("compare: building the programs");
+    let witness = witness_binary(Profile::Dist)?;
+    let member = embedded_member(Profile::Dist)?;
     let mut figures = Figures::new(FIGURES, &crate::compare::setup::command_line())?;
     let mut all = Vec::new();
     let turns = || {

@@ -38,12 +38,12 @@ pub(super) fn run(options: &Options) -> Result<()> {
     );
     check_needs()?;
     let stop = stop_on_interrupt()?;
-    eprintln!("compare: building the release binaries");
+    eprintln!("compare: building the programs");
     let programs = Programs {
-        witness: witness_binary(Profile::Release)?,
+        witness: witness_binary(Profile::Dist)?,
         database: match options.mysql {
-            true => primary_clients(Profile::Release)?,
-            false => embedded_member(Profile::Release)?,
+            true => primary_clients(Profile::Dist)?,
+            false => embedded_member(Profile::Dist)?,
         },
     };
     let name = match options.mysql {

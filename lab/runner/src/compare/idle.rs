@@ -38,7 +38,7 @@ pub(crate) struct Options {
     /// Crash one member of each ring, its leader, when they have been watched; every ring has to elect another one
     #[arg(long)]
     crash: bool,
-    /// This program instead of the released build of the checkout, such as an older one or a package's
+    /// This program instead of the build of the checkout, such as an older one or a package's
     #[arg(long)]
     witness: Option<PathBuf>,
 }
@@ -52,8 +52,8 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let program = match &options.witness {
         Some(program) => program.clone(),
         None => {
-            eprintln!("compare: building the release binary");
-            witness_binary(Profile::Release)?
+            eprintln!("compare: building the program of packages");
+            witness_binary(Profile::Dist)?
         }
     };
     let mut figures = Figures::new(FIGURES, &crate::compare::setup::command_line())?;

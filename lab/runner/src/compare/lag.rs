@@ -76,8 +76,8 @@ impl Follower {
 /// Runs the comparison, prints the table, and writes the figures and the picture.
 pub(super) fn run(options: &Options) -> Result<()> {
     let tree = MysqlTree::locate()?;
-    eprintln!("compare: building the release binary");
-    let witness = witness_binary(Profile::Release)?;
+    eprintln!("compare: building the program of packages");
+    let witness = witness_binary(Profile::Dist)?;
     let mut figures = Figures::new(FIGURES, &crate::compare::setup::command_line())?;
     let workloads: Vec<Workload> = match options.workloads.as_slice() {
         [] => WORKLOADS.to_vec(),

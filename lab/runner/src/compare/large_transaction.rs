@@ -61,8 +61,8 @@ struct Sample {
 /// Runs the comparison, prints the table and writes the figures.
 pub(super) fn run(options: &Options) -> Result<()> {
     let tree = MysqlTree::locate()?;
-    eprintln!("compare: building the release binary");
-    let witness = witness_binary(Profile::Release)?;
+    eprintln!("compare: building the program of packages");
+    let witness = witness_binary(Profile::Dist)?;
     let mut figures = Figures::new(FIGURES, &command_line())?;
     let folder = options.folder.clone().unwrap_or_else(target_folder);
     let work = tempfile::Builder::new()

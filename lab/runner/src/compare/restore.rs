@@ -106,8 +106,8 @@ impl Sample {
 /// Runs the comparison, prints the table and writes the figures.
 pub(super) fn run(options: &Options) -> Result<()> {
     let tree = MysqlTree::locate()?;
-    eprintln!("compare: building the release binary");
-    let witness = witness_binary(Profile::Release)?;
+    eprintln!("compare: building the program of packages");
+    let witness = witness_binary(Profile::Dist)?;
     let mut figures = Figures::new(FIGURES, &command_line())?;
     let workloads = match options.workloads.as_slice() {
         [] => Workload::ALL.to_vec(),

@@ -1,0 +1,115 @@
+//! Clients of object storage services. A build without the feature `cloud` has none and compiles a hundred crates fewer.
+
+use std::sync::Arc;
+
+use object_store::{ObjectStore, ObjectStoreScheme};
+
+use crate::storage::{StorageError, StorageSettings};
+
+/// Opens a bucket or container without calling the service.
+///
+/// # Errors
+/// When the service has no such option, or this program was built without it.
+#[cfg(not(feature = "cloud"))]
+pub(crate) fn open(
+    _: &ObjectStoreScheme,
+    settings: &StorageSettings,
+    _: &[String],
+) -> Result<Arc<dyn ObjectStore>, StorageError> {
+    Err(StorageError::Settings(format!(
+        "this program was built without object storage and cannot use {}; use a released package, build with `--features cloud`, or name \
+         a directory by file:///",
+        settings.url
+    )))
+}
+
+#[cfg(feature = "cloud")]
+pub(crate) use with_cloud::open;
+
+#[cfg(feature = "cloud")]
+mod with_cloud {
+    use std::time::Duration;
+
+    use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+    use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+    use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+    use object_store::{BackoffConfig, ClientOptions, RetryConfig};
+
+    use super::*;
+    use crate::storage::{unknown, without_secrets};
+
+    /// A service that is busy is asked again for this part of the limit of a call.
+    const RETRY_FOR: f64 = 0.7;
+    const FIRST_BACKOFF: Duration = Duration::from_millis(100);
+    const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
+
+    /// Opens a bucket or container without calling the service. No message has a secret.
+    ///
+    /// # Errors
+    /// When the service has no such option.
+    pub(crate) fn open(
+        scheme: &ObjectStoreScheme,
+        settings: &StorageSettings,
+        secrets: &[String],
+    ) -> Result<Arc<dyn ObjectStore>, StorageError> {
+        let wrong = |error: object_store::Error| {
+            StorageError::Settings(without_secrets(&error.to_string(), secrets))
+        };
+        // The builders have the same methods, and no trait.
+        macro_rules! service {
+            ($builder:ty, $key:ty, $name:literal $(, $setting:ident($value:expr))?) => {{
+                let mut builder = <$builder>::from_env()
+                    .with_url(settings.url.to_string())
+                    .with_client_options(client(settings))
+                    .with_retry(retry(settings))
+                    $(.$setting($value))?;
+                for (name, value) in &settings.options {
+                    let key: $key = name.parse().map_err(|_| unknown(name, $name))?;
+                    builder = builder.with_config(key, value);
+                }
+                Arc::new(builder.build().map_err(wrong)?)
+            }};
+        }
+        Ok(match scheme {
+            ObjectStoreScheme::GoogleCloudStorage => service!(
+                GoogleCloudStorageBuilder,
+                GoogleConfigKey,
+                "Google Cloud Storage"
+            ),
+            ObjectStoreScheme::MicrosoftAzure => {
+                service!(MicrosoftAzureBuilder, AzureConfigKey, "Azure")
+            }
+            // Objects are deleted one by one, which whatever is compatible with S3 can do.
+            _ => service!(
+                AmazonS3Builder,
+                AmazonS3ConfigKey,
+                "Amazon S3",
+                with_disable_bulk_delete(true)
+            ),
+        })
+    }
+
+    fn client(settings: &StorageSettings) -> ClientOptions {
+        // For the whole process; whoever was first has said the same.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // Plain HTTP for a storage in the operator's own network is the operator's choice, by the endpoint's URL.
+        ClientOptions::new()
+            // Of a whole request with its body it would bound how large an object may be; what there is to wait for is bounded by `call`.
+            .with_timeout_disabled()
+            .with_read_timeout(settings.call_limit.mul_f64(RETRY_FOR))
+            .with_connect_timeout(settings.call_limit.mul_f64(RETRY_FOR / 4.0))
+            .with_allow_http(true)
+    }
+
+    fn retry(settings: &StorageSettings) -> RetryConfig {
+        RetryConfig {
+            backoff: BackoffConfig {
+                init_backoff: FIRST_BACKOFF,
+                max_backoff: LONGEST_BACKOFF,
+                base: 2.0,
+            },
+            max_retries: 10,
+            retry_timeout: settings.call_limit.mul_f64(RETRY_FOR),
+        }
+    }
+}
