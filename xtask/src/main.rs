@@ -8,6 +8,7 @@ mod containers;
 mod debian;
 mod dist;
 mod docker;
+mod limits;
 mod mysql;
 mod packages;
 mod screenshots;

@@ -21,7 +21,7 @@ use testkit::cluster::{BUILT_VARIABLE, Profile, program};
 use crate::second_chance::Failure;
 pub(crate) use crate::test::checking_compiler::as_rustc;
 use crate::test::steps::{Action, Plan, Step};
-use crate::{containers, mysql, packages};
+use crate::{containers, limits, mysql, packages};
 
 /// What yields to everything else.
 const LEAST_URGENT: i32 = 19;
@@ -207,6 +207,7 @@ fn perform(action: &Action, again: bool) -> Result<Vec<Failure>> {
         Action::Lab(arguments) => run_lab(arguments)?,
         Action::Packages => packages::run_short(&program(Profile::Dev, "witness"))?,
         Action::Containers => containers::run_short(&program(Profile::Dev, "witness"))?,
+        Action::Limits => limits::check()?,
         Action::Format => {
             let status = cargo(&["fmt", "--all", "--check"]).status();
             let status = status.context("cannot run cargo")?;

@@ -56,6 +56,8 @@ pub(super) struct Plan {
 /// What a step does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
+    /// Compares size, import cycles, words and commit subjects with their limits.
+    Limits,
     /// Looks whether all is formatted.
     Format,
     /// Compiles, lints and documents everything.
@@ -90,6 +92,7 @@ pub(super) struct Step {
 impl Plan {
     /// Everything; `quick` leaves out what uses a mysqld or a container.
     pub(super) fn new(quick: bool) -> Self {
+        let limits = Step::new("limits", Action::Limits);
         let format = Step::new("format", Action::Format);
         let programs = Step::new("programs", Action::Programs);
         let computing = simulated().into_iter().map(|step| step.behind("tests"));
@@ -99,9 +102,10 @@ impl Plan {
         let tests_that_compute = tests_that_compute.behind(behind);
         let (waiting, packaging) = if quick {
             let tests = Step::new("tests", Action::QuickTests);
-            (vec![format, programs, tests], Vec::new())
+            (vec![limits, format, programs, tests], Vec::new())
         } else {
             let waiting = vec![
+                limits,
                 format,
                 Step::new("mysql", Action::Mysql),
                 programs,
@@ -237,6 +241,7 @@ mod tests {
         assert_eq!(
             names(&plan.waiting),
             [
+                "limits",
                 "format",
                 "mysql",
                 "programs",
@@ -323,9 +328,12 @@ mod tests {
     #[test]
     fn quick_leaves_out_the_mysqld_and_only_that() {
         let (quick, full) = (Plan::new(true), Plan::new(false));
-        assert_eq!(names(&quick.waiting), ["format", "programs", "tests"]);
+        assert_eq!(
+            names(&quick.waiting),
+            ["limits", "format", "programs", "tests"]
+        );
         assert!(quick.packaging.is_empty());
-        assert_eq!(quick.waiting[2].action, Action::QuickTests);
+        assert_eq!(quick.waiting[3].action, Action::QuickTests);
         assert_eq!(names(&quick.computing), names(&full.computing));
     }
 
