@@ -1,13 +1,13 @@
-//! How many rows a second go from a log in memory into the in-memory database: decoder, keys, scheduler, workers, versions,
-//! commits. Four rows a transaction, three of them new and one of 64 that are counted up.
+//! How many rows a second go from a log in memory into the in-memory database: decoder, keys, scheduler, workers, commits.
+//! Four rows a transaction, three of them new and one of 64 that are counted up.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use applier::backend::Backend;
 use applier::keys::Fold;
-use applier::run::{CommitOrder, Ended, Options, RunHandle, StageName, apply};
+use applier::run::{Ended, Options, RunHandle, StageName, apply};
 use applier::scheduler::Policy;
 use applier::schema::{ColumnShape, KeyShape, TableName, TableShape};
 use applier::source::{Drained, Source, SourceError};
@@ -17,7 +17,7 @@ use binlog_format::events::{CommitTimestamp, LogicalClock, ServerVersion, TableI
 use binlog_format::framing::{FramedTransaction, StreamItem, TransactionFramer};
 use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
 use binlog_format::synthesis::{Column, ColumnType, RowTransaction, Table, TransactionHead, Value};
-use testkit::memory_database::{MemoryBackend, MemoryOptions};
+use testkit::memory_database::MemoryBackend;
 
 /// Sessions that write.
 pub(crate) const WORKERS: [usize; 4] = [1, 2, 4, 8];
@@ -106,16 +106,13 @@ impl Log {
         let options = Options {
             policy,
             workers,
-            commit_order: CommitOrder::Snapshot {
-                interval: Duration::from_millis(10),
-            },
             ..Options::default()
         };
         let per_second = self.per_second(memory_database(), &options).await?;
         Ok(per_second * ROWS as f64)
     }
 
-    /// Transactions a second of one run with one worker that commits in the log's order, as followers do.
+    /// Transactions a second of one run with one worker.
     pub(crate) async fn transactions_per_second(&self, backend: Arc<impl Backend>) -> Result<f64> {
         let options = Options {
             policy: Policy::Rows,
@@ -149,7 +146,7 @@ impl Log {
 
 /// An empty one.
 pub(crate) fn memory_database() -> Arc<MemoryBackend> {
-    let backend = MemoryBackend::new(MemoryOptions::default());
+    let backend = MemoryBackend::default();
     backend.put_table(shape());
     Arc::new(backend)
 }

@@ -15,7 +15,6 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use applier::backend::Finished;
 use applier::batch::BatchSeq;
 use applier::keys::{Access, KeyAccess, KeyHash};
 use applier::scheduler::{Policy, Scheduler};
@@ -181,7 +180,7 @@ pub(crate) fn transactions_per_second(policy: Policy, rows: usize, transactions:
     let logs: Vec<Vec<[KeyAccess; 2]>> = (0..transactions)
         .map(|number| (0..rows).map(|row| keys(number * rows + row)).collect())
         .collect();
-    let mut scheduler = Scheduler::new(policy, Finished::AtCommit, BatchSeq(1));
+    let mut scheduler = Scheduler::new(policy, BatchSeq(1));
     let mut open = VecDeque::with_capacity(OPEN);
     let begin = Instant::now();
     for rows in &logs {
@@ -198,8 +197,7 @@ pub(crate) fn transactions_per_second(policy: Policy, rows: usize, transactions:
 
 fn finish(scheduler: &mut Scheduler, seq: Option<BatchSeq>) {
     let Some(seq) = seq else { return };
-    let safe = scheduler.safe_rows(seq);
-    black_box(scheduler.row_written(seq, safe));
+    black_box(scheduler.safe_rows(seq));
     black_box(scheduler.committed(seq));
 }
 

@@ -1,11 +1,11 @@
 //! What the applier itself takes of one core, from a log in memory: into a database that takes everything and keeps nothing, and
-//! beside it into the in-memory database, whose own part is most of its time. One thread, one worker, commits in the log's order.
+//! into the in-memory database, which takes most of the time there. One thread, one worker.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use applier::backend::{Backend, BackendError, Finished, Session, SessionId, Then, WriteError};
+use applier::backend::{Backend, BackendError, Session, SessionId, Then, WriteError};
 use applier::batch::Batch;
 use applier::schema::{TableName, TableShape};
 use applier::transaction::Transaction;
@@ -60,10 +60,6 @@ impl TakerSession {
 impl Backend for TakesEverything {
     type Session = TakerSession;
 
-    fn finished(&self) -> Finished {
-        Finished::AtCommit
-    }
-
     async fn open(&self) -> Result<TakerSession, BackendError> {
         Ok(TakerSession(Arc::clone(&self.executed)))
     }
@@ -79,10 +75,6 @@ impl Backend for TakesEverything {
             .iter()
             .map(|name| (*name == known.name).then(|| known.clone()));
         Ok(answer.collect())
-    }
-
-    async fn at_prefix_point(&self) -> Result<(), BackendError> {
-        Ok(())
     }
 
     async fn blockers(&self, _: SessionId) -> Result<Vec<SessionId>, BackendError> {

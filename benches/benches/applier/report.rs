@@ -87,7 +87,7 @@ pub(crate) struct SchedulerSpeed {
     pub(crate) tps: Spread,
 }
 
-/// The applier on one core, with one worker and commits in the log's order.
+/// The applier on one core, with one worker.
 pub(crate) struct OneCore {
     pub(crate) into: &'static str,
     pub(crate) transactions_per_second: Spread,

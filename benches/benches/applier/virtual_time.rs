@@ -21,11 +21,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use applier::backend::{Finished, Then};
+use applier::backend::Then;
 use applier::batch::BatchSeq;
 use applier::keys::{Access, KeyAccess, KeyHash};
+use applier::run::Options;
 use applier::run::plan::{Order, Plan, Report, WorkerId};
-use applier::run::{CommitOrder, Options};
 use applier::scheduler::Policy;
 use applier::transaction::{Body, RowChanges, RowWrite, Seq, Transaction};
 use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
@@ -106,12 +106,11 @@ pub(crate) fn backup(
     let options = Options {
         policy,
         workers: THREADS,
-        commit_order: CommitOrder::Log,
         // Nothing here waits for locks that the scheduler does not know of.
         stall_after: Duration::from_secs(1_000_000),
         ..Options::default()
     };
-    let mut plan = Plan::new(&options, Finished::AtCommit, BatchSeq(1));
+    let mut plan = Plan::new(&options, BatchSeq(1));
     let mut calls = BinaryHeap::new();
     let mut now = Duration::ZERO;
     let mut next = Seq(1);

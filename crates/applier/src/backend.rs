@@ -11,15 +11,6 @@ use crate::batch::Batch;
 use crate::schema::{TableName, TableShape};
 use crate::transaction::{SchemaChange, Transaction};
 
-/// When the write of a row is finished, so that the next write of the same row is safe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finished {
-    /// As soon as it was written: rows have versions.
-    AtWrite,
-    /// When its transaction is committed: the database locks rows until then.
-    AtCommit,
-}
-
 /// What follows the last row that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
@@ -38,13 +29,10 @@ pub enum Turn {
     Next,
 }
 
-/// A database that transactions are applied to.
+/// A database that transactions are applied to. It locks the rows that a transaction writes until the commit.
 pub trait Backend: Send + Sync + 'static {
     /// The type of its sessions; each worker has one.
     type Session: Session;
-
-    /// When the write of a row is finished.
-    fn finished(&self) -> Finished;
 
     /// Whether its sessions can commit several transactions as one, and pass on the turn to do so: see
     /// [`Session::write_in_turn`].
@@ -71,10 +59,6 @@ pub trait Backend: Send + Sync + 'static {
     fn schema_changed(&self, change: &SchemaChange) {
         let _ = change;
     }
-
-    /// Called at a prefix point of `commit_order = "snapshot"`: everything before it is committed, and nothing behind it.
-    /// Readers' snapshots are taken before it returns.
-    fn at_prefix_point(&self) -> impl Future<Output = Result<(), BackendError>> + Send;
 
     /// Called when a run begins, before its sessions are opened: what is committed. Nothing that an earlier run has left under
     /// way is committed from here on.

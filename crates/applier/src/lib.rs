@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! source ─► decoder (rows, keys) ─► batches ─► scheduler ─► workers ─► backend session (one batch at a time)
-//!                                                             │ commit in the log's order, or freely between prefix points
+//!                                                             │ commit in the log's order
 //! ```
 //!
 //! What it keeps, whatever the number of workers: every row sees its writes in the log's order; readers see only prefixes
@@ -30,5 +30,5 @@ pub mod source;
 pub mod transaction;
 
 pub use crate::mysql::{MysqlBackend, MysqlOptions};
-pub use crate::run::{ApplyError, CommitOrder, Ended, Options, Progress, RunHandle, apply};
+pub use crate::run::{ApplyError, Ended, Options, Progress, RunHandle, apply};
 pub use crate::source::{DumpSource, FileSource, Source, SourceError};

@@ -5,16 +5,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::fmt::Write;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use applier::backend::Backend;
-use applier::mysql::{MysqlBackend, MysqlOptions};
-use applier::run::{CommitOrder, Control, Ended, Options, RunHandle, apply};
-use applier::source::FileSource;
-use mysql_link::{ConnectOptions, Endpoint};
 use testkit::bounded_run::wait_within;
-use tokio::sync::watch;
 use witness_tests::Pair;
 
 use crate::SCENES;
@@ -103,70 +96,4 @@ fn read_while_applied(pair: &Pair) {
     assert!(between >= 10, "{between} of {reads} reads were in between");
     println!("{reads} reads, {between} of them in between");
     pair.compare("p").unwrap();
-}
-
-/// Between prefix points transactions commit in any order; readers have the snapshots that are taken there.
-#[test]
-fn readers_see_prefixes_in_the_snapshots_between_which_commits_are_free() {
-    let _turn = SCENES.take();
-    let pair = written();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let (reads, between) = runtime.block_on(apply_and_read(&pair));
-    assert!(between >= 10, "{between} of {reads} reads were in between");
-    println!("{reads} reads, {between} of them in between");
-    pair.compare("p").unwrap();
-}
-
-async fn apply_and_read(pair: &Pair) -> (u64, u64) {
-    let connect = ConnectOptions::new(Endpoint::unix(pair.target.socket()), "root", "");
-    let backend = MysqlBackend::connect(MysqlOptions::new(connect)).await;
-    let backend = Arc::new(backend.unwrap());
-    let executed = backend.executed().await.unwrap();
-    let files = pair.source.binlog_files().unwrap();
-    let source = FileSource::open(files, executed, 1 << 30).await.unwrap();
-    let options = Options {
-        workers: 8,
-        commit_order: CommitOrder::Snapshot {
-            interval: Duration::from_millis(10),
-        },
-        ..Options::default()
-    };
-    let (_keep, control) = watch::channel(Control {
-        paused: false,
-        max_transactions_per_second: Some(1_500.0),
-    });
-    let handle = RunHandle {
-        control,
-        ..RunHandle::unattended()
-    };
-    let target = backend.clone();
-    let applying = tokio::spawn(async move { apply(source, target, &options, handle).await });
-    let (mut reads, mut between, mut last) = (0, 0, 0);
-    while !applying.is_finished() {
-        // The run may end before another prefix point comes.
-        let reader = tokio::time::timeout(Duration::from_millis(500), backend.snapshot_reader());
-        let Ok(Ok(mut reader)) = reader.await else {
-            continue;
-        };
-        let Ok(rows) = reader.query(READ).await else {
-            // The tables are not there yet.
-            continue;
-        };
-        let Some(row) = rows.rows.first() else {
-            continue;
-        };
-        let numbers: Vec<u64> = (0..4)
-            .map(|at| row.text_at(at).unwrap().parse().unwrap())
-            .collect();
-        let now = prefix(&numbers);
-        assert!(now >= last, "a reader went back from {last} to {now}");
-        last = now;
-        reads += 1;
-        between += u64::from((1..TRANSACTIONS).contains(&now));
-    }
-    assert_eq!(applying.await.unwrap().unwrap(), Ended::WithTheLog);
-    (reads, between)
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use binlog_format::gtid::GtidSet;
 use mysql_link::{Connection, LinkError, QueryResult, ServerVersion, server_code};
 
-use crate::backend::{Backend, BackendError, Finished, SessionId};
+use crate::backend::{Backend, BackendError, SessionId};
 use crate::mysql::checkpoint::{Checkpoint, RIGHTS, TABLE};
 use crate::mysql::for_good::Begun;
 use crate::mysql::foreign_keys::{ForeignKeys, cascading, key_columns};
@@ -14,7 +14,7 @@ use crate::mysql::options::{
 };
 use crate::mysql::outcome::{backend_error, blockers_query, code, read_blockers};
 use crate::mysql::patience::Patience;
-use crate::mysql::preparation::{MOST_WAITING, PacketRoom, WaitingReaders, settings};
+use crate::mysql::preparation::{PacketRoom, settings};
 use crate::mysql::publishing::{
     PUBLISHED_WITHIN, Publisher, is_missing, keep_quiet, let_it_tell, open, owners_end, prepare,
     take_over, take_over_if_used,
@@ -33,7 +33,6 @@ pub struct MysqlBackend {
     /// For questions about locks, which must not wait behind others.
     locks: tokio::sync::Mutex<Option<Connection>>,
     open: Arc<OpenSessions>,
-    readers: WaitingReaders,
     foreign_keys: Mutex<ForeignKeys>,
     /// Where transactions commit as one.
     checkpoint: Option<Arc<Checkpoint>>,
@@ -68,7 +67,6 @@ impl MysqlBackend {
             questions: tokio::sync::Mutex::default(),
             locks: tokio::sync::Mutex::default(),
             open: Arc::default(),
-            readers: WaitingReaders::default(),
             foreign_keys: Mutex::default(),
             checkpoint: None,
             publisher: tokio::sync::Mutex::default(),
@@ -105,34 +103,6 @@ impl MysqlBackend {
         version.parse().map_err(|why| {
             BackendError::Refused(format!("the target {target} cannot be applied to: {why}"))
         })
-    }
-
-    /// A connection whose snapshot is that of the next prefix point: it sees everything before it and nothing behind. For
-    /// `commit_order = "snapshot"`; waits until that point comes.
-    ///
-    /// # Errors
-    /// When the target cannot be reached, or too many readers wait already.
-    pub async fn snapshot_reader(&self) -> Result<Connection, BackendError> {
-        let mut connection = Connection::open_with_own_settings(&self.options.connect)
-            .await
-            .map_err(backend_error)?;
-        connection
-            .execute(
-                "SET SESSION transaction_isolation = 'REPEATABLE-READ', max_execution_time = 0",
-            )
-            .await
-            .map_err(backend_error)?;
-        let waiting = self.readers.add(connection).ok_or_else(|| {
-            BackendError::Unreachable(format!(
-                "{MOST_WAITING} readers wait for a snapshot already"
-            ))
-        })?;
-        match waiting.await {
-            Ok(given) => given.map_err(backend_error),
-            Err(_) => Err(BackendError::Unreachable(
-                "the applier has ended".to_owned(),
-            )),
-        }
     }
 
     /// Makes ready what lets transactions commit as one, or says why they do not.
@@ -328,10 +298,6 @@ const INVISIBLE_PRIMARY_KEYS_FROM: mysql_link::ServerVersion =
 impl Backend for MysqlBackend {
     type Session = MysqlSession;
 
-    fn finished(&self) -> Finished {
-        Finished::AtCommit
-    }
-
     fn commits_as_one(&self) -> bool {
         self.checkpoint.is_some()
     }
@@ -475,11 +441,6 @@ impl Backend for MysqlBackend {
 
     fn schema_changed(&self, change: &SchemaChange) {
         self.foreign_keys().forget(change);
-    }
-
-    async fn at_prefix_point(&self) -> Result<(), BackendError> {
-        self.readers.take_snapshots().await;
-        Ok(())
     }
 
     async fn blockers(&self, waiting: SessionId) -> Result<Vec<SessionId>, BackendError> {

@@ -16,7 +16,7 @@ use crate::run::error::{ApplyError, reach};
 use crate::run::options::{Control, Ended, Options, RunHandle};
 use crate::run::plan::{Order, Plan, WorkerId};
 use crate::run::progress::{Progress, StageName};
-use crate::run::reader::{Feed, Item, Place, Reader, ToDriver, Window};
+use crate::run::reader::{Feed, Item, Place, Reader, Window};
 use crate::run::worker::{Event, Worker};
 use crate::transaction::{Seq, Transaction};
 
@@ -44,16 +44,12 @@ pub(super) struct Driver<B> {
     control: watch::Receiver<Control>,
     cancel: CancellationToken,
     progress: Arc<Progress>,
-    reopen_for: Duration,
     /// Workers, and calls of the backend that are none of theirs.
     tasks: JoinSet<()>,
     reader: JoinSet<()>,
     /// How the log ended, when it has.
     log_end: Option<Result<(), ApplyError>>,
-    /// The reader found nothing more.
-    drained: bool,
     cancelled: bool,
-    at_prefix_point: bool,
     asks_blockers: bool,
 }
 
@@ -96,11 +92,8 @@ impl<B: Backend> Driver<B> {
             seen: executed,
             next: first,
             window: Window::new(options.window),
-            driver: ToDriver {
-                progress: Arc::clone(&handle.progress),
-                items: to_driver,
-                drained: false,
-            },
+            progress: Arc::clone(&handle.progress),
+            items: to_driver,
             barrier: None,
         };
         reader.spawn(reading.read());
@@ -119,7 +112,7 @@ impl<B: Backend> Driver<B> {
             orders.push(order);
         }
         Self {
-            plan: Plan::new(options, backend.finished(), BatchSeq(first.0))
+            plan: Plan::new(options, BatchSeq(first.0))
                 .with_commits_as_one(backend.commits_as_one()),
             backend,
             began: Instant::now(),
@@ -132,13 +125,10 @@ impl<B: Backend> Driver<B> {
             control: handle.control,
             cancel: handle.cancel,
             progress: handle.progress,
-            reopen_for: options.reopen_for,
             tasks,
             reader,
             log_end: None,
-            drained: false,
             cancelled: false,
-            at_prefix_point: false,
             asks_blockers: false,
         }
     }
@@ -194,18 +184,6 @@ impl<B: Backend> Driver<B> {
 
     /// Does what the plan says.
     fn act(&mut self, now: Duration) {
-        if self.drained && self.plan.depth() == 0 {
-            self.plan.caught_up();
-        }
-        if !self.at_prefix_point && self.plan.prefix_point(now) {
-            self.at_prefix_point = true;
-            let (backend, answer) = (Arc::clone(&self.backend), self.to_self.clone());
-            let reopen_for = self.reopen_for;
-            self.tasks.spawn(async move {
-                let taken = reach(reopen_for, || backend.at_prefix_point()).await;
-                let _ = answer.send(Event::PrefixPoint(taken)).await;
-            });
-        }
         for (worker, order) in self.plan.orders(now) {
             let sent = self.orders.get(worker.0).map(|to| to.try_send(order));
             if !matches!(sent, Some(Ok(()))) {
@@ -226,7 +204,7 @@ impl<B: Backend> Driver<B> {
 
     /// Whether the run is over.
     fn end(&mut self) -> Result<Option<Ended>, ApplyError> {
-        if self.plan.is_busy() || self.at_prefix_point {
+        if self.plan.is_busy() {
             return Ok(None);
         }
         if let Some((transaction, refusal)) = self.plan.refused() {
@@ -236,7 +214,7 @@ impl<B: Backend> Driver<B> {
             });
         }
         if self.cancelled {
-            return Ok((!self.plan.must_go_on()).then_some(Ended::Cancelled));
+            return Ok(Some(Ended::Cancelled));
         }
         if self.plan.depth() > 0 {
             return Ok(None);
@@ -260,11 +238,6 @@ impl<B: Backend> Driver<B> {
             }
             Event::TurnTaken(seq) => self.plan.turn_taken(seq),
             Event::Failed(error) => return Err(error),
-            Event::PrefixPoint(taken) => {
-                taken?;
-                self.at_prefix_point = false;
-                self.plan.prefix_point_taken(self.began.elapsed());
-            }
             Event::Blockers(seq, Ok(sessions)) => {
                 self.asks_blockers = false;
                 let workers = sessions.iter().filter_map(|one| self.sessions.get(one));
@@ -300,19 +273,12 @@ impl<B: Backend> Driver<B> {
                     _place: place,
                     done,
                 };
-                self.drained = false;
                 self.in_flight.insert(transaction.seq, in_flight);
                 self.plan.admit(transaction);
             }
-            Some(Item::Drained) => self.drained = true,
-            Some(Item::End(end)) => self.log_ends(end),
-            None => self.log_ends(Err(ApplyError::Broken("the reader".to_owned()))),
+            Some(Item::End(end)) => self.log_end = Some(end),
+            None => self.log_end = Some(Err(ApplyError::Broken("the reader".to_owned()))),
         }
-    }
-
-    fn log_ends(&mut self, end: Result<(), ApplyError>) {
-        self.log_end = Some(end);
-        self.plan.end();
     }
 
     /// Takes over what the operator wants.

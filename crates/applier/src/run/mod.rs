@@ -23,8 +23,7 @@ use std::sync::Arc;
 use crate::backend::Backend;
 pub use crate::run::error::ApplyError;
 pub use crate::run::options::{
-    BatchSize, CommitOrder, Control, Ended, MAX_WORKERS, Options, OptionsError, RunHandle,
-    WindowSize,
+    BatchSize, Control, Ended, MAX_WORKERS, Options, OptionsError, RunHandle, WindowSize,
 };
 pub use crate::run::progress::{Behind, Passed, Progress, StageName, TableRemarks, Unpassed};
 use crate::run::reader::DecodedSource;

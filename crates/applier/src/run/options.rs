@@ -10,18 +10,6 @@ use tokio_util::sync::CancellationToken;
 use crate::run::progress::Progress;
 use crate::scheduler::Policy;
 
-/// In which order transactions become visible.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CommitOrder {
-    /// In the log's order: readers may use the database as it is.
-    Log,
-    /// Freely between prefix points, about `interval` apart: readers use the snapshots taken there.
-    Snapshot {
-        /// Time from one snapshot to the next, *I* in C5-MyRocks.
-        interval: Duration,
-    },
-}
-
 /// What may be in memory at once, from the moment a transaction is decoded until it is committed. A transaction that is
 /// larger passes alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +36,6 @@ pub struct Options {
     pub policy: Policy,
     /// The number of sessions that write.
     pub workers: usize,
-    /// In which order transactions become visible.
-    pub commit_order: CommitOrder,
     /// What may be in memory at once.
     pub window: WindowSize,
     /// How much one session is given at once.
@@ -70,7 +56,6 @@ impl Default for Options {
         Self {
             policy: Policy::Rows,
             workers: 8,
-            commit_order: CommitOrder::Log,
             window: WindowSize {
                 rows: 100_000,
                 bytes: 256 << 20,
@@ -104,10 +89,6 @@ impl Options {
     /// The first option that cannot be.
     pub fn validate(&self) -> Result<(), OptionsError> {
         let at_least_one = "at least 1";
-        let interval = match self.commit_order {
-            CommitOrder::Log => None,
-            CommitOrder::Snapshot { interval } => Some(interval),
-        };
         let rules = [
             (
                 "workers",
@@ -124,11 +105,6 @@ impl Options {
             (
                 "stall_after",
                 !self.stall_after.is_zero(),
-                "longer than nothing",
-            ),
-            (
-                "the interval of commit_order = \"snapshot\"",
-                interval.is_none_or(|interval| !interval.is_zero()),
                 "longer than nothing",
             ),
         ];
@@ -269,20 +245,6 @@ mod tests {
         assert_eq!(
             wrong(|options| options.window.rows = 0),
             Some("window.rows")
-        );
-        let never = CommitOrder::Snapshot {
-            interval: Duration::ZERO,
-        };
-        let options = Options {
-            commit_order: never,
-            ..Options::default()
-        };
-        assert!(
-            options
-                .validate()
-                .unwrap_err()
-                .to_string()
-                .contains("snapshot")
         );
     }
 }

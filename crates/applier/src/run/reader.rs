@@ -40,8 +40,6 @@ pub(super) enum Item {
         /// To be told when it is committed, if the reader may wait for that.
         done: Option<oneshot::Sender<()>>,
     },
-    /// The feed has nothing more at the moment.
-    Drained,
     /// Nothing more comes, or not without another run.
     End(Result<(), ApplyError>),
 }
@@ -52,7 +50,9 @@ pub(super) struct Reader<F> {
     pub(super) seen: GtidSet,
     pub(super) next: Seq,
     pub(super) window: Window,
-    pub(super) driver: ToDriver,
+    pub(super) progress: Arc<Progress>,
+    /// To the driver.
+    pub(super) items: mpsc::Sender<Item>,
     /// Told when the last barrier that was handed over is committed.
     pub(super) barrier: Option<oneshot::Receiver<()>>,
 }
@@ -62,7 +62,7 @@ impl<F: Feed> Reader<F> {
     pub(super) async fn read(mut self) {
         let end = self.read_all().await;
         // The driver is gone when it takes nothing any more.
-        let _ = self.driver.items.send(Item::End(end)).await;
+        let _ = self.items.send(Item::End(end)).await;
     }
 
     async fn read_all(&mut self) -> Result<(), ApplyError> {
@@ -82,14 +82,13 @@ impl<F: Feed> Reader<F> {
             self.seen.add(transaction.gtid);
             transaction.seq = self.next;
             self.next = self.next.next();
-            self.driver.progress.pass(StageName::Received, &transaction);
-            self.driver.drained = false;
+            self.progress.pass(StageName::Received, &transaction);
             if !self.hand_over(transaction).await {
                 return Ok(());
             }
-            self.driver.look_at(&self.feed.drained()).await;
+            self.progress.set_drained(self.feed.drained().get());
         }
-        self.driver.progress.set_drained(true);
+        self.progress.set_drained(true);
         Ok(())
     }
 
@@ -100,7 +99,7 @@ impl<F: Feed> Reader<F> {
         loop {
             match timeout(IDLE, found.as_mut()).await {
                 Ok(found) => return found,
-                Err(_) => self.driver.look_at(&drained).await,
+                Err(_) => self.progress.set_drained(drained.get()),
             }
         }
     }
@@ -109,7 +108,7 @@ impl<F: Feed> Reader<F> {
     async fn hand_over(&mut self, transaction: Transaction) -> bool {
         let (rows, bytes) = (rows_of(&transaction), transaction.bytes);
         if self.window.is_full_for(rows, bytes) {
-            self.driver.progress.wait_for_window();
+            self.progress.wait_for_window();
         }
         let Ok(place) = self.window.enter(rows, bytes).await else {
             return false;
@@ -126,7 +125,7 @@ impl<F: Feed> Reader<F> {
             place,
             done,
         };
-        if self.driver.items.send(item).await.is_err() {
+        if self.items.send(item).await.is_err() {
             return false;
         }
         if let Some((change, committed)) = change {
@@ -134,26 +133,6 @@ impl<F: Feed> Reader<F> {
             self.barrier = Some(committed);
         }
         true
-    }
-}
-
-/// Whom the reader hands over to.
-pub(super) struct ToDriver {
-    pub(super) progress: Arc<Progress>,
-    pub(super) items: mpsc::Sender<Item>,
-    /// As it was told last.
-    pub(super) drained: bool,
-}
-
-impl ToDriver {
-    /// Tells when the feed has nothing more; the driver has everything before, then.
-    async fn look_at(&mut self, drained: &Drained) {
-        let before = std::mem::replace(&mut self.drained, drained.get());
-        self.progress.set_drained(self.drained);
-        if self.drained && !before {
-            // A driver that is gone wants to know nothing.
-            let _ = self.items.send(Item::Drained).await;
-        }
     }
 }
 

@@ -21,8 +21,6 @@ pub(super) enum Event {
     Reported(WorkerId, Report),
     /// A worker cannot go on.
     Failed(ApplyError),
-    /// The readers' snapshots are taken.
-    PrefixPoint(Result<(), ApplyError>),
     /// Sessions that hold up a batch.
     Blockers(BatchSeq, Result<Vec<SessionId>, BackendError>),
 }

@@ -5,7 +5,7 @@
 //! head: Shared {T1 row 0, T2 row 3}     behind: Exclusive {T2 row 7} | Shared {T3 row 0, T4 row 1} | Exclusive {T5 row 0}
 //! ```
 //!
-//! A transaction never waits for itself: in the picture, T2's row 7 is safe as soon as T1's row 0 is finished.
+//! A transaction never waits for itself: in the picture, T2's row 7 is safe as soon as T1 is committed.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -24,7 +24,7 @@ pub(super) struct RowPlace {
 #[derive(Debug)]
 struct Group {
     access: Access,
-    /// Uses that are not finished.
+    /// Uses of transactions that are not committed.
     unfinished: u32,
     /// The latest transaction in it, and how many of the unfinished uses are its own.
     newest: BatchSeq,
@@ -101,8 +101,8 @@ impl KeyQueue {
         waits
     }
 
-    /// One use by `seq` is finished; it is in the first group. Rows that this key holds up no longer go to `released`. Says
-    /// whether the queue is empty, and is to be dropped.
+    /// One use by `seq`, which is committed, ends; it is in the first group. Rows that this key holds up no longer go to
+    /// `released`. Returns whether the queue is empty, and is to be dropped.
     pub(super) fn leave(&mut self, seq: BatchSeq, released: &mut Vec<RowPlace>) -> bool {
         let head = &mut self.head;
         head.unfinished = head.unfinished.saturating_sub(1);
@@ -148,7 +148,8 @@ impl Queues {
         }
     }
 
-    /// Uses by `seq` are finished, in the order in which they came in. Rows that waited for them go to `released`.
+    /// The uses by `seq`, which is committed, end in the order in which they came in. Rows that waited for them go to
+    /// `released`.
     pub(super) fn leave(&mut self, seq: BatchSeq, keys: &[KeyHash], released: &mut Vec<RowPlace>) {
         for key in keys {
             if let Entry::Occupied(mut queue) = self.by_key.entry(*key)

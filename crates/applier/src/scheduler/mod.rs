@@ -1,8 +1,8 @@
 //! Which row writes are safe to do now. Pure: no clock, no task, no database.
 //!
 //! C5's scheduler: one first-in-first-out queue per key, in the log's order. The write of a row is safe when it is at the
-//! head of all its queues and the writes before it are finished. Transactions come in in the log's order, workers report
-//! what they wrote and committed, and the answers name those that can go further. What is committed leaves nothing behind.
+//! head of all its queues: the transactions of the writes before it are committed, since the database locks rows until then.
+//! Transactions come in in the log's order, and each commit names those that can go further.
 
 mod key_queue;
 #[cfg(test)]
@@ -10,7 +10,6 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use crate::backend::Finished;
 use crate::batch::BatchSeq;
 use crate::keys::{KeyAccess, KeyHash};
 use crate::scheduler::key_queue::{Queues, RowPlace};
@@ -21,7 +20,7 @@ pub enum Policy {
     /// Row by row, as C5: a write waits only for the earlier writes of what it writes.
     Rows,
     /// Transaction by transaction, as KuaFu and MySQL's WRITESET: one begins when every earlier one that it conflicts with
-    /// is finished.
+    /// is committed.
     Transactions,
     /// One transaction after the other.
     Serial,
@@ -53,7 +52,6 @@ impl Policy {
 #[derive(Debug)]
 pub struct Scheduler {
     policy: Policy,
-    finished: Finished,
     /// The first transaction that is not committed, or the one that comes next.
     base: BatchSeq,
     /// From `base` on; `None` is committed.
@@ -63,22 +61,18 @@ pub struct Scheduler {
     held: VecDeque<(BatchSeq, BatchSeq)>,
     /// Nothing that comes in begins before this one is the base.
     floor: BatchSeq,
-    /// Space that is used again.
-    released: Vec<RowPlace>,
 }
 
 impl Scheduler {
     /// A scheduler whose first transaction has the number `first`.
-    pub fn new(policy: Policy, finished: Finished, first: BatchSeq) -> Self {
+    pub fn new(policy: Policy, first: BatchSeq) -> Self {
         Self {
             policy,
-            finished,
             base: first,
             window: VecDeque::new(),
             queues: Queues::default(),
             held: VecDeque::new(),
             floor: first,
-            released: Vec::new(),
         }
     }
 
@@ -99,9 +93,6 @@ impl Scheduler {
             for use_of_key in keys {
                 let waits = self.queues.join(at, *use_of_key);
                 admitted.add_key(use_of_key.key, waits.then_some(at.row));
-            }
-            if by_row && self.finished == Finished::AtWrite {
-                admitted.end_row_of_keys();
             }
         }
         let not_before = match self.policy {
@@ -151,48 +142,35 @@ impl Scheduler {
     /// Whether there is anything that may be done for a transaction: its first row, or all of it when it has none.
     pub fn may_begin(&self, seq: BatchSeq) -> bool {
         self.get(seq).is_some_and(|admitted| {
-            !admitted.held && (admitted.safe_rows() > 0 || admitted.rows() == 0)
+            !admitted.held && (admitted.safe_rows() > 0 || admitted.rows == 0)
         })
-    }
-
-    /// The first `upto` rows of a transaction are written. Names the transactions that can go further now.
-    pub fn row_written(&mut self, seq: BatchSeq, upto: usize) -> Vec<BatchSeq> {
-        if self.finished == Finished::AtCommit || self.policy == Policy::Serial {
-            return Vec::new();
-        }
-        let by_row = self.policy == Policy::Rows;
-        let Some(admitted) = get_mut(&mut self.window, self.base, seq) else {
-            return Vec::new();
-        };
-        let finished = if by_row {
-            admitted.finish_rows(upto)
-        } else if upto >= admitted.rows() {
-            admitted.finish_all()
-        } else {
-            &[]
-        };
-        self.queues.leave(seq, finished, &mut self.released);
-        self.release()
     }
 
     /// A transaction is committed. Names the transactions that can go further now.
     pub fn committed(&mut self, seq: BatchSeq) -> Vec<BatchSeq> {
-        let Some(mut admitted) = slot(&mut self.window, self.base, seq).and_then(Option::take)
-        else {
+        let Some(admitted) = self.slot(seq).and_then(Option::take) else {
             return Vec::new();
         };
-        self.queues
-            .leave(seq, admitted.finish_all(), &mut self.released);
+        let mut released = Vec::new();
+        self.queues.leave(seq, &admitted.keys, &mut released);
         while let Some(None) = self.window.front() {
             self.window.pop_front();
             self.base = self.base.next();
         }
-        let mut further = self.release();
+        let mut further = Vec::new();
+        for at in released {
+            if let Some(admitted) = self.slot(at.seq).and_then(Option::as_mut)
+                && admitted.release(at.row)
+                && !admitted.held
+            {
+                further.push(at.seq);
+            }
+        }
         while let Some((seq, _)) = self
             .held
             .pop_front_if(|(_, not_before)| *not_before <= self.base)
         {
-            if let Some(admitted) = get_mut(&mut self.window, self.base, seq) {
+            if let Some(admitted) = self.slot(seq).and_then(Option::as_mut) {
                 admitted.held = false;
                 further.push(seq);
             }
@@ -207,46 +185,18 @@ impl Scheduler {
         self.queues.len()
     }
 
-    /// Hands the released rows to their transactions; names those whose safe rows became more.
-    fn release(&mut self) -> Vec<BatchSeq> {
-        let mut further = Vec::new();
-        for at in self.released.drain(..) {
-            if let Some(admitted) = get_mut(&mut self.window, self.base, at.seq)
-                && admitted.release(at.row)
-                && !admitted.held
-            {
-                further.push(at.seq);
-            }
-        }
-        further.sort_unstable();
-        further.dedup();
-        further
-    }
-
     fn get(&self, seq: BatchSeq) -> Option<&Admitted> {
         let place = seq.0.checked_sub(self.base.0)?;
         self.window.get(usize::try_from(place).ok()?)?.as_ref()
     }
+
+    fn slot(&mut self, seq: BatchSeq) -> Option<&mut Option<Admitted>> {
+        let place = seq.0.checked_sub(self.base.0)?;
+        self.window.get_mut(usize::try_from(place).ok()?)
+    }
 }
 
-fn slot(
-    window: &mut VecDeque<Option<Admitted>>,
-    base: BatchSeq,
-    seq: BatchSeq,
-) -> Option<&mut Option<Admitted>> {
-    let place = seq.0.checked_sub(base.0)?;
-    window.get_mut(usize::try_from(place).ok()?)
-}
-
-fn get_mut(
-    window: &mut VecDeque<Option<Admitted>>,
-    base: BatchSeq,
-    seq: BatchSeq,
-) -> Option<&mut Admitted> {
-    slot(window, base, seq)?.as_mut()
-}
-
-// What the scheduler keeps of a transaction: its keys until they are finished, and which of its rows wait.
+// What the scheduler keeps of a transaction: its keys, and which of its rows wait.
 
 /// A row that waits, and for how many of its keys.
 #[derive(Debug, Clone, Copy)]
@@ -263,10 +213,6 @@ pub(super) struct Admitted {
     rows: u32,
     /// The keys of all rows, in order.
     keys: Vec<KeyHash>,
-    /// Where in `keys` each row ends, when rows are finished one by one.
-    row_ends: Vec<u32>,
-    /// So many of `keys` are finished.
-    finished: usize,
     /// Rows that waited when it came in, in order.
     waiting: Vec<Waiting>,
     /// So many of `waiting`, from the first on, wait no longer.
@@ -291,16 +237,6 @@ impl Admitted {
         }
     }
 
-    /// The latest row has all its keys.
-    pub(super) fn end_row_of_keys(&mut self) {
-        self.row_ends
-            .push(u32::try_from(self.keys.len()).unwrap_or(u32::MAX));
-    }
-
-    pub(super) fn rows(&self) -> usize {
-        self.rows as usize
-    }
-
     /// Rows before the first that waits.
     pub(super) fn safe_rows(&self) -> usize {
         self.waiting
@@ -322,26 +258,5 @@ impl Admitted {
             self.through += 1;
         }
         self.through > before
-    }
-
-    /// The keys that are finished when the first `upto` rows are.
-    pub(super) fn finish_rows(&mut self, upto: usize) -> &[KeyHash] {
-        let end = upto
-            .min(self.row_ends.len())
-            .checked_sub(1)
-            .and_then(|last| self.row_ends.get(last))
-            .map_or(0, |end| *end as usize);
-        self.finish(end)
-    }
-
-    /// All keys that were not finished so far.
-    pub(super) fn finish_all(&mut self) -> &[KeyHash] {
-        self.finish(self.keys.len())
-    }
-
-    fn finish(&mut self, end: usize) -> &[KeyHash] {
-        let from = self.finished;
-        self.finished = from.max(end);
-        self.keys.get(from..self.finished).unwrap_or_default()
     }
 }

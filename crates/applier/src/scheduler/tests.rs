@@ -31,10 +31,10 @@ fn rows(text: &str) -> Vec<Row> {
     text.split('|').map(row).collect()
 }
 
-/// Runs a script: `admit rows`, `barrier`, `written T upto -> T…`, `committed T -> T…` and `safe rows-of-T1 rows-of-T2 …`, where
-/// `.` is a transaction that may not begin though it has nothing to wait for row by row.
-fn play(policy: Policy, finished: Finished, script: &str) {
-    let mut scheduler = Scheduler::new(policy, finished, BatchSeq(1));
+/// Runs a script: `admit rows`, `barrier`, `committed T -> T…` and `safe rows-of-T1 rows-of-T2 …`, where `0!` is a transaction
+/// without rows that may begin.
+fn play(policy: Policy, script: &str) {
+    let mut scheduler = Scheduler::new(policy, BatchSeq(1));
     for line in script
         .lines()
         .map(str::trim)
@@ -54,14 +54,9 @@ fn play(policy: Policy, finished: Finished, script: &str) {
             "barrier" => {
                 scheduler.admit_barrier();
             }
-            "written" => {
-                let input = numbers(input);
-                let further = scheduler.row_written(BatchSeq(input[0]), input[1] as usize);
-                assert_eq!(further, expected, "{policy:?} {finished:?}: {line}");
-            }
             "committed" => {
                 let further = scheduler.committed(BatchSeq(numbers(input)[0]));
-                assert_eq!(further, expected, "{policy:?} {finished:?}: {line}");
+                assert_eq!(further, expected, "{policy:?}: {line}");
             }
             "safe" => {
                 for (seq, expected) in (1..).map(BatchSeq).zip(rest.split_whitespace()) {
@@ -69,7 +64,7 @@ fn play(policy: Policy, finished: Finished, script: &str) {
                         0 if scheduler.may_begin(seq) => "0!".to_owned(),
                         safe => safe.to_string(),
                     };
-                    assert_eq!(safe, expected, "{policy:?} {finished:?}: {line}: {seq}");
+                    assert_eq!(safe, expected, "{policy:?}: {line}: {seq}");
                 }
             }
             _ => panic!("no such command: {line}"),
@@ -79,7 +74,7 @@ fn play(policy: Policy, finished: Finished, script: &str) {
 
 #[test]
 fn keys_are_in_use_until_nobody_has_or_wants_them() {
-    let mut scheduler = Scheduler::new(Policy::Rows, Finished::AtCommit, BatchSeq(1));
+    let mut scheduler = Scheduler::new(Policy::Rows, BatchSeq(1));
     for keys in ["a | b", "b"] {
         scheduler.admit(rows(keys).iter().map(Vec::as_slice));
     }
@@ -98,127 +93,92 @@ fn policies_have_the_names_of_their_option() {
 }
 
 #[test]
-fn rows_wait_for_the_writes_before_them_and_for_nothing_else() {
+fn rows_wait_for_the_commits_of_the_writes_before_them_and_for_nothing_else() {
     play(
         Policy::Rows,
-        Finished::AtWrite,
         "admit a | hot
          admit b | hot
          admit c | hot | d
          safe 2 1 1
-         written 1 1 ->
-         safe 2 1 1
-         written 1 2 -> 2
-         safe 2 2 1
-         written 2 2 -> 3
-         safe 2 2 3
-         committed 2 ->
-         committed 1 ->
-         written 3 3 ->
+         committed 1 -> 2
+         safe 0 2 1
+         committed 2 -> 3
+         safe 0 0 3
          committed 3 ->",
     );
 }
 
 #[test]
-fn a_database_that_locks_rows_frees_them_at_the_commit() {
+fn transactions_wait_as_a_whole() {
     play(
-        Policy::Rows,
-        Finished::AtCommit,
+        Policy::Transactions,
         "admit a | hot
          admit b | hot
-         admit hot
-         written 1 2 ->
-         safe 2 1 0
+         admit c
+         safe 2 0 1
+         committed 3 ->
          committed 1 -> 2
-         safe 0 2 0
-         written 2 2 ->
-         committed 2 -> 3",
+         safe 0 2",
     );
 }
 
 #[test]
-fn transactions_wait_as_a_whole() {
-    let log = "admit a | hot
-               admit b | hot
-               admit c
-               safe 2 0 1";
-    let script = format!("{log}\n committed 3 ->\n written 1 2 ->\n committed 1 -> 2");
-    play(Policy::Transactions, Finished::AtCommit, &script);
-    let script = format!("{log}\n written 1 1 ->\n written 1 2 -> 2\n safe 2 2 1");
-    play(Policy::Transactions, Finished::AtWrite, &script);
-}
-
-#[test]
 fn in_series_each_waits_for_the_commit_before() {
-    for finished in [Finished::AtWrite, Finished::AtCommit] {
-        play(
-            Policy::Serial,
-            finished,
-            "admit a
-             admit b | c
-             safe 1 0
-             written 1 1 ->
-             safe 1 0
-             committed 1 -> 2
-             safe 0 2",
-        );
-    }
+    play(
+        Policy::Serial,
+        "admit a
+         admit b | c
+         safe 1 0
+         committed 1 -> 2
+         safe 0 2",
+    );
 }
 
 #[test]
 fn shared_uses_go_beside_each_other_and_exclusive_ones_alone() {
     play(
         Policy::Rows,
-        Finished::AtWrite,
         "admit p
          admit p? a
          admit p? b
          admit p
          admit p?
          safe 1 0 0 0 0
-         written 1 1 -> 2 3
-         written 3 1 ->
-         written 2 1 -> 4
-         safe 1 1 1 1 0
-         written 4 1 -> 5",
+         committed 1 -> 2 3
+         safe 0 1 1 0 0
+         committed 3 ->
+         committed 2 -> 4
+         safe 0 0 0 1 0
+         committed 4 -> 5",
     );
 }
 
 #[test]
 fn a_transaction_does_not_wait_for_itself() {
-    for (finished, done) in [
-        (Finished::AtWrite, "written 1 1"),
-        (Finished::AtCommit, "committed 1"),
-    ] {
-        // Shared and then exclusive, with and without others in between; exclusive and then shared; the same twice.
-        play(
-            Policy::Rows,
-            finished,
-            &format!(
-                "admit p? u
-                 admit p? | p | p? | p
-                 admit q? | q | q? | q
-                 safe 1 1 4
-                 {done} -> 2"
-            ),
-        );
-    }
+    // Shared and then exclusive, with and without others in between; exclusive and then shared; the same twice.
+    play(
+        Policy::Rows,
+        "admit p? u
+         admit p? | p | p? | p
+         admit q? | q | q? | q
+         safe 1 1 4
+         committed 1 -> 2
+         safe 0 4 4",
+    );
 }
 
 #[test]
-fn a_shared_use_waits_only_for_the_exclusive_write_and_not_for_later_rows() {
-    // A parent row with its children, and another child of the same parent.
+fn children_wait_for_the_commit_of_their_parent_and_not_for_each_other() {
     play(
         Policy::Rows,
-        Finished::AtWrite,
         "admit p | a p? | b p?
          admit c p?
-         safe 3 0
-         written 1 1 -> 2
+         admit d p?
          admit p
-         written 1 2 ->
-         written 2 1 ->
-         written 1 3 -> 3",
+         safe 3 0 0 0
+         committed 1 -> 2 3
+         committed 2 ->
+         committed 3 -> 4",
     );
 }
 
@@ -227,20 +187,17 @@ fn a_barrier_runs_alone() {
     for policy in Policy::ALL {
         play(
             policy,
-            Finished::AtCommit,
             "admit a
              barrier
              admit a | b
              admit c
              safe 1 0 0 0
-             written 1 1 ->
              committed 1 -> 2
              safe 0 0! 0 0",
         );
     }
     play(
         Policy::Rows,
-        Finished::AtCommit,
         "barrier
          admit a | b
          admit c
@@ -255,7 +212,7 @@ fn a_barrier_runs_alone() {
 
 #[test]
 fn a_transaction_without_rows_may_begin_at_once() {
-    let mut scheduler = Scheduler::new(Policy::Rows, Finished::AtCommit, BatchSeq(9));
+    let mut scheduler = Scheduler::new(Policy::Rows, BatchSeq(9));
     let seq = scheduler.admit(std::iter::empty());
     assert_eq!((seq, scheduler.may_begin(seq)), (BatchSeq(9), true));
     assert_eq!(scheduler.committed(seq), []);
@@ -268,48 +225,29 @@ fn a_transaction_without_rows_may_begin_at_once() {
 struct Known {
     rows: Vec<Row>,
     barrier: bool,
-    written: usize,
     committed: bool,
 }
 
-impl Known {
-    /// Whether the use of a key in row `row` is finished.
-    fn has_finished(&self, row: usize, policy: Policy, finished: Finished) -> bool {
-        self.committed
-            || finished == Finished::AtWrite
-                && match policy {
-                    Policy::Rows => row < self.written,
-                    Policy::Transactions => self.written == self.rows.len(),
-                    Policy::Serial => false,
-                }
-    }
-}
-
 /// How many rows of a transaction are safe, and whether it may begin: everything compared with everything.
-fn model(log: &[Known], at: usize, policy: Policy, finished: Finished) -> (usize, bool) {
+fn model(log: &[Known], at: usize, policy: Policy) -> (usize, bool) {
     let (one, before) = (&log[at], &log[..at]);
     if one.committed {
         return (0, false);
     }
     let alone = one.barrier || policy == Policy::Serial;
-    let open = |other: &Known| !other.committed;
-    if before
-        .iter()
-        .any(|other| open(other) && (alone || other.barrier))
-    {
+    let open = before.iter().filter(|other| !other.committed);
+    if open.clone().any(|other| alone || other.barrier) {
         return (0, false);
     }
     let conflicts = |row: &Row| {
-        before.iter().any(|other| {
-            let rows = other.rows.iter().enumerate();
-            let unfinished = rows.filter(|(at, _)| !other.has_finished(*at, policy, finished));
-            unfinished.flat_map(|(_, row)| row).any(|theirs| {
+        open.clone()
+            .flat_map(|other| other.rows.iter().flatten())
+            .any(|theirs| {
                 row.iter().any(|ours| {
                     ours.key == theirs.key
                         && (ours.access == Access::Exclusive || theirs.access == Access::Exclusive)
                 })
             })
-        })
     };
     let total = one.rows.len();
     let safe = match policy {
@@ -342,44 +280,29 @@ proptest! {
     fn what_is_safe_is_what_the_model_says_at_every_moment(
         transactions in prop::collection::vec(some_rows(), 1..14),
         policy in prop::sample::select(Policy::ALL.to_vec()),
-        at_write: bool,
         in_log_order: bool,
         seed: u64,
     ) {
-        let finished = if at_write { Finished::AtWrite } else { Finished::AtCommit };
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut scheduler = Scheduler::new(policy, finished, BatchSeq(1));
+        let mut scheduler = Scheduler::new(policy, BatchSeq(1));
         let mut coming = transactions.into_iter().peekable();
         let mut log: Vec<Known> = Vec::new();
         let view = |log: &[Known]| -> Vec<(usize, bool)> {
-            (0..log.len()).map(|at| model(log, at, policy, finished)).collect()
+            (0..log.len()).map(|at| model(log, at, policy)).collect()
         };
         loop {
-            // What a worker could do now.
-            let mut moves: Vec<(usize, bool)> = Vec::new();
-            for at in 0..log.len() {
-                let (safe, may_begin) = model(&log, at, policy, finished);
-                let one = &log[at];
-                if one.written < safe {
-                    moves.push((at, false));
-                }
-                let turn = !in_log_order || log[..at].iter().all(|other| other.committed);
-                if may_begin && one.written == one.rows.len() && turn {
-                    moves.push((at, true));
-                }
-            }
             let before = view(&log);
-            let further = match random.choice(&moves).copied() {
-                Some((at, commit)) if coming.peek().is_none() || random.bool() => {
-                    let seq = BatchSeq(at as u64 + 1);
-                    if commit {
-                        log[at].committed = true;
-                        scheduler.committed(seq)
-                    } else {
-                        let (safe, _) = before[at];
-                        log[at].written += random.usize(1..=safe - log[at].written);
-                        scheduler.row_written(seq, log[at].written)
-                    }
+            // What a worker could commit now. Reports of commits may come in another order than the log's.
+            let commits = (0..log.len()).filter(|at| {
+                let (safe, may_begin) = before[*at];
+                let turn = !in_log_order || log[..*at].iter().all(|other| other.committed);
+                may_begin && safe == log[*at].rows.len() && turn
+            });
+            let commits: Vec<usize> = commits.collect();
+            let further = match random.choice(&commits) {
+                Some(at) if coming.peek().is_none() || random.bool() => {
+                    log[*at].committed = true;
+                    scheduler.committed(BatchSeq(*at as u64 + 1))
                 }
                 _ => {
                     let Some(rows) = coming.next() else { break };
@@ -390,7 +313,7 @@ proptest! {
                     } else {
                         scheduler.admit(rows.iter().map(Vec::as_slice))
                     };
-                    log.push(Known { rows, barrier, written: 0, committed: false });
+                    log.push(Known { rows, barrier, committed: false });
                     prop_assert_eq!(seq, BatchSeq(log.len() as u64));
                     Vec::new()
                 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "all of this is test")]
 
 mod answers_of_a_barrier;
-mod blockers_and_readers;
+mod blockers;
 mod chained_targets;
 mod columns_of_every_type;
 mod commits_as_one;

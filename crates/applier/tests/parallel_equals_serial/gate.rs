@@ -9,9 +9,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use applier::backend::{
-    Backend, BackendError, Finished, Session, SessionId, Then, Turn, WriteError,
-};
+use applier::backend::{Backend, BackendError, Session, SessionId, Then, Turn, WriteError};
 use applier::batch::{Batch, BatchSeq};
 use applier::schema::{TableName, TableShape};
 use applier::transaction::Transaction;
@@ -224,13 +222,17 @@ impl GatedSession {
         self.gate.unlock(self.id);
     }
 
-    /// Ends a call: `open` says whether the transaction stays open when it succeeded.
+    /// Ends a call: `open` says whether the transaction stays open when it succeeded. A refusal would be tried again, and its
+    /// cause hidden.
     fn leave(
         &mut self,
         luck: &Luck,
         result: Result<(), WriteError>,
         open: bool,
     ) -> Result<(), WriteError> {
+        if let Err(WriteError::Refused(refusal)) = &result {
+            panic!("{refusal}");
+        }
         if let Luck::LostBehind = luck {
             self.lose();
             return Err(lost());
@@ -328,10 +330,6 @@ impl Session for GatedSession {
 impl Backend for GatedBackend {
     type Session = GatedSession;
 
-    fn finished(&self) -> Finished {
-        self.memory.finished()
-    }
-
     fn commits_as_one(&self) -> bool {
         self.commits_as_one
     }
@@ -351,12 +349,6 @@ impl Backend for GatedBackend {
 
     async fn tables(&self, names: &[TableName]) -> Result<Vec<Option<TableShape>>, BackendError> {
         self.memory.tables(names).await
-    }
-
-    async fn at_prefix_point(&self) -> Result<(), BackendError> {
-        // Whatever is committed now, and until the snapshots are taken, is in them.
-        self.gate.pass(SessionId(0)).await;
-        self.memory.at_prefix_point().await
     }
 
     async fn blockers(&self, waiting: SessionId) -> Result<Vec<SessionId>, BackendError> {

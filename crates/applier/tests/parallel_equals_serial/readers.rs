@@ -4,38 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use applier::backend::{Backend, Finished};
-use applier::run::{CommitOrder, Progress, StageName};
-use testkit::memory_database::{MemoryBackend, Row, Snapshot};
+use applier::run::{Progress, StageName};
+use testkit::memory_database::{MemoryBackend, Row};
 
-use crate::log::{Content, Log};
-
-/// What readers of this database may look at.
-pub(crate) fn look(memory: &MemoryBackend, order: CommitOrder) -> Snapshot {
-    match (memory.finished(), order) {
-        // Where commits are in the log's order, or versions in its places, every moment is good.
-        (Finished::AtWrite, _) | (_, CommitOrder::Log) => memory.current(),
-        (Finished::AtCommit, CommitOrder::Snapshot { .. }) => memory.at_last_prefix_point(),
-    }
-}
-
-pub(crate) fn content(snapshot: &Snapshot, like: &Content) -> Content {
-    let tables = like.keys();
-    tables
-        .map(|name| {
-            let mut rows = snapshot.rows(name);
-            rows.sort_unstable();
-            (name.clone(), rows)
-        })
-        .collect()
-}
+use crate::log::Log;
 
 pub(crate) struct Reader {
     pub(crate) memory: MemoryBackend,
-    pub(crate) order: CommitOrder,
     pub(crate) log: Arc<Log>,
     pub(crate) window_rows: usize,
-    pub(crate) seen: u64,
+    /// Committed transactions when it looked last.
+    pub(crate) seen: usize,
 }
 
 impl Reader {
@@ -56,16 +35,15 @@ impl Reader {
     }
 
     pub(crate) fn look_once(&mut self) {
-        let snapshot = look(&self.memory, self.order);
-        let point = snapshot.point().0;
+        let point = self.memory.committed() as usize;
         assert!(point >= self.seen, "back from {} to {point}", self.seen);
         self.seen = point;
-        let expected = &self.log.contents[point as usize];
-        let seen = content(&snapshot, expected);
-        for (table, rows) in expected {
-            let (extra, missing) = (without(&seen[table], rows), without(rows, &seen[table]));
+        for (table, rows) in &self.log.contents[point] {
+            let mut seen = self.memory.rows(table);
+            seen.sort_unstable();
+            let (extra, missing) = (without(&seen, rows), without(rows, &seen));
             assert!(
-                seen[table] == *rows,
+                seen == *rows,
                 "torn at {point}: {table} has {extra:?} and not {missing:?}"
             );
         }

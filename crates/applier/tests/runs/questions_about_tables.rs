@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use applier::backend::{Backend, BackendError, Finished, SessionId};
+use applier::backend::{Backend, BackendError, SessionId};
 use applier::keys::Fold;
 use applier::run::{Control, Ended, Options, Progress, RunHandle, StageName, apply};
 use applier::schema::{ColumnShape, KeyShape, ParentShape, TableName, TableShape};
@@ -22,7 +22,7 @@ use binlog_format::synthesis::{
     Column, ColumnType, RowTransaction, Table, TransactionHead, Value, statement_transaction,
 };
 use bytes::Bytes;
-use testkit::memory_database::{MemoryBackend, MemoryOptions, MemorySession};
+use testkit::memory_database::{MemoryBackend, MemorySession};
 
 const TABLES: u64 = 8;
 
@@ -40,10 +40,6 @@ struct Asked {
 
 impl Backend for Asked {
     type Session = MemorySession;
-
-    fn finished(&self) -> Finished {
-        self.memory.finished()
-    }
 
     async fn open(&self) -> Result<MemorySession, BackendError> {
         self.memory.open().await
@@ -65,10 +61,6 @@ impl Backend for Asked {
     fn schema_changed(&self, change: &SchemaChange) {
         let asked = self.questions.load(SeqCst);
         self.changes.lock().unwrap().push((asked, change.clone()));
-    }
-
-    async fn at_prefix_point(&self) -> Result<(), BackendError> {
-        self.memory.at_prefix_point().await
     }
 
     async fn blockers(&self, waiting: SessionId) -> Result<Vec<SessionId>, BackendError> {
@@ -180,7 +172,7 @@ impl Source for Far {
 
 /// The tables `t0` to `t7`; `t1` refers to `t0`.
 fn database(answers_after: Duration) -> Arc<Asked> {
-    let memory = MemoryBackend::new(MemoryOptions::default());
+    let memory = MemoryBackend::default();
     for number in 0..TABLES {
         let id = ColumnShape {
             name: "id".into(),

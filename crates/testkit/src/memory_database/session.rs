@@ -3,37 +3,24 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use binlog_format::event::{EventRef, EventType};
-use binlog_format::events::{Query, Rows, TableId, TableMap};
-use binlog_format::row_image::{Columns, RowReader};
-use bytes::Bytes;
-
-use crate::memory_database::Shared;
-use crate::memory_database::crash::{Fate, locked};
-use crate::memory_database::table::{Pen, Table};
-use crate::memory_database::versions::{Complaint, Key, UNCOMMITTED, Writer};
-use applier::backend::{Finished, Refusal, Session, SessionId, Then, WriteError};
+use applier::backend::{Refusal, Session, SessionId, Then, WriteError};
 use applier::batch::Batch;
 use applier::schema::TableName;
-use applier::transaction::{Barrier, BarrierEnd, Body, RowChanges, Step, Transaction};
+use applier::transaction::{Barrier, BarrierEnd, Body, Step, Transaction};
+use binlog_format::event::{EventRef, EventType};
+use binlog_format::events::{Query, Rows, TableId, TableMap};
+use binlog_format::row_image::Columns;
+use bytes::Bytes;
 
-/// One session, with the transaction that is open in it.
+use crate::memory_database::rows::{Complaint, MISSING, Pen};
+use crate::memory_database::table::{Table, UNREADABLE};
+use crate::memory_database::{MemoryBackend, State};
+
+/// One session.
 #[derive(Debug)]
 pub struct MemorySession {
-    pub(super) shared: Arc<Shared>,
+    pub(super) backend: MemoryBackend,
     pub(super) id: SessionId,
-    /// The database's life in which it was opened.
-    pub(super) life: u64,
-    /// What the open transaction has written.
-    pub(super) open: Option<Open>,
-}
-
-#[derive(Debug)]
-pub(super) struct Open {
-    stamp: u64,
-    keys: Vec<Key>,
-    /// So many of its rows are written.
-    rows: usize,
 }
 
 /// What is wrong, and where.
@@ -53,234 +40,145 @@ impl From<Complaint> for Wrong {
     }
 }
 
-const UNREADABLE: Complaint = Complaint::CannotDo("the transaction's events cannot be read");
-
 impl MemorySession {
-    /// Does `act`, unless the database crashes before; it may crash behind, too.
-    async fn call<T>(
-        &mut self,
-        act: impl FnOnce(&mut Self) -> Result<T, WriteError>,
-    ) -> Result<T, WriteError> {
-        if !self.shared.options.call_takes.is_zero() {
-            tokio::time::sleep(self.shared.options.call_takes).await;
-        }
-        let fate = self.shared.crashes.next();
-        if fate == Fate::CrashBefore {
-            self.shared.crash();
-        }
-        let result = self.within_life(act);
-        if fate == Fate::CrashBehind {
-            self.shared.crash();
-            self.open = None;
-            return Err(lost());
-        }
-        result
-    }
-
-    fn within_life<T>(
-        &mut self,
-        act: impl FnOnce(&mut Self) -> Result<T, WriteError>,
-    ) -> Result<T, WriteError> {
-        let shared = Arc::clone(&self.shared);
-        let life = shared.crashes.life();
-        if *life != self.life {
-            self.open = None;
-            return Err(lost());
-        }
-        act(self)
-    }
-
-    fn write_rows(&mut self, batch: &Batch, rows: Range<usize>) -> Result<(), Wrong> {
-        let Some(first) = batch
-            .transactions()
-            .first()
-            .filter(|_| batch.barrier().is_none())
-        else {
-            return Err(Complaint::CannotDo("a barrier has no rows to write one by one").into());
+    /// Does `act`, unless the database crashes before; it may crash after it, too. An error rolls the transaction back.
+    fn call(&self, act: impl FnOnce(&mut State) -> Result<(), Wrong>) -> Result<(), WriteError> {
+        let lost = || {
+            Err(WriteError::Lost(
+                "the in-memory database has crashed".to_owned(),
+            ))
         };
-        let writer = self.begin(first);
-        let written = self.open.as_ref().map_or(0, |open| open.rows);
-        for (changes, piece) in batch.pieces(rows.start.max(written)..rows.end) {
-            let mut row = piece.start;
-            while row < piece.end {
-                row = self.write_event(changes, row, piece.end, writer)?;
-            }
+        let mut state = self.backend.state();
+        state.calls += 1;
+        let call = state.calls;
+        let crash = state.crash_at.take_if(|point| point.call == call);
+        if crash.is_some_and(|point| !point.after) {
+            state.crash();
         }
-        Ok(())
-    }
-
-    /// Writes rows from `first` on, up to `end` or the end of their event.
-    fn write_event(
-        &mut self,
-        changes: &RowChanges,
-        first: usize,
-        end: usize,
-        writer: Writer,
-    ) -> Result<usize, Wrong> {
-        let place = changes.rows.get(first).ok_or(UNREADABLE)?.event;
-        let event = changes.events.get(place as usize).ok_or(UNREADABLE)?;
-        let mapped = changes.tables.get(event.table as usize).ok_or(UNREADABLE)?;
-        let name = &mapped.shape.name;
-        let wrong = |row: usize, complaint| Wrong {
-            table: Some(name.clone()),
-            row: Some(row + 1),
-            complaint,
-        };
-        let table = self
-            .shared
-            .table(name)
-            .ok_or_else(|| wrong(first, Complaint::Missing))?;
-        let columns = columns_of(&mapped.map).ok_or_else(|| wrong(first, UNREADABLE))?;
-        let rows = EventRef::new(&event.event).and_then(Rows::decode);
-        let mut rows = rows.map_err(|_| wrong(first, UNREADABLE))?;
-        for (at, row) in changes.rows.iter().enumerate().take(end).skip(first) {
-            if row.event != place {
-                return Ok(at);
-            }
-            let images = row.images.start as usize..row.images.end as usize;
-            rows.images = event.event.get(images).unwrap_or_default().into();
-            self.write_images(&table, &rows, &columns, writer)
-                .map_err(|complaint| wrong(at, complaint))?;
-            if let Some(open) = &mut self.open {
-                open.rows += 1;
-            }
+        if self.id.0 <= state.lost {
+            return lost();
         }
-        Ok(end)
-    }
-
-    /// Writes all rows of an event.
-    fn write_images(
-        &mut self,
-        table: &Table,
-        rows: &Rows<'_>,
-        columns: &Columns,
-        writer: Writer,
-    ) -> Result<(), Complaint> {
-        let Some(open) = &mut self.open else {
-            return Err(UNREADABLE);
-        };
-        let mut pen = Pen {
-            versions: &self.shared.versions,
-            writer,
-            written: &mut open.keys,
-        };
-        let mut reader = RowReader::new(rows, columns).map_err(|_| UNREADABLE)?;
-        while let Some(row) = reader.next_row().map_err(|_| UNREADABLE)? {
-            table.write(&mut pen, &row)?;
+        let result = act(&mut state);
+        if crash.is_some() {
+            state.crash();
+            return lost();
         }
-        Ok(())
-    }
-
-    /// Begins a transaction, if it is not open.
-    fn begin(&mut self, transaction: &Transaction) -> Writer {
-        let stamp = match self.shared.options.finished {
-            Finished::AtWrite => transaction.seq.0,
-            Finished::AtCommit => UNCOMMITTED,
-        };
-        let shared = &self.shared;
-        self.open.get_or_insert_with(|| Open {
-            stamp,
-            keys: Vec::new(),
-            rows: locked(&shared.kept).remove(&stamp).unwrap_or_default(),
-        });
-        Writer {
-            session: self.id,
-            stamp,
-            horizon: self.shared.horizon(),
-        }
-    }
-
-    fn commit_now(&mut self, transactions: &[Arc<Transaction>]) {
-        let keys = self.open.take().map(|open| open.keys).unwrap_or_default();
-        let shared = &self.shared;
-        locked(&shared.commits).commit(transactions, |stamp| {
-            for key in &keys {
-                shared.versions.commit(key, stamp);
-            }
-        });
-    }
-
-    /// The open transaction begins again, or never. Where rows have versions, those that it has written stay: later ones
-    /// may have gone on from them, and nobody sees them before it is committed.
-    fn take_back(&mut self) {
-        let Some(open) = self.open.take() else { return };
-        if open.stamp == UNCOMMITTED {
-            self.undo(&open);
-        } else {
-            locked(&self.shared.kept).insert(open.stamp, open.rows);
-        }
-    }
-
-    /// What runs alone leaves nothing behind.
-    fn give_up(&mut self) {
-        if let Some(open) = self.open.take() {
-            self.undo(&open);
-        }
-    }
-
-    fn undo(&self, open: &Open) {
-        for key in &open.keys {
-            self.shared.versions.take_back(key, open.stamp);
-        }
-    }
-
-    /// An error takes the transaction back.
-    fn or_take_back(&mut self, result: Result<(), Wrong>) -> Result<(), WriteError> {
         result.map_err(|wrong| {
-            self.take_back();
+            state.rows.roll_back(self.id);
             WriteError::Refused(Box::new(Refusal {
                 table: wrong.table,
                 row: wrong.row,
                 code: 0,
-                words: wrong.complaint.words().to_owned(),
+                words: wrong.complaint.to_owned(),
             }))
         })
     }
+}
 
-    fn do_barrier(&mut self, transaction: &Transaction, barrier: &Barrier) -> Result<(), Wrong> {
-        if let BarrierEnd::Xa(_) = barrier.end {
-            let words = "the in-memory database has no prepared transactions (XA)";
-            return Err(Complaint::CannotDo(words).into());
-        }
-        let writer = self.begin(transaction);
-        for step in &barrier.steps {
-            match step {
-                Step::Rows(events) => self.write_raw_events(events, writer)?,
-                Step::Statement(statement) => {
-                    let query = EventRef::new(&statement.query).and_then(Query::decode);
-                    let query = query.map_err(|_| UNREADABLE)?;
-                    self.shared
-                        .run_statement(&String::from_utf8_lossy(&query.statement));
+impl State {
+    fn write(
+        &mut self,
+        session: SessionId,
+        batch: &Batch,
+        rows: Range<usize>,
+    ) -> Result<(), Wrong> {
+        let mut pen = Pen {
+            rows: &mut self.rows,
+            session,
+        };
+        for (changes, piece) in batch.pieces(rows) {
+            let mut number = piece.start;
+            let rows = changes.rows.get(piece).unwrap_or_default();
+            for of_event in rows.chunk_by(|row, next| row.event == next.event) {
+                let event = changes.events.get(of_event[0].event as usize);
+                let event = event.ok_or(UNREADABLE)?;
+                let mapped = changes.tables.get(event.table as usize).ok_or(UNREADABLE)?;
+                let (_, columns) = table_map(&mapped.map)?;
+                let mut decoded = rows_event(&event.event)?;
+                let name = &mapped.shape.name;
+                let table = self.tables.get(name);
+                for row in of_event {
+                    number += 1;
+                    let images = row.images.start as usize..row.images.end as usize;
+                    decoded.images = event.event.get(images).unwrap_or_default().into();
+                    table
+                        .ok_or(MISSING)
+                        .and_then(|table| table.write_images(&mut pen, &decoded, &columns))
+                        .map_err(|complaint| Wrong {
+                            table: Some(name.clone()),
+                            row: Some(number),
+                            complaint,
+                        })?;
                 }
             }
-        }
-        if barrier.end == BarrierEnd::Rollback {
-            self.give_up();
         }
         Ok(())
     }
 
-    /// Writes the rows of table maps and rows events as they stand in the log.
-    fn write_raw_events(&mut self, events: &[Bytes], writer: Writer) -> Result<(), Wrong> {
-        let mut tables: Vec<(TableId, Table, Columns)> = Vec::new();
+    fn commit(
+        &mut self,
+        session: SessionId,
+        transactions: &[Arc<Transaction>],
+    ) -> Result<(), Wrong> {
+        for transaction in transactions {
+            if u128::from(transaction.seq.0) != self.executed.count() + 1 {
+                return Err("it is not the next transaction of the log".into());
+            }
+            self.executed.add(transaction.gtid);
+        }
+        self.rows.commit(session);
+        Ok(())
+    }
+
+    fn run_barrier(&mut self, session: SessionId, barrier: &Barrier) -> Result<(), Wrong> {
+        if let BarrierEnd::Xa(_) = barrier.end {
+            return Err("the in-memory database has no prepared transactions (XA)".into());
+        }
+        for step in &barrier.steps {
+            match step {
+                Step::Rows(events) => self.write_events(session, events)?,
+                Step::Statement(statement) => {
+                    let query = EventRef::new(&statement.query).and_then(Query::decode);
+                    let query = query.map_err(|_| UNREADABLE)?;
+                    let statement = String::from_utf8_lossy(&query.statement).into_owned();
+                    if let Some(shape) = self.after.get(&statement).cloned() {
+                        self.put(shape);
+                    }
+                    self.statements.push(statement);
+                }
+            }
+        }
+        if barrier.end == BarrierEnd::Rollback {
+            self.rows.roll_back(session);
+        }
+        Ok(())
+    }
+
+    /// Writes the rows of table maps and rows events as they are in the log.
+    fn write_events(&mut self, session: SessionId, events: &[Bytes]) -> Result<(), Wrong> {
+        let mut pen = Pen {
+            rows: &mut self.rows,
+            session,
+        };
+        let mut tables: Vec<(TableId, &Table, Columns)> = Vec::new();
         for bytes in events {
             let event = EventRef::new(bytes).map_err(|_| UNREADABLE)?;
             if event.event_type() == EventType::TableMap {
-                let map = TableMap::decode(event).map_err(|_| UNREADABLE)?;
+                let (map, columns) = table_map(bytes)?;
                 let name = TableName {
                     schema: String::from_utf8_lossy(&map.schema).into(),
                     table: String::from_utf8_lossy(&map.table).into(),
                 };
-                let table = self.shared.table(&name).ok_or(Complaint::Missing)?;
-                let columns = Columns::of(&map).map_err(|_| UNREADABLE)?;
+                let table = self.tables.get(&name).ok_or(MISSING)?;
                 tables.retain(|(id, ..)| *id != map.table_id);
                 tables.push((map.table_id, table, columns));
                 continue;
             }
-            let rows = Rows::decode(event).map_err(|_| UNREADABLE)?;
+            let rows = rows_event(bytes)?;
             let of_table = tables.iter().find(|(id, ..)| *id == rows.table_id);
             let (_, table, columns) = of_table.ok_or(UNREADABLE)?;
-            self.write_images(table, &rows, columns, writer)
+            table
+                .write_images(&mut pen, &rows, columns)
                 .map_err(|complaint| Wrong {
                     table: Some(table.shape.name.clone()),
                     row: None,
@@ -289,6 +187,18 @@ impl MemorySession {
         }
         Ok(())
     }
+}
+
+fn table_map(event: &[u8]) -> Result<(TableMap<'_>, Columns), Complaint> {
+    let map = EventRef::new(event).and_then(TableMap::decode);
+    let map = map.map_err(|_| UNREADABLE)?;
+    let columns = Columns::of(&map).map_err(|_| UNREADABLE)?;
+    Ok((map, columns))
+}
+
+fn rows_event(event: &[u8]) -> Result<Rows<'_>, Complaint> {
+    let rows = EventRef::new(event).and_then(Rows::decode);
+    rows.map_err(|_| UNREADABLE)
 }
 
 impl Session for MemorySession {
@@ -302,83 +212,53 @@ impl Session for MemorySession {
         rows: Range<usize>,
         then: Then,
     ) -> Result<(), WriteError> {
-        self.call(|session| {
-            let result = session.write_rows(batch, rows);
-            session.or_take_back(result)?;
-            if then == Then::Commit {
-                session.commit_now(batch.transactions());
+        self.call(|state| {
+            state.write(self.id, batch, rows)?;
+            match then {
+                Then::StayOpen => Ok(()),
+                Then::Commit => state.commit(self.id, batch.transactions()),
             }
-            Ok(())
         })
-        .await
     }
 
     async fn commit(&mut self, batch: &Arc<Batch>) -> Result<(), WriteError> {
-        self.call(|session| {
-            session.commit_now(batch.transactions());
-            Ok(())
-        })
-        .await
+        self.call(|state| state.commit(self.id, batch.transactions()))
     }
 
     async fn apply(&mut self, batch: &Arc<Batch>, from: usize) -> (usize, Result<(), WriteError>) {
         let mut committed = 0;
-        let result = self
-            .call(|session| {
-                for transaction in &batch.transactions()[from..] {
-                    let alone = Batch::alone(batch.seq, Arc::clone(transaction));
-                    let result = session.write_rows(&alone, 0..alone.rows());
-                    session.or_take_back(result)?;
-                    session.commit_now(alone.transactions());
-                    committed += 1;
-                }
-                Ok(())
-            })
-            .await;
+        let result = self.call(|state| {
+            for transaction in &batch.transactions()[from..] {
+                let alone = Batch::alone(batch.seq, Arc::clone(transaction));
+                state.write(self.id, &alone, 0..alone.rows())?;
+                state.commit(self.id, alone.transactions())?;
+                committed += 1;
+            }
+            Ok(())
+        });
         (committed, result)
     }
 
     async fn run_barrier(&mut self, transaction: &Arc<Transaction>) -> Result<(), WriteError> {
-        self.call(|session| {
-            let result = match &transaction.body {
-                Body::Barrier(barrier) => session.do_barrier(transaction, barrier),
-                Body::Rows(_) => Err(Complaint::CannotDo("rows are no barrier").into()),
-            };
-            if result.is_err() {
-                session.give_up();
+        self.call(|state| {
+            match &transaction.body {
+                Body::Barrier(barrier) => state.run_barrier(self.id, barrier)?,
+                Body::Rows(_) => return Err("rows are no barrier".into()),
             }
-            session.or_take_back(result)?;
-            session.commit_now(std::slice::from_ref(transaction));
-            Ok(())
+            state.commit(self.id, std::slice::from_ref(transaction))
         })
-        .await
     }
 
     async fn roll_back(&mut self) -> Result<(), WriteError> {
-        self.call(|session| {
-            session.take_back();
+        self.call(|state| {
+            state.rows.roll_back(self.id);
             Ok(())
         })
-        .await
     }
 }
 
 impl Drop for MemorySession {
-    /// What is open ends with its session.
     fn drop(&mut self) {
-        let _ = self.within_life(|session| {
-            session.take_back();
-            Ok(())
-        });
-        self.shared.close_session();
+        self.backend.state().rows.roll_back(self.id);
     }
-}
-
-fn columns_of(map: &Bytes) -> Option<Columns> {
-    let map = TableMap::decode(EventRef::new(map).ok()?).ok()?;
-    Columns::of(&map).ok()
-}
-
-fn lost() -> WriteError {
-    WriteError::Lost("the in-memory database has crashed".to_owned())
 }

@@ -1,39 +1,20 @@
 //! A table in memory: what the write of a row does to its rows and its unique keys.
 
-use std::sync::Arc;
-
-use binlog_format::row_image::{Image, Row as LoggedRow, Value};
+use applier::schema::{KeyShape, TableShape};
+use binlog_format::events::Rows;
+use binlog_format::row_image::{Columns, Image, Row as LoggedRow, RowReader, Value};
 
 use crate::memory_database::row::{Row, put};
-use crate::memory_database::versions::{Complaint, Key, Versions, Writer};
-use applier::schema::{KeyShape, TableShape};
+use crate::memory_database::rows::{Complaint, DIFFERS, DUPLICATE, Key, MISSING, Pen};
 
 /// A table, and the number that stands for it in keys.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Table {
     pub(super) number: u32,
-    pub(super) shape: Arc<TableShape>,
+    pub(super) shape: TableShape,
 }
 
-/// Writes for one transaction, and remembers which keys.
-#[derive(Debug)]
-pub(super) struct Pen<'a> {
-    pub(super) versions: &'a Versions,
-    pub(super) writer: Writer,
-    pub(super) written: &'a mut Vec<Key>,
-}
-
-impl Pen<'_> {
-    fn write(
-        &mut self,
-        key: Key,
-        decide: impl FnOnce(Option<&Row>) -> Result<Option<Row>, Complaint>,
-    ) -> Result<(), Complaint> {
-        self.versions.write(&key, self.writer, decide)?;
-        self.written.push(key);
-        Ok(())
-    }
-}
+pub(super) const UNREADABLE: Complaint = "the transaction's events cannot be read";
 
 impl Table {
     /// What all keys of an index begin with; index 0 is the rows'.
@@ -44,7 +25,7 @@ impl Table {
     }
 
     /// The key of the row with these values of its primary key, or with all of these values when it has none.
-    pub(super) fn key_of_values(&self, values: &[Option<&[u8]>]) -> Key {
+    fn key_of_values(&self, values: &[Option<&[u8]>]) -> Key {
         let mut key = self.prefix(0);
         for value in values {
             put(&mut key, *value);
@@ -71,12 +52,22 @@ impl Table {
         Some(key.into())
     }
 
-    /// Does what the log says.
-    pub(super) fn write(
+    /// Writes all rows of an event.
+    pub(super) fn write_images(
         &self,
         pen: &mut Pen<'_>,
-        logged: &LoggedRow<'_, '_>,
+        rows: &Rows<'_>,
+        columns: &Columns,
     ) -> Result<(), Complaint> {
+        let mut reader = RowReader::new(rows, columns).map_err(|_| UNREADABLE)?;
+        while let Some(row) = reader.next_row().map_err(|_| UNREADABLE)? {
+            self.write(pen, &row)?;
+        }
+        Ok(())
+    }
+
+    /// Writes one row of an event.
+    fn write(&self, pen: &mut Pen<'_>, logged: &LoggedRow<'_, '_>) -> Result<(), Complaint> {
         if self.shape.primary_key.is_none() {
             return self.write_counted(pen, logged);
         }
@@ -87,9 +78,9 @@ impl Table {
         };
         if let Some(before) = logged.before {
             pen.write(self.key_of_row(&shown(before)), |there| {
-                let there = there.ok_or(Complaint::Missing)?;
+                let there = there.ok_or(MISSING)?;
                 if !matches(before, there) {
-                    return Err(Complaint::Differs);
+                    return Err(DIFFERS);
                 }
                 old = Some(there.clone());
                 new = logged.after.map(|after| merged(there, after)).transpose()?;
@@ -116,7 +107,7 @@ impl Table {
                 let owner = owner(&old_key);
                 pen.write(was, |there| match there == owner.as_ref() {
                     true => Ok(None),
-                    false => Err(Complaint::Differs),
+                    false => Err(DIFFERS),
                 })?;
             }
             if let (Some(is), Some(owner)) = (is, owner(&new_key)) {
@@ -140,7 +131,7 @@ impl Table {
             let old = shown(before);
             pen.write(self.key_of_row(&old), |there| {
                 let count = there.map_or(0, count_of);
-                let less = count.checked_sub(1).ok_or(Complaint::Missing)?;
+                let less = count.checked_sub(1).ok_or(MISSING)?;
                 Ok((less > 0).then(|| counted(less)))
             })?;
             new = logged.after.map(|after| merged(&old, after)).transpose()?;
@@ -154,19 +145,19 @@ impl Table {
     }
 
     /// The rows that a key and what is stored under it stand for.
-    pub(super) fn rows_of(&self, key: &Key, stored: Row) -> Vec<Row> {
+    pub(super) fn rows_of(&self, key: &Key, stored: &Row) -> Vec<Row> {
         if self.shape.primary_key.is_some() {
-            return vec![stored];
+            return vec![stored.clone()];
         }
         let values = key.get(self.prefix(0).len()..).unwrap_or_default();
-        vec![Row::from_stored(values); count_of(&stored) as usize]
+        vec![Row::from_stored(values); count_of(stored) as usize]
     }
 }
 
 fn vacant(there: Option<&Row>, new: &Row) -> Result<Option<Row>, Complaint> {
     match there {
         None => Ok(Some(new.clone())),
-        Some(_) => Err(Complaint::Duplicate),
+        Some(_) => Err(DUPLICATE),
     }
 }
 
@@ -189,9 +180,9 @@ fn shown(image: &Image<'_>) -> Row {
 
 fn inserted(image: &Image<'_>) -> Result<Row, Complaint> {
     if image.values().contains(&Value::Absent) {
-        return Err(Complaint::CannotDo(
+        return Err(
             "the in-memory database does not know the defaults of columns: it needs rows from binlog_row_image=FULL",
-        ));
+        );
     }
     Ok(shown(image))
 }
@@ -202,9 +193,9 @@ fn merged(there: &Row, after: &Image<'_>) -> Result<Row, Complaint> {
         .iter()
         .any(|value| matches!(value, Value::JsonDiff(_)))
     {
-        return Err(Complaint::CannotDo(
+        return Err(
             "the in-memory database cannot apply differences of JSON values (binlog_row_value_options)",
-        ));
+        );
     }
     let values = there.values().zip(after.values());
     Ok(Row::of(values.map(|(old, new)| match new {

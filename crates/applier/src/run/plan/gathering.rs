@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::batch::{Batch, Commits};
 use crate::run::options::BatchSize;
 use crate::run::plan::pacing::PacingMode;
-use crate::run::plan::visibility::Turns;
 use crate::run::plan::worker_slot::WorkerSlot;
 use crate::run::plan::{Entry, Plan, State};
 use crate::transaction::{Body, Transaction};
@@ -97,8 +96,7 @@ impl Plan {
     fn batch_limit(&self) -> BatchSize {
         let alone =
             self.passing.on || self.slots.len() == 1 || self.pacing.mode() == PacingMode::Alone;
-        let several = alone && matches!(self.turns, Turns::Log);
-        let transactions = match several {
+        let transactions = match alone {
             true => self.batch.transactions.min(self.pace.at_once()),
             false => 1,
         };

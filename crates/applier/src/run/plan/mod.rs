@@ -6,23 +6,23 @@
 
 mod gathering;
 mod pacing;
+mod passing;
 mod reports;
 mod stalls;
 #[cfg(test)]
 mod tests;
-mod visibility;
 mod worker_slot;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Finished, Refusal, Then};
+use crate::backend::{Refusal, Then};
 use crate::batch::{Batch, BatchSeq, Commits};
 use crate::run::options::{BatchSize, Options, Pace};
 use crate::run::plan::gathering::Gathering;
 use crate::run::plan::pacing::{Pacing, PacingMode};
-use crate::run::plan::visibility::{Passing, Turns};
+use crate::run::plan::passing::Passing;
 use crate::run::plan::worker_slot::{Call, Held, Running, WorkerSlot};
 pub use crate::run::plan::worker_slot::{Failure, Order, Report, WorkerId};
 use crate::scheduler::Scheduler;
@@ -58,7 +58,6 @@ pub struct Mishaps {
 #[derive(Debug)]
 pub struct Plan {
     scheduler: Scheduler,
-    turns: Turns,
     batch: BatchSize,
     stall_after: Duration,
     pace: Pace,
@@ -78,11 +77,8 @@ pub struct Plan {
     last_begun: BatchSeq,
     /// Transactions that were begun since somebody asked.
     begun: Vec<Arc<Transaction>>,
-    /// The last one whose commit was asked for.
-    last_commit: BatchSeq,
     /// Nothing behind this one begins.
     begin_upto: Option<BatchSeq>,
-    ended: bool,
     stopped: bool,
     refused: Option<(BatchSeq, Arc<Transaction>, Box<Refusal>)>,
     mishaps: Mishaps,
@@ -90,11 +86,9 @@ pub struct Plan {
 
 impl Plan {
     /// The plan of a run whose first batch has the number `first`.
-    pub fn new(options: &Options, finished: Finished, first: BatchSeq) -> Self {
-        let before = BatchSeq(first.0.saturating_sub(1));
+    pub fn new(options: &Options, first: BatchSeq) -> Self {
         Self {
-            scheduler: Scheduler::new(options.policy, finished, first),
-            turns: Turns::new(options.commit_order, first),
+            scheduler: Scheduler::new(options.policy, first),
             batch: options.batch,
             stall_after: options.stall_after,
             pace: Pace::new(),
@@ -108,22 +102,19 @@ impl Plan {
             slots: (0..options.workers)
                 .map(|_| WorkerSlot::default())
                 .collect(),
-            last_begun: before,
+            last_begun: BatchSeq(first.0.saturating_sub(1)),
             begun: Vec::new(),
-            last_commit: before,
             begin_upto: None,
-            ended: false,
             stopped: false,
             refused: None,
             mishaps: Mishaps::default(),
         }
     }
 
-    /// The same, where sessions may be able to commit a batch as one and to pass on the turn to do so. Only done in the log's
-    /// order.
+    /// The same, where sessions may be able to commit a batch as one and to pass on the turn to do so.
     #[must_use]
     pub fn with_commits_as_one(mut self, as_one: bool) -> Self {
-        self.passing.on = as_one && matches!(self.turns, Turns::Log);
+        self.passing.on = as_one;
         self
     }
 
@@ -132,20 +123,14 @@ impl Plan {
         self.passing.taken(seq);
     }
 
-    /// The source has ended: no transaction will be added.
-    pub fn end(&mut self) {
-        self.ended = true;
-    }
-
     /// Nothing new begins, but what those need that are begun.
     pub fn hold(&mut self) {
         self.begin_upto = Some(self.last_begun);
     }
 
-    /// Comes to an end: nothing new begins, and what cannot be committed without that is taken back. Where commits are free,
-    /// those begin that are before a commit that was asked for, so that the target ends at a prefix of the log.
+    /// Nothing new begins, and open transactions that cannot be committed without that are rolled back.
     pub fn stop(&mut self) {
-        self.begin_upto = Some(self.turns.stop(self.last_commit).unwrap_or_default());
+        self.begin_upto = Some(BatchSeq::default());
         self.pace = Pace::new();
         self.stopped = true;
     }
@@ -200,7 +185,7 @@ impl Plan {
         let several = batch.transactions().len() > 1;
         let one_by_one = several && batch.commits == Commits::OneByOne;
         let needs_turn = one_by_one || batch.barrier().is_some();
-        if needs_turn && !self.turns.may_commit(seq, base) {
+        if needs_turn && seq != base {
             return None;
         }
         self.pace.begin(batch.transactions().len());
@@ -218,67 +203,27 @@ impl Plan {
 
     /// How the workers go on now.
     fn way(&mut self, now: Duration) -> PacingMode {
-        match &self.turns {
-            Turns::Log
-                if !self.passing.on && self.slots.len() > 1 && self.batch.transactions > 1 =>
-            {
-                let backlog = self.depth >= self.batch.transactions * BACKLOG_BATCHES;
-                self.pacing.look(now, self.scheduler.base().0, backlog)
-            }
-            _ => PacingMode::All,
+        if self.passing.on || self.slots.len() < 2 || self.batch.transactions < 2 {
+            return PacingMode::All;
         }
+        let backlog = self.depth >= self.batch.transactions * BACKLOG_BATCHES;
+        self.pacing.look(now, self.scheduler.base().0, backlog)
     }
 
-    /// When [`Self::orders`], [`Self::stalled`] or [`Self::prefix_point`] may have something new without another event.
+    /// When [`Self::orders`] or [`Self::stalled`] may have something new without another event.
     pub fn next_moment(&self, now: Duration) -> Option<Duration> {
         let pauses = self.slots.iter().filter_map(|slot| match &slot.running {
             Some(running) => Some(running.ask_at),
             None => slot.held.as_ref().map(|held| held.not_before),
         });
-        let point = match &self.turns {
-            Turns::Log => None,
-            Turns::Snapshot(points) => points.look_again(self.scheduler.base()),
-        };
         let somebody_waits = !self.ready.is_empty() || self.gathering.first().is_some();
         let pace = self.pace.next().filter(|_| somebody_waits);
-        let moments = pauses.chain(point).chain(pace);
-        moments.filter(|moment| *moment > now).min()
-    }
-
-    /// Whether the readers' snapshots are to be taken now; [`Self::prefix_point_taken`] is to follow.
-    pub fn prefix_point(&mut self, now: Duration) -> bool {
-        let base = self.scheduler.base();
-        let end = self.ended && self.depth == 0;
-        match &mut self.turns {
-            Turns::Log => false,
-            Turns::Snapshot(points) => points.due(now, base, self.last_commit, end),
-        }
-    }
-
-    /// Readers' snapshots are taken, so that commits behind the point may go on.
-    pub fn prefix_point_taken(&mut self, now: Duration) {
-        if let Turns::Snapshot(points) = &mut self.turns {
-            points.taken(now);
-        }
+        pauses.chain(pace).filter(|moment| *moment > now).min()
     }
 
     /// The transactions that were begun since the last call.
     pub fn take_begun(&mut self) -> Vec<Arc<Transaction>> {
         std::mem::take(&mut self.begun)
-    }
-
-    /// All that the source has came in and is committed.
-    pub fn caught_up(&mut self) {
-        let base = self.scheduler.base();
-        if let Turns::Snapshot(points) = &mut self.turns {
-            points.caught_up(base);
-        }
-    }
-
-    /// Whether something is to be committed before a stop, so that the target ends at a prefix of the log.
-    pub fn must_go_on(&self) -> bool {
-        let upto = self.begin_upto.unwrap_or_default();
-        self.refused.is_none() && self.stopped && self.scheduler.base() <= upto
     }
 
     /// Whether a worker is at something.
@@ -333,10 +278,7 @@ impl Plan {
         match &self.refused {
             Some((seq, ..)) => Some(*seq),
             None if !self.stopped => None,
-            None => match self.turns {
-                Turns::Log => self.first_waiting_batch().map(|waiting| waiting.seq),
-                Turns::Snapshot(_) => self.begin_upto.map(BatchSeq::next),
-            },
+            None => self.first_waiting_batch().map(|waiting| waiting.seq),
         }
     }
 
@@ -369,7 +311,7 @@ impl Plan {
         if waits {
             return None;
         }
-        let turn = self.turns.may_commit(seq, base);
+        let turn = seq == base;
         let batch = &self.entry(seq)?.batch;
         if held.one_by_one || batch.barrier().is_some() {
             let call = match held.one_by_one {
@@ -423,9 +365,6 @@ impl Plan {
             Call::Barrier => Order::Barrier(Arc::clone(batch.barrier()?)),
             Call::RollBack => Order::RollBack,
         };
-        if call.commits() {
-            self.last_commit = self.last_commit.max(held.seq);
-        }
         self.slots.get_mut(worker.0)?.running = Some(Running {
             call,
             ask_at: now.saturating_add(self.stall_after),

@@ -38,28 +38,12 @@ impl Plan {
             self.commit(held.seq);
         } else {
             match report.failure {
-                None => self.went_on(&mut held, running.call),
+                None => went_on(&mut held, running.call),
                 Some(failure) => self.failed(&mut held, failure, now),
             }
             self.slots[worker.0].held = Some(held);
         }
         committed.to_vec()
-    }
-
-    /// An order without a commit was done.
-    fn went_on(&mut self, held: &mut Held, call: Call) {
-        match call {
-            Call::Write { upto, .. } => {
-                held.written = upto;
-                let further = self.scheduler.row_written(held.seq, upto);
-                self.look_at_all(further);
-            }
-            Call::RollBack => {
-                held.written = 0;
-                held.steps_back = false;
-            }
-            Call::InTurn { .. } | Call::Commit | Call::OneByOne | Call::Barrier => {}
-        }
     }
 
     fn failed(&mut self, held: &mut Held, failure: Failure, now: Duration) {
@@ -119,12 +103,20 @@ impl Plan {
         for _ in before.0..self.scheduler.base().0 {
             self.entries.pop_front();
         }
-        self.look_at_all(further);
-    }
-
-    fn look_at_all(&mut self, seqs: Vec<BatchSeq>) {
-        for seq in seqs {
+        for seq in further {
             self.look_at(seq);
         }
+    }
+}
+
+/// An order without a commit was done.
+fn went_on(held: &mut Held, call: Call) {
+    match call {
+        Call::Write { upto, .. } => held.written = upto,
+        Call::RollBack => {
+            held.written = 0;
+            held.steps_back = false;
+        }
+        Call::InTurn { .. } | Call::Commit | Call::OneByOne | Call::Barrier => {}
     }
 }

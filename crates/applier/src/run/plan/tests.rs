@@ -11,7 +11,6 @@ use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
 use super::*;
 use crate::backend::Turn;
 use crate::keys::{Access, KeyAccess, KeyHash};
-use crate::run::options::CommitOrder;
 use crate::transaction::{Barrier, BarrierEnd, Body, RowChanges, RowWrite, SchemaChange, Seq};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -83,7 +82,7 @@ impl Table {
         };
         change(&mut options);
         Self {
-            plan: Plan::new(&options, Finished::AtCommit, BatchSeq(1)),
+            plan: Plan::new(&options, BatchSeq(1)),
             next: 1,
             now: Duration::ZERO,
         }
@@ -209,34 +208,6 @@ fn a_barrier_is_alone() {
     table.orders("0:b2");
     table.done(0, &[2]);
     table.orders("0:W3[0..1] 1:w4[0..1]");
-}
-
-#[test]
-fn commits_are_free_up_to_a_prefix_point_and_none_is_behind_it() {
-    let mut table = Table::new(2, |options| {
-        options.batch.transactions = 1;
-        options.commit_order = CommitOrder::Snapshot { interval: MS(10) };
-    });
-    assert!(table.plan.prefix_point(MS(0)));
-    table.plan.prefix_point_taken(MS(0));
-    table.admit(&["a", "b", "c", "d"]);
-    // The next point is chosen before anything is known: it moves on when it is reached.
-    table.orders("0:W1[0..1] 1:w2[0..1]");
-    table.done(0, &[1]);
-    assert!(!table.plan.prefix_point(MS(1)));
-    table.done(1, &[]);
-    table.orders("1:c2 0:W3[0..1]");
-    table.done(1, &[2]);
-    table.orders("1:w4[0..1]");
-    table.done(1, &[]);
-    table.now = MS(10);
-    assert!(!table.plan.prefix_point(table.now));
-    table.orders("");
-    table.done(0, &[3]);
-    assert!(table.plan.prefix_point(table.now));
-    table.orders("");
-    table.plan.prefix_point_taken(table.now);
-    table.orders("1:c4");
 }
 
 #[test]

@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 
 use applier::backend::Backend;
 use applier::mysql::{MysqlBackend, MysqlOptions};
-use applier::run::{
-    ApplyError, CommitOrder, Control, Options, Progress, RunHandle, WindowSize, apply,
-};
+use applier::run::{ApplyError, Control, Options, Progress, RunHandle, WindowSize, apply};
 use applier::scheduler::Policy;
 use applier::source::{SourceError, Until, UntilSource, VersionSource};
 use binlog_format::gtid::GtidSet;
@@ -44,11 +42,6 @@ pub(crate) struct ApplyArgs {
     /// What may run beside what
     #[arg(long, value_enum, default_value_t = PolicyName::Rows)]
     policy: PolicyName,
-    // Of the version before, until the next one: an operator has no way to the snapshots that readers would need.
-    #[arg(long, value_enum, default_value_t = OrderName::Log, hide = true)]
-    commit_order: OrderName,
-    #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = duration_of, hide = true)]
-    snapshot_interval: Duration,
     /// End there: a GTID set, or a time such as 2026-11-20T10:00:00Z
     #[arg(long, value_name = "GTIDS|TIME", value_parser = parse)]
     until: Option<Until>,
@@ -91,15 +84,6 @@ enum PolicyName {
     Serial,
 }
 
-/// [`CommitOrder`] on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum OrderName {
-    /// As in the log
-    Log,
-    /// Freely between prefix points
-    Snapshot,
-}
-
 fn rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text
         .parse()
@@ -123,12 +107,6 @@ pub(crate) fn run(args: &ApplyArgs, format: Format) -> Result<(), Failure> {
         json: false,
         level: "warn".to_owned(),
     })?;
-    if args.commit_order == OrderName::Snapshot {
-        tracing::warn!(
-            "--commit-order snapshot will be removed in the next version: until the applier ends, readers of the target see transactions \
-             in any order"
-        );
-    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
@@ -145,12 +123,6 @@ impl ApplyArgs {
                 PolicyName::Serial => Policy::Serial,
             },
             workers: self.workers,
-            commit_order: match self.commit_order {
-                OrderName::Log => CommitOrder::Log,
-                OrderName::Snapshot => CommitOrder::Snapshot {
-                    interval: self.snapshot_interval,
-                },
-            },
             window: WindowSize {
                 rows: self.window_rows,
                 bytes: bytes(self.window_bytes),
@@ -164,7 +136,7 @@ impl ApplyArgs {
     async fn apply(&self, options: &Options, format: Format) -> Result<(), Failure> {
         let mysql = MysqlOptions {
             target_binlog: self.target_binlog,
-            batches: !self.no_batches && self.commit_order == OrderName::Log,
+            batches: !self.no_batches,
             ..MysqlOptions::new(self.target.options()?)
         };
         let backend = MysqlBackend::connect(mysql).await;

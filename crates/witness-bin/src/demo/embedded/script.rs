@@ -10,7 +10,7 @@ use applier::schema::{ColumnShape, KeyShape, TableName, TableShape};
 use applier::source::FileSource;
 use binlog_format::gtid::{GtidSet, SourceId};
 use binlog_store::LogDirectory;
-use testkit::memory_database::{MemoryBackend, MemoryOptions, Snapshot};
+use testkit::memory_database::MemoryBackend;
 use uuid::Uuid;
 
 use crate::demo::embedded::primary::{Acknowledged, Clients, Primary, TABLES, WEALTH};
@@ -246,7 +246,7 @@ pub(super) async fn replay(story: &mut Story, data_dir: &Path) -> Result<(), Fai
     let files = files(data_dir).map_err(|refused| error(&refused))?;
     let source = FileSource::open(files, GtidSet::new(), u64::from(u32::MAX)).await;
     let source = source.map_err(|refused| error(&refused))?;
-    let target = MemoryBackend::new(MemoryOptions::default());
+    let target = MemoryBackend::default();
     for (name, columns) in TABLES {
         target.put_table(shape(name, columns));
     }
@@ -264,15 +264,14 @@ pub(super) async fn replay(story: &mut Story, data_dir: &Path) -> Result<(), Fai
     let mut wrong = None;
     while !applying.is_finished() {
         looks += 1;
-        wrong = wrong.or(what_is_wrong(&target.current()));
+        wrong = wrong.or(what_is_wrong(&target));
         tokio::time::sleep(LOOK).await;
     }
     let took = began.elapsed();
     let applied = applying.await.map_err(|broken| error(&broken))?;
     applied.map_err(|stopped| error(&stopped))?;
-    let end = target.current();
-    let transfers = end.rows(&table_name(TABLES[1].0)).len();
-    wrong = wrong.or(what_is_wrong(&end));
+    let transfers = target.rows(&table_name(TABLES[1].0)).len();
+    wrong = wrong.or(what_is_wrong(&target));
     if let Some(wrong) = wrong {
         let advice = "this is a fault of the applier; keep the log (--data-dir) and report it";
         return Err(Failure::new(Exit::Corrupt, wrong, advice));
@@ -298,8 +297,8 @@ fn files(data_dir: &Path) -> Result<Vec<PathBuf>, binlog_store::DirectoryError> 
 }
 
 /// What a reader sees that it should not, in words.
-fn what_is_wrong(seen: &Snapshot) -> Option<String> {
-    let accounts = seen.rows(&table_name(TABLES[0].0));
+fn what_is_wrong(target: &MemoryBackend) -> Option<String> {
+    let accounts = target.rows(&table_name(TABLES[0].0));
     let balances = accounts.iter().filter_map(|row| {
         let bytes: [u8; 8] = row.value(1)?.try_into().ok()?;
         Some(i64::from_le_bytes(bytes))

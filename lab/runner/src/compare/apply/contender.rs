@@ -10,8 +10,6 @@ pub(crate) enum Policy {
     Rows,
     Transactions,
     Serial,
-    /// Row by row, and commits are free between prefix points.
-    RowsSnapshot,
     /// Row by row, and each transaction commits by itself.
     RowsOneByOne,
 }
@@ -22,23 +20,16 @@ impl Policy {
             Self::Rows => "rows",
             Self::Transactions => "transactions",
             Self::Serial => "serial",
-            Self::RowsSnapshot => "rows_snapshot",
             Self::RowsOneByOne => "rows_one_by_one",
         }
     }
 
     /// What `witness apply` is told.
     pub(super) fn arguments(self) -> Vec<&'static str> {
-        let (policy, order) = match self {
-            Self::RowsSnapshot => (Self::Rows.key(), "snapshot"),
-            Self::RowsOneByOne => (Self::Rows.key(), "log"),
-            other => (other.key(), "log"),
-        };
-        let mut arguments = vec!["--policy", policy, "--commit-order", order];
-        if self == Self::RowsOneByOne {
-            arguments.push("--no-batches");
+        match self {
+            Self::RowsOneByOne => vec!["--policy", Self::Rows.key(), "--no-batches"],
+            other => vec!["--policy", other.key()],
         }
-        arguments
     }
 }
 
@@ -49,7 +40,7 @@ pub(super) enum Contender {
     Native { workers: u32 },
     /// The same with `log_replica_updates = OFF`: it applies faster, and nobody can follow it.
     NativeUnlogged { workers: u32 },
-    /// This applier: commits in the log's order, unless the policy says otherwise.
+    /// This applier.
     Own { policy: Policy, workers: u32 },
 }
 

@@ -1,9 +1,9 @@
-//! Who holds up whom, and readers that see a prefix of the log.
+//! The sessions that hold up a waiting one.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use applier::backend::{Backend, Session, Then};
 use applier::mysql::{MysqlBackend, MysqlOptions};
 use applier::transaction::Transaction;
@@ -87,42 +87,4 @@ async fn a_mysqld_that_shows_no_locks_is_not_taken_for_one_without_any() -> Resu
     let mut pair = Pair::with(&[], &["--performance-schema=OFF"], |_| {}).await?;
     let updates = three_updates(&mut pair).await?;
     check_blockers(&pair.backend, &updates, false).await
-}
-
-#[tokio::test]
-async fn readers_of_mysqld_get_a_prefix_and_keep_it() -> Result<()> {
-    let mut pair = Pair::new().await?;
-    pair.write("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); INSERT INTO d.t VALUES (1, 1)")?;
-    pair.equal_after(Way::Batches(2), &["d"]).await?;
-    pair.write("UPDATE d.t SET v = 2")?;
-    let backend = Arc::new(std::mem::replace(
-        &mut pair.backend,
-        MysqlBackend::connect(crate::pair::options(&pair.target)).await?,
-    ));
-    // Two wait, and one gives up.
-    let readers: Vec<_> = (0..3)
-        .map(|_| {
-            let backend = Arc::clone(&backend);
-            tokio::spawn(async move { backend.snapshot_reader().await })
-        })
-        .collect();
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    readers[2].abort();
-    ensure!(
-        readers.iter().take(2).all(|reader| !reader.is_finished()),
-        "nobody waits for nothing"
-    );
-    backend.at_prefix_point().await?;
-    pair.equal_after(Way::Batches(2), &["d"]).await?;
-    for reader in readers.into_iter().take(2) {
-        let mut reader = reader.await??;
-        let seen = reader.query("SELECT v FROM d.t").await?;
-        assert_eq!(seen.first().unwrap().text_at(0), Some("1"));
-        ensure!(
-            reader.execute("DELETE FROM d.t").await.is_err(),
-            "a reader writes"
-        );
-    }
-    backend.at_prefix_point().await?;
-    Ok(())
 }
