@@ -94,13 +94,6 @@ impl MysqlTree {
         }
     }
 
-    /// Whether a variable names the tree to use here.
-    #[must_use]
-    pub fn is_named() -> bool {
-        let mut variables = [TREE_VARIABLE, MYSQLD_VARIABLE].into_iter();
-        variables.any(|variable| env::var_os(variable).is_some())
-    }
-
     /// As [`MysqlTree::require`], for callers that report errors themselves.
     ///
     /// # Errors

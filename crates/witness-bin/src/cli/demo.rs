@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::cli::signals::StopSignals;
 use crate::demo::{DemoOptions, demonstrate};
 use crate::terminal::{Exit, Failure, Format, print_json, print_text};
 
 /// Arguments of `witness demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// Around a real mysqld ($MYSQLD, the PATH, or what `cargo xtask mysql` made) instead of the embedded database
+    /// Around a real mysqld ($MYSQLD, the PATH, or what `cargo xtask mysql` made) instead of an embedded writer
     #[arg(long)]
     mysql: bool,
     /// Keep the members' files below this directory, each at DIR/MEMBER/log/
@@ -45,7 +46,13 @@ pub(crate) fn run(args: &DemoArgs, format: Format) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let story = runtime.block_on(demonstrate(&options))?;
+    let story = runtime.block_on(async {
+        let mut stop = StopSignals::new()?;
+        tokio::select! {
+            story = demonstrate(&options) => story,
+            name = stop.next() => Err(Failure::error(format!("{name}: the demonstration was ended"))),
+        }
+    })?;
     match format {
         Format::Json => print_json(&story)?,
         Format::Table => print_text(&story.summary())?,

@@ -1,67 +1,105 @@
-//! The main job, shown: a ring under load, members that crash and come back, and at the end the proof
-//! that nothing acknowledged is missing anywhere.
+//! `witness demo`: a ring of three members under load, crashes of its members, and the proof that no
+//! acknowledged transaction is missing from any member's log.
 
-mod embedded;
-mod mysql;
-mod options;
+mod cluster;
+mod embedded_member;
+mod member_process;
+mod mysqld;
 mod proof;
+mod scenario;
+mod scoreboard;
 mod screen;
+mod sql_clients;
 mod story;
+mod writer;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
-use tempfile::TempDir;
-
-pub use crate::demo::options::DemoOptions;
+use crate::demo::cluster::{Cluster, data_dirs};
+use crate::demo::mysqld::Mysqld;
+use crate::demo::scenario::Scenario;
+use crate::demo::scoreboard::Scoreboard;
+use crate::demo::screen::{Display, Screen};
 pub use crate::demo::story::Story;
 use crate::terminal::{Exit, Failure};
 
-/// Plays a demonstration to its end and answers with its report.
+/// How a demonstration is played.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DemoOptions {
+    /// Three processes, one with a mysqld, instead of three members in this process.
+    pub mysql: bool,
+    /// Directory of the members' files, which stay there; a temporary one otherwise.
+    pub data_dir: Option<PathBuf>,
+    /// How long the load runs between two events.
+    pub pause: Duration,
+    /// Print nothing while it runs.
+    pub silent: bool,
+}
+
+/// Plays a demonstration to its end. Dropped earlier, it kills the processes that it has started.
 ///
 /// # Errors
-/// When it cannot be played; a report that shows a loss is no error here.
+/// When it cannot be played. A lost transaction is in the report and not an error here.
 pub async fn demonstrate(options: &DemoOptions) -> Result<Story, Failure> {
-    let place = Place::for_files(options.data_dir.as_deref())?;
-    if options.mysql {
-        mysql::demonstrate(options, &place.path()).await
-    } else {
-        embedded::demonstrate(options, place.path()).await
-    }
-}
-
-/// Where the members' files are: named by the operator and kept, or temporary.
-enum Place {
-    Kept(PathBuf),
-    Temporary(TempDir),
-}
-
-impl Place {
-    fn for_files(named: Option<&Path>) -> Result<Self, Failure> {
-        let Some(named) = named else {
-            return Ok(Self::Temporary(
-                tempfile::Builder::new().prefix("witness-demo-").tempdir()?,
-            ));
-        };
-        std::fs::create_dir_all(named)?;
-        if std::fs::read_dir(named)?.next().is_some() {
-            return Err(Failure::new(
-                Exit::Refused,
-                format!("{} is not empty", named.display()),
-                "name a directory that does not exist yet, or an empty one",
-            ));
+    let temporary;
+    let data_dir = match &options.data_dir {
+        Some(named) => new_directory(named)?,
+        None => {
+            temporary = tempfile::Builder::new().prefix("witness-demo-").tempdir()?;
+            temporary.path().to_owned()
         }
-        Ok(Self::Kept(named.canonicalize()?))
+    };
+    let screen = Screen::open(options.silent);
+    let mysqld = match options.mysql {
+        true => Some(Mysqld::find(&data_dir)?),
+        false => None,
+    };
+    if let Some(mysqld) = &mysqld {
+        let (version, program) = (mysqld.version, mysqld.program());
+        screen.print(&format!("using MySQL {version} at {program}"));
     }
-
-    fn path(&self) -> PathBuf {
-        match self {
-            Self::Kept(path) => path.clone(),
-            Self::Temporary(directory) => directory.path().to_owned(),
-        }
-    }
+    let (mut cluster, operator) = Cluster::prepare(&data_dir, mysqld)?;
+    let display = Display {
+        screen,
+        board: Arc::new(Scoreboard::new()),
+        operator,
+    };
+    let mut story = Story {
+        data_dir: data_dir.display().to_string(),
+        ..Story::default()
+    };
+    let scenario = Scenario {
+        cluster: &mut cluster,
+        display: &display,
+        story: &mut story,
+        pause: options.pause,
+    };
+    let played = tokio::select! {
+        played = scenario.play() => played,
+        never = display.draw() => match never {},
+    };
+    display.close();
+    let acknowledged = played?;
+    story.record_commits(&display.board);
+    proof::prove(&mut story, &acknowledged, &data_dirs(&data_dir)).map_err(failed)?;
+    Ok(story)
 }
 
-/// What the harness says of its processes, ports and trees.
+/// Makes a directory that the operator has named.
+fn new_directory(named: &Path) -> Result<PathBuf, Failure> {
+    std::fs::create_dir_all(named)?;
+    if std::fs::read_dir(named)?.next().is_some() {
+        return Err(Failure::new(
+            Exit::Refused,
+            format!("{} is not empty", named.display()),
+            "name a directory that does not exist yet, or an empty one",
+        ));
+    }
+    Ok(named.canonicalize()?)
+}
+
 fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::error(format!("{error:#}"))
+    Failure::error(error.to_string())
 }

@@ -1,21 +1,20 @@
 //! The demonstration around a real mysqld ends well too, with members killed by SIGKILL, and leaves no
 //! process behind.
 
-use std::path::Path;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use testkit::mysql_tree::{MysqlTree, TREE_VARIABLE};
 
 use crate::program::{Scratch, witness};
 
-/// A checkout keeps its MySQL where `cargo xtask mysql` put it, unless the tester names another.
-fn tree() -> (&'static str, String) {
-    if let Ok(named) = std::env::var("WITNESS_MYSQL_TREE") {
-        return ("WITNESS_MYSQL_TREE", named);
-    }
-    match std::env::var("MYSQLD") {
-        Ok(named) => ("MYSQLD", named),
-        Err(_) => {
-            let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.mysql");
-            ("WITNESS_MYSQL_TREE", checkout.display().to_string())
-        }
+/// The tree of the checkout, unless the tester names another. `$MYSQLD` and a mysqld on the PATH come first.
+fn tree() -> PathBuf {
+    let named = std::env::var_os(TREE_VARIABLE).map_or_else(MysqlTree::folder, PathBuf::from);
+    let named = named.canonicalize().expect("a tree of `cargo xtask mysql`");
+    match named.is_dir() {
+        true => named,
+        false => named.parent().expect("its directory").to_owned(),
     }
 }
 
@@ -33,7 +32,7 @@ fn processes_with(words: &str) -> usize {
 #[test]
 fn around_a_mysqld_it_ends_well_and_leaves_nothing_running() {
     let scratch = Scratch::new();
-    let (variable, value) = tree();
+    symlink(tree(), scratch.join(".mysql")).expect("a link");
     let demo = [
         "demo",
         "--mysql",
@@ -44,7 +43,7 @@ fn around_a_mysqld_it_ends_well_and_leaves_nothing_running() {
         "--output",
         "json",
     ];
-    let run = witness(&scratch).env(variable, &value).args(demo).run();
+    let run = witness(&scratch).args(demo).run();
     assert_eq!(run.code, 0, "{run}");
     let report = run.json();
     assert_eq!(

@@ -63,7 +63,7 @@ fn files_entries_and_events_are_listed() {
         &member,
         &["--events", "--from", "2", "--limit", "1"],
     );
-    assert!(events.stdout.contains("CREATE DATABASE bank"), "{events}");
+    assert!(events.stdout.contains("CREATE DATABASE demo"), "{events}");
 }
 
 #[test]

@@ -1,0 +1,236 @@
+//! The writer of the demonstration without a mysqld: it inserts rows into one table and proposes each
+//! transaction to the ring. After a change of leader it searches the ring's log for the transactions with
+//! an unknown outcome and proposes the missing ones again, in the same order, so that none is lost or
+//! doubled. With a mysqld, the member's ingest does the same.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use binlog_format::events::{CommitTimestamp, LogicalClock, ServerVersion, TableId};
+use binlog_format::gtid::{Gno, Gtid, GtidSet, SourceId, Tag};
+use binlog_format::synthesis::{
+    Column, ColumnType, RowTransaction, SynthesisError, Table, TransactionHead, Value,
+    statement_transaction,
+};
+use consensus::{Leadership, Outcome, ProposalTicket, ProposeError, Term};
+use member::RingHandle;
+use raft_types::{AppEntry, ProposalSequence, TransactionPayload};
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::demo::failed;
+use crate::demo::scoreboard::Scoreboard;
+use crate::terminal::Failure;
+
+/// How many transactions wait for their commit at the same time.
+const IN_FLIGHT: usize = 8;
+/// From one transaction to the next: the demonstration shows latencies, not a saturated machine.
+const PACE: Duration = Duration::from_millis(1);
+
+pub(crate) struct Writer {
+    ring: watch::Receiver<Option<RingHandle>>,
+    rows: Rows,
+    /// Not acknowledged yet, in the order of the log.
+    open: VecDeque<Open>,
+    acknowledged: GtidSet,
+    board: Arc<Scoreboard>,
+    stop: CancellationToken,
+}
+
+struct Open {
+    gtid: Gtid,
+    payload: TransactionPayload,
+    begun: Instant,
+    ticket: Option<ProposalTicket>,
+}
+
+impl Writer {
+    /// A writer for the ring that `ring` shows while the member takes part in it.
+    pub(crate) fn new(
+        ring: watch::Receiver<Option<RingHandle>>,
+        board: Arc<Scoreboard>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            ring,
+            rows: Rows {
+                source: SourceId(Uuid::new_v4()),
+                next: 1,
+            },
+            open: VecDeque::new(),
+            acknowledged: GtidSet::new(),
+            board,
+            stop,
+        }
+    }
+
+    /// Writes until `stop` is cancelled and every transaction is acknowledged; returns the transactions.
+    pub(crate) async fn run(mut self) -> Result<GtidSet, Failure> {
+        while !(self.stop.is_cancelled() && self.open.is_empty()) {
+            let Some((ring, term)) = self.leadership().await else {
+                break;
+            };
+            self.acknowledge_logged(&ring.log.gtid_set());
+            self.serve(&ring, term).await?;
+        }
+        Ok(self.acknowledged)
+    }
+
+    /// Waits until the member serves as the leader.
+    async fn leadership(&mut self) -> Option<(RingHandle, Term)> {
+        loop {
+            let ring = self.ring.wait_for(Option::is_some).await.ok()?.clone()?;
+            let mut leadership = ring.member.leadership();
+            let serves = |now: &Leadership| now.serving_term().is_some();
+            tokio::select! {
+                serving = leadership.wait_for(serves) => {
+                    if let Ok(now) = serving && let Some(term) = now.serving_term() {
+                        return Some((ring.clone(), term));
+                    }
+                }
+                changed = self.ring.changed() => changed.ok()?,
+            }
+        }
+    }
+
+    /// A serving leader has committed an entry of its own term, and with it its whole log: a transaction
+    /// in the log is committed, and a missing one never will be unless it is proposed again.
+    fn acknowledge_logged(&mut self, logged: &GtidSet) {
+        for mut open in std::mem::take(&mut self.open) {
+            if logged.contains(&open.gtid) {
+                self.acknowledge(&open);
+            } else {
+                open.ticket = None;
+                self.open.push_back(open);
+            }
+        }
+    }
+
+    /// Proposes in one leadership, until it ends or nothing is left to do.
+    async fn serve(&mut self, ring: &RingHandle, term: Term) -> Result<(), Failure> {
+        let sequence = ProposalSequence::default();
+        let mut pace = tokio::time::interval(PACE);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            for open in self.open.iter_mut().filter(|open| open.ticket.is_none()) {
+                let entry = AppEntry::Transaction(open.payload.clone());
+                match ring.member.propose_behind(entry, term, &sequence).await {
+                    Ok(ticket) => open.ticket = Some(ticket),
+                    Err(ProposeError::Stopped(_)) => return Ok(()),
+                    Err(error) => return Err(failed(error)),
+                }
+            }
+            let stopped = self.stop.is_cancelled();
+            if stopped && self.open.is_empty() {
+                return Ok(());
+            }
+            tokio::select! {
+                biased;
+                outcome = outcome(self.open.front_mut()) => {
+                    let Outcome::Committed(_) = outcome else {
+                        return Ok(());
+                    };
+                    if let Some(open) = self.open.pop_front() {
+                        self.acknowledge(&open);
+                    }
+                }
+                _ = self.ring.changed() => return Ok(()),
+                () = self.stop.cancelled(), if !stopped => {}
+                _ = pace.tick(), if !stopped && self.open.len() < IN_FLIGHT => {
+                    let (gtid, payload) = self.rows.next().map_err(failed)?;
+                    self.open.push_back(Open {
+                        gtid,
+                        payload,
+                        begun: Instant::now(),
+                        ticket: None,
+                    });
+                }
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, open: &Open) {
+        self.acknowledged.add(open.gtid);
+        self.board.committed(open.begun.elapsed());
+    }
+}
+
+/// The outcome of a proposal; never without one.
+async fn outcome(open: Option<&mut Open>) -> Outcome {
+    match open.and_then(|open| open.ticket.as_mut()) {
+        Some(ticket) => ticket.outcome().await,
+        None => std::future::pending().await,
+    }
+}
+
+const CREATE_DATABASE: &str = "CREATE DATABASE demo";
+const CREATE_TABLE: &str =
+    "CREATE TABLE demo.notes (id BIGINT PRIMARY KEY, note VARCHAR(160) NOT NULL)";
+/// With it, a transaction has about 400 bytes in the log.
+const NOTE_BYTES: usize = 160;
+/// The server version that the events claim.
+const VERSION: ServerVersion = ServerVersion(90_704);
+
+/// The transactions that a mysqld would write: the table first, then one row each.
+struct Rows {
+    source: SourceId,
+    next: u64,
+}
+
+impl Rows {
+    fn next(&mut self) -> Result<(Gtid, TransactionPayload), SynthesisError> {
+        let number = self.next;
+        self.next += 1;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let micros = since.unwrap_or_default().as_micros();
+        let sequence_number = i64::try_from(number).unwrap_or(i64::MAX);
+        let head = TransactionHead {
+            gtid: Gtid {
+                source: self.source,
+                tag: Tag::NONE,
+                gno: Gno::new(number).unwrap_or(Gno::MAX),
+            },
+            server_id: 1,
+            thread_id: 1,
+            commit: CommitTimestamp(u64::try_from(micros).unwrap_or(u64::MAX)),
+            version: VERSION,
+            clock: LogicalClock {
+                last_committed: sequence_number - 1,
+                sequence_number,
+            },
+            xid: number,
+        };
+        let events = match number {
+            1 => statement_transaction(head, "", CREATE_DATABASE),
+            2 => statement_transaction(head, "", CREATE_TABLE),
+            _ => {
+                let note = format!("{:-^NOTE_BYTES$}", format!(" row {number} "));
+                let row = vec![Value::BigInt(sequence_number), Value::Text(note)];
+                let mut transaction = RowTransaction::begin(head);
+                transaction.insert(&table(), &[row])?;
+                transaction.commit()
+            }
+        };
+        Ok((head.gtid, TransactionPayload::seal(events)))
+    }
+}
+
+fn table() -> Table {
+    let note = ColumnType::Varchar {
+        // Four for each character of utf8mb4.
+        max_bytes: 4 * NOTE_BYTES as u16,
+    };
+    let columns = [ColumnType::BigInt, note].map(|column_type| Column {
+        column_type,
+        nullable: false,
+    });
+    Table {
+        id: TableId(101),
+        schema: "demo".to_owned(),
+        name: "notes".to_owned(),
+        columns: columns.into(),
+    }
+}
