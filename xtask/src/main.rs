@@ -3,6 +3,7 @@
 //! `mysql` gets a mysqld, `test` runs everything, `dist` builds packages, `packages`, `containers` and `consumers` use them. Longer tests
 //! and measurements are `cargo lab`. Code that tests share with these tasks is in `testkit`.
 
+mod book;
 mod consumers;
 mod containers;
 mod debian;
@@ -40,6 +41,8 @@ enum Task {
     Containers(containers::Options),
     /// Change-data consumers as their users have them read a ring's log through failovers
     Consumers(consumers::Options),
+    /// Build the documentation as a website
+    Book(book::Options),
     /// Delay packets inside of the router's container
     #[command(hide = true)]
     Delay(containers::DelayOptions),
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         return code;
     }
     let done = match Arguments::parse().task {
+        Task::Book(options) => book::run(&options),
         Task::Mysql(options) => mysql::run(&options),
         Task::Test(options) => test::run(&options),
         Task::Consumers(options) => consumers::run(&options),
